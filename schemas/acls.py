@@ -43,7 +43,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """What may be done; ANY in a filter only."""
 
     UNKNOWN = 0
@@ -111,7 +111,7 @@ class AclFilter(Struct, frozen=True):
     pattern_type: str = PatternType.ANY.name
     principal: str | None = None
     host: str | None = None
-    operation: str = Operation.ANY.name
+    operation: str = AclOperation.ANY.name
     permission: str = Permission.ANY.name
 
     def matches(self, acl: AclBinding) -> bool:
@@ -160,4 +160,4 @@ def problem_of(acl: AclBinding) -> str | None:
 
 
 _REAL_RESOURCES = frozenset(each.name for each in ResourceType if each > ResourceType.ANY)
-_REAL_OPERATIONS = frozenset(each.name for each in Operation if each > Operation.ANY)
+_REAL_OPERATIONS = frozenset(each.name for each in AclOperation if each > AclOperation.ANY)

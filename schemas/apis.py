@@ -17,7 +17,7 @@ from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 
 
-class Patience(IntEnum):
+class LingerMultiple(IntEnum):
     """How many times `trigger.linger.ms` a request can wait, for each further share of its node's.
 
     tests/bench/LIMITS.md has what four nodes cost with these numbers and with others.
@@ -60,7 +60,7 @@ class DecidedApi(Api, frozen=True, kw_only=True):
     """An API that the coordinator decides; `name` is that of its columns.
 
     `request` and `response` are the columns' Structs. Events have the versions 0 to `newest`, that
-    of Kafka 4.1. `operation`, one of `acls.Operation`, is what ACLs ask for on the group.
+    of Kafka 4.1. `operation`, one of `acls.AclOperation`, is what ACLs ask for on the group.
     `is_repeatable`: a second decision changes nothing that the first did not. `of_other_type` is
     what Kafka answers if the group is not a classic one; but to OffsetFetch Kafka answers no
     offsets, after which a consumer would begin anew. Whether a group of an unknown kind is empty is
@@ -74,7 +74,7 @@ class DecidedApi(Api, frozen=True, kw_only=True):
     operation: str
     needs_group_id: bool = False
     is_repeatable: bool = False
-    patience: Patience = Patience.NONE
+    linger: LingerMultiple = LingerMultiple.NONE
     of_other_type: ErrorCode = ErrorCode.GROUP_ID_NOT_FOUND
     is_audited: bool = False
 
@@ -111,13 +111,13 @@ _DECIDED = (
         of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
     DecidedApi("heartbeat", 12, 0, 4, newest=4, operation="READ", needs_group_id=True,
         request=m.HeartbeatRequest, response=m.HeartbeatResponse, is_repeatable=True,
-        queue="rows", patience=Patience.HEARTBEATS, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
+        queue="rows", linger=LingerMultiple.HEARTBEATS, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
     DecidedApi("leave_group", 13, 0, 5, newest=5, operation="READ", needs_group_id=True,
         request=m.LeaveGroupRequest, response=m.LeaveGroupResponse, is_audited=True,
         queue="rows", is_done_unheard=True, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
     DecidedApi("offset_commit", 8, 2, 9, newest=10, operation="READ",
         request=m.OffsetCommitRequest, response=m.OffsetCommitResponse, is_audited=True,
-        queue="rows", is_done_unheard=True, patience=Patience.COMMITS),
+        queue="rows", is_done_unheard=True, linger=LingerMultiple.COMMITS),
     DecidedApi("offset_fetch", 9, 1, 9, newest=10, operation="DESCRIBE", is_repeatable=True,
         request=m.OffsetFetchRequest, response=m.OffsetFetchResponse),
     DecidedApi("describe_groups", 15, 0, 6, newest=6, operation="DESCRIBE", is_repeatable=True,

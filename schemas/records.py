@@ -61,7 +61,7 @@ class GroupMetadataValue(Struct, frozen=True):
     members: tuple[MemberMetadata, ...]
 
 
-class Record(Struct, frozen=True, omit_defaults=True, gc=False):
+class CoordinatorRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """One row of the offsets topic; `log_offset` is null until the record is appended.
 
     `key` and `value` are Kafka's bytes, of records of the kinds that are not known here.
@@ -122,7 +122,7 @@ class CoordinatorEvent(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
-def binary_size(record: Record) -> int:
+def binary_size(record: CoordinatorRecord) -> int:
     """Bytes of the record's key and value in Kafka's own binary form (key v1/v2, value v3)."""
     group = 2 + len(record.group_id.encode())
     if record.record_type == OFFSET_COMMIT:

@@ -19,7 +19,7 @@ from group_coordinator.schemas.messages import (
     Response,
     Timestamp,
 )
-from group_coordinator.schemas.records import CoordinatorEvent, GroupEvent, Record
+from group_coordinator.schemas.records import CoordinatorEvent, CoordinatorRecord, GroupEvent
 
 
 class TopicChange(Struct, frozen=True):
@@ -150,9 +150,9 @@ RESPONSES = TableRows("responses", Response)
 REJECTED_REQUESTS = TableRows("rejected_requests", RejectedRequest)
 # `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
 # the older ones. As the partition column it keeps the two from touching the same files.
-OFFSETS_TOPIC = TableRows("offsets_topic", Record, ("segment",))
+OFFSETS_TOPIC = TableRows("offsets_topic", CoordinatorRecord, ("segment",))
 # Records that compaction took out of the log, kept for SQL.
-OFFSETS_HISTORY = TableRows("offsets_history", Record)
+OFFSETS_HISTORY = TableRows("offsets_history", CoordinatorRecord)
 GROUP_EVENTS = TableRows("group_events", GroupEvent)
 COORDINATORS = TableRows("coordinators", CoordinatorEvent)
 # Made only on demand: without a catalogue a coordinator accepts any topic's name.

@@ -28,7 +28,7 @@ from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.records import GroupEvent, OffsetCommitValue, Record
+from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent, OffsetCommitValue
 
 GROUP_ID = "groupId"
 CLIENT_ID = "clientId"
@@ -126,7 +126,7 @@ class Context:
         # The code that is answered for the group's partition: NONE, as this coordinator owns it.
         self.ownership = ErrorCode.NONE
         self.node: Node | None = Node(0, "localhost", 9092)
-        self.log: list[Record] = []
+        self.log: list[CoordinatorRecord] = []
         self.events: list[GroupEvent] = []
         self.calls: dict[str, Call] = {}
         self.log_refuses = False
@@ -138,7 +138,7 @@ class Context:
             append_to_log=self._append,
         )
 
-    def _append(self, records: Sequence[Record]) -> ErrorCode:
+    def _append(self, records: Sequence[CoordinatorRecord]) -> ErrorCode:
         """The log: full size limit, and whatever a test has it refuse by `log_refuses`."""
         if self.log_refuses:
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -198,7 +198,7 @@ class Context:
             self.coordinator.unload(turn)
             self._take(turn)
 
-    def load(self, records: Iterable[Record] | None = None) -> None:
+    def load(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
         """Take the group over, from these records or from all that was logged."""
         logged = self.log if records is None else records
         turn = self.turn()

@@ -1,9 +1,12 @@
-"""The house rules: formatted, linted, typed, and imports that point one way."""
+"""The house rules: formatted, linted, typed, imports that point one way, one word for one thing."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from tests.ends import check_end
 
 TOP = Path(__file__).parent.parent
+PRODUCT = ("coordinator", "pipeline", "schemas")
 
 
 @pytest.mark.parametrize(
@@ -29,6 +33,29 @@ def test_the_house_is_in_order(command: list[str]) -> None:
         [sys.executable, *command], cwd=TOP, capture_output=True, text=True, timeout=240
     )
     check_end(done.returncode, done.stdout + done.stderr)
+
+
+def shared_names(modules: Iterable[Path]) -> dict[str, list[str]]:
+    """The public classes that have the name of another one: the name, and the modules with it."""
+    found = defaultdict(list)
+    for module in modules:
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(module.name)
+    return {name: sorted(where) for name, where in found.items() if len(where) > 1}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    modules = [path for room in PRODUCT for path in (TOP / room).rglob("*.py")]
+    assert len(modules) > 300
+    assert shared_names(modules) == {}
+
+
+def test_a_name_that_two_public_classes_share_is_found(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text("class Commit: ...\nclass _Run: ...\nclass Record: ...\n")
+    other.write_text("def make():\n    class Commit: ...\nclass _Run: ...\n")
+    assert shared_names([one, other]) == {"Commit": ["one.py", "other.py"]}
 
 
 @pytest.mark.parametrize("long", [False, True])

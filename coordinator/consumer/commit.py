@@ -43,16 +43,18 @@ from group_coordinator.schemas.messages import (
     Response,
 )
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+PartitionOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 _API = "offset_commit"
 
 
-class Commit:
+class PendingCommit:
     """One commit that has not ended. `commit_id` None: an automatic commit."""
 
     __slots__ = ("asynchronous", "call", "commit_id", "offsets", "operation")
 
-    def __init__(self, offsets: Offsets, asynchronous: bool, commit_id: int | None) -> None:
+    def __init__(
+        self, offsets: PartitionOffsets, asynchronous: bool, commit_id: int | None
+    ) -> None:
         self.offsets = dict(offsets)
         self.asynchronous = asynchronous
         self.commit_id = commit_id
@@ -79,7 +81,7 @@ class Commits:
         self._subscription = subscription
         self._calls = calls
         self._asynchronous = 0
-        self._flushes: list[Commit] = []
+        self._flushes: list[PendingCommit] = []
         self.completed: deque[CommitDone] = deque()
 
     @property
@@ -88,13 +90,13 @@ class Commits:
         return self._asynchronous
 
     def commit_async(
-        self, now: int, offsets: Offsets, commit_id: int | None = None
+        self, now: int, offsets: PartitionOffsets, commit_id: int | None = None
     ) -> Operation[None]:
         """Commit with one attempt; a CommitDone in `completed` says how it ended."""
         commit = self._start(now, offsets, asynchronous=True, commit_id=commit_id, deadline=None)
         return commit.operation
 
-    def commit_sync(self, now: int, offsets: Offsets, timeout_ms: int) -> Operation[None]:
+    def commit_sync(self, now: int, offsets: PartitionOffsets, timeout_ms: int) -> Operation[None]:
         """Commit, and retry retriable failures until `timeout_ms` is over.
 
         Without offsets, wait until the asynchronous commits made before have ended.
@@ -107,12 +109,12 @@ class Commits:
     def _start(
         self,
         now: int,
-        offsets: Offsets,
+        offsets: PartitionOffsets,
         asynchronous: bool,
         commit_id: int | None,
         deadline: int | None,
-    ) -> Commit:
-        commit = Commit(offsets, asynchronous, commit_id)
+    ) -> PendingCommit:
+        commit = PendingCommit(offsets, asynchronous, commit_id)
         for partition, offset in commit.offsets.items():
             if offset.offset < 0:
                 raise ValueError(f"no offset to commit: {offset.offset} of {partition}")
@@ -138,7 +140,7 @@ class Commits:
 
     # --- sending --------------------------------------------------------------------------------
 
-    def _attempt(self, commit: Commit, now: int) -> None:
+    def _attempt(self, commit: PendingCommit, now: int) -> None:
         membership = self._membership
         generation, instance_id = membership.generation, self._settings.group_instance_id
         if not self._subscription.is_subscribed:
@@ -168,7 +170,7 @@ class Commits:
     # --- answers --------------------------------------------------------------------------------
 
     def _on_answer(
-        self, commit: Commit, sent: Generation, now: int, response: Response | None
+        self, commit: PendingCommit, sent: Generation, now: int, response: Response | None
     ) -> None:
         if response is None:
             self._calls.failed(now, commit.call, disconnected(_API))
@@ -230,17 +232,17 @@ class Commits:
 
     # --- ends -----------------------------------------------------------------------------------
 
-    def _succeed(self, commit: Commit) -> None:
+    def _succeed(self, commit: PendingCommit) -> None:
         commit.operation.succeed(None)
         self._complete(commit, None)
 
-    def _fail(self, commit: Commit, _now: int, error: ConsumerError) -> None:
+    def _fail(self, commit: PendingCommit, _now: int, error: ConsumerError) -> None:
         if commit.asynchronous and error.retriable:
             error = RetriableCommitFailedError(str(error), error.code)
         commit.operation.fail(error)
         self._complete(commit, error)
 
-    def _complete(self, commit: Commit, error: ConsumerError | None) -> None:
+    def _complete(self, commit: PendingCommit, error: ConsumerError | None) -> None:
         if not commit.asynchronous:
             return
         self._asynchronous -= 1
@@ -253,7 +255,7 @@ class Commits:
             self._flushes.clear()
 
 
-def _topics(offsets: Offsets) -> tuple[OffsetCommitTopic, ...]:
+def _topics(offsets: PartitionOffsets) -> tuple[OffsetCommitTopic, ...]:
     topics: dict[str, list[OffsetCommitPartition]] = {}
     for one in sorted(offsets):
         offset = offsets[one]

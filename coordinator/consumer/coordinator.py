@@ -29,7 +29,7 @@ from functools import partial
 from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
 from group_coordinator.coordinator.consumer.calls import Calls, Operation
-from group_coordinator.coordinator.consumer.commit import Commits, Offsets
+from group_coordinator.coordinator.consumer.commit import Commits, PartitionOffsets
 from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     NoOffsetForPartitionError,
@@ -167,7 +167,7 @@ class ConsumerCoordinator:
         closing = partial(self._closing, ends_at=now + timeout_ms, operation=operation)
         self._leave_by(now, closing)
 
-    def commit_async(self, now: int, offsets: Offsets | None = None) -> int:
+    def commit_async(self, now: int, offsets: PartitionOffsets | None = None) -> int:
         """Commit offsets, or all positions; a CommitDone with the id returned says how it ended.
 
         Raises FencedInstanceIdError, InvalidGroupIdError without a group, and ValueError for an
@@ -181,7 +181,7 @@ class ConsumerCoordinator:
         return self._commit_ids
 
     def commit_sync(
-        self, now: int, offsets: Offsets | None = None, timeout_ms: int | None = None
+        self, now: int, offsets: PartitionOffsets | None = None, timeout_ms: int | None = None
     ) -> Operation[None]:
         """Commit offsets, or all positions, trying again until default.api.timeout.ms.
 

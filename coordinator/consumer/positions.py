@@ -29,7 +29,7 @@ class PositionState(Enum):
     FETCHING = "known"
 
 
-class Position:
+class TopicPartitionState:
     """One assigned partition: its position, whether it is paused or about to be revoked."""
 
     __slots__ = ("offset", "paused", "pending_revocation", "reset", "state")

@@ -8,8 +8,8 @@ from enum import Enum
 
 from group_coordinator.coordinator.consumer.positions import (
     OffsetAndMetadata,
-    Position,
     PositionState,
+    TopicPartitionState,
 )
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
@@ -42,7 +42,7 @@ class SubscriptionState:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.group_topics: frozenset[str] = frozenset()
-        self.assignment: dict[TopicPartition, Position] = {}
+        self.assignment: dict[TopicPartition, TopicPartitionState] = {}
         self.assignment_id = 0
 
     # --- subscribing ----------------------------------------------------------------------------
@@ -123,7 +123,9 @@ class SubscriptionState:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment; a partition that stays assigned keeps its position."""
         kept = self.assignment
-        self.assignment = {one: kept.get(one) or Position() for one in sorted(partitions)}
+        self.assignment = {
+            one: kept.get(one) or TopicPartitionState() for one in sorted(partitions)
+        }
         self.assignment_id += 1
 
     def mark_pending_revocation(self) -> None:
@@ -133,7 +135,7 @@ class SubscriptionState:
 
     # --- positions ------------------------------------------------------------------------------
 
-    def _position(self, partition: TopicPartition) -> Position:
+    def _position(self, partition: TopicPartition) -> TopicPartitionState:
         position = self.assignment.get(partition)
         if position is None:
             raise SubscriptionError(f"{partition.topic}-{partition.partition} is not assigned")

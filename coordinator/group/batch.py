@@ -54,7 +54,7 @@ from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.origin import Arrived, arrived, parked_marks
 from group_coordinator.coordinator.group.recorded import answer_recorded
-from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
+from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode, encode
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
 from group_coordinator.coordinator.group.turn import Turn
@@ -69,7 +69,7 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     Response,
 )
-from group_coordinator.schemas.records import GroupEvent, Record
+from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
 
 # Member ids are uuid5 of the request in this namespace: a replayed batch hands out the same ids.
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
@@ -116,7 +116,7 @@ class GroupOutput(Struct, array_like=True):
     """
 
     responses: list[Response]
-    records: list[Record]
+    records: list[CoordinatorRecord]
     events: list[GroupEvent]
     rejected: list[RejectedRequest]
     batch_ms: int | None = None
@@ -166,7 +166,7 @@ class GroupBatch:
         signatures: Signatures | None,
         group_id: str,
         state: bytes | None,
-        snapshot: Snapshot,
+        snapshot: GroupSnapshot,
         now: int,
     ) -> None:
         self.coordinator = coordinator
@@ -177,7 +177,7 @@ class GroupBatch:
         self.now = now
         self.output = GroupOutput([], [], [], [])
         # The records that stand of requests of this batch, by request id.
-        self._recorded: dict[str, list[Record]] = {}
+        self._recorded: dict[str, list[CoordinatorRecord]] = {}
         snapshot.recent.forget(now, self.settings.dedup_window_ms)
         snapshot.window.forget(now, self.settings.dedup_window_ms)
         self._begin_turn(snapshot.group, state)
@@ -192,7 +192,7 @@ class GroupBatch:
         """
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
         # Not encoded where `state` will do: a group of 100 members takes 12 us, for a bug only.
-        self._safe = encode(Snapshot(group)) if state is None and group is not None else state
+        self._safe = encode(GroupSnapshot(group)) if state is None and group is not None else state
         self._decided: list[RequestEvent | Response] = []
 
     def _end_turn(self) -> None:
@@ -348,7 +348,7 @@ class GroupBatch:
         refuse_because(self.turn, event, code, why)
         self._answer(self.turn.responses.pop())
 
-    def _decide(self, event: RequestEvent, records: Sequence[Record] = ()) -> None:
+    def _decide(self, event: RequestEvent, records: Sequence[CoordinatorRecord] = ()) -> None:
         """Decide a request, or answer it by its records if they stand."""
         try:
             if records and answer_recorded(self.turn, event, records):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 # How every control event's JSON begins: no request event has a field of that name.
 PREFIX = '{"control"'
@@ -64,7 +64,7 @@ Control = Load | Remember | Unload | Wake | Recorded
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
-_decode_record = msgspec.json.Decoder(Record).decode
+_decode_record = msgspec.json.Decoder(CoordinatorRecord).decode
 
 
 def remember_event(digests: bytes, log_ms: int | None = None) -> str:
@@ -95,7 +95,7 @@ def decode_control(text: str) -> Control:
     return _decode(text)
 
 
-def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[Record], list[str]]:
+def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[CoordinatorRecord], list[str]]:
     """The rows that are records, and for each other row why it is not."""
     records, problems = [], []
     for row in rows:

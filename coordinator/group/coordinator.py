@@ -60,7 +60,7 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     SyncGroupResponse,
 )
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 GROUP_KEY_TYPE = 0
 # The version of SyncGroup from which the protocol type and name are mandatory.
@@ -190,7 +190,7 @@ class GroupCoordinator:
         else:
             fire_delayed_join(turn)
 
-    def load(self, turn: Turn, records: Iterable[Record]) -> None:
+    def load(self, turn: Turn, records: Iterable[CoordinatorRecord]) -> None:
         """Restore a group from its records: Stable with fresh sessions, Empty, or none at all.
 
         Of a group with records of unknown kinds only these are restored (`log.replay`).

@@ -29,7 +29,7 @@ from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     RequestEvent,
 )
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 KNOWN_MEMBER_ID_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
@@ -320,7 +320,7 @@ def _replaced(new_id: str, old_id: str) -> str:
     return f"static member {new_id} replaced {old_id}"
 
 
-def replaced_id(record: Record, new_id: str) -> str | None:
+def replaced_id(record: CoordinatorRecord, new_id: str) -> str | None:
     """The member id that a static member's new one replaced by this record; None: by another."""
     reason, opening = record.reason or "", _replaced(new_id, "")
     return reason.removeprefix(opening) if reason.startswith(opening) else None

@@ -22,9 +22,9 @@ from group_coordinator.schemas.records import (
     NO_TIMESTAMP,
     OFFSET_COMMIT,
     RECORD_KEY,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
-    Record,
     binary_size,
 )
 
@@ -85,7 +85,7 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
     answered.
     """
 
-    def append(records: Sequence[Record]) -> ErrorCode:
+    def append(records: Sequence[CoordinatorRecord]) -> ErrorCode:
         size = _BATCH_OVERHEAD + sum(_RECORD_OVERHEAD + binary_size(record) for record in records)
         return (
             ErrorCode.NONE if size <= config.max_message_bytes else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -97,7 +97,7 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 # --- replay ---------------------------------------------------------------------------------------
 
 
-def replay(group_id: str, records: Iterable[Record]) -> Group | None:
+def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
     """The group that the records describe; None if their last values are all tombstones.
 
     The last record of a key wins: in the order of `log_offset`, or as given where it is null.
@@ -125,7 +125,7 @@ def replay(group_id: str, records: Iterable[Record]) -> Group | None:
     return group
 
 
-def _replay_offset(group: Group, record: Record) -> None:
+def _replay_offset(group: Group, record: CoordinatorRecord) -> None:
     if record.topic is None or record.topic_partition is None:
         return
     if record.offset_commit is None:

@@ -33,7 +33,7 @@ from group_coordinator.coordinator.group.control import (
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator
 from group_coordinator.coordinator.group.log_time import log_time
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.snapshot import Snapshot, decode
+from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue
@@ -79,7 +79,7 @@ class BatchMachine:
             return _reject_all(events, now)
         snapshot = decode(state)
         if not snapshot.is_under(claim):
-            state, snapshot = None, Snapshot()
+            state, snapshot = None, GroupSnapshot()
         snapshot.claim_epoch = claim
         controls = [decode_control(text) for text in events if is_control(text)]
         time = _time_of(snapshot, controls, now)
@@ -112,7 +112,7 @@ class BatchMachine:
             )
 
     def _batch(
-        self, group_id: str, state: bytes | None, snapshot: Snapshot, time: int
+        self, group_id: str, state: bytes | None, snapshot: GroupSnapshot, time: int
     ) -> GroupBatch:
         return GroupBatch(
             self.coordinator, self.settings, self._signatures, group_id, state, snapshot, time
@@ -148,7 +148,7 @@ class BatchMachine:
         return batch.result()
 
 
-def _time_of(snapshot: Snapshot, controls: list[Control], now: int) -> int:
+def _time_of(snapshot: GroupSnapshot, controls: list[Control], now: int) -> int:
     """The time that the group is decided by when the batch's is `now`; kept in the snapshot."""
     time = now if snapshot.log_time is None else snapshot.log_time.at(now)
     if time == now:

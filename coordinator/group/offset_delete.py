@@ -16,7 +16,7 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     TopicResult,
 )
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 REASON = "offset deleted by request"
 
@@ -34,7 +34,7 @@ def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) ->
         turn.answer(event, code, OffsetDeleteResponse())
         return
     group = turn.present
-    records: list[Record] = []
+    records: list[CoordinatorRecord] = []
     topics = tuple(
         _denied(topic) if topic.name in denied else _decide(turn, topic, records)
         for topic in body.topics
@@ -64,7 +64,7 @@ def _denied(topic: OffsetDeleteTopic) -> TopicResult:
     return TopicResult(topic.name, tuple(PartitionResult(each, code) for each in topic.partitions))
 
 
-def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[Record]) -> TopicResult:
+def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[CoordinatorRecord]) -> TopicResult:
     group = turn.present
     subscribed = group.is_subscribed(topic.name)
     committed = group.offsets.get(topic.name)

@@ -45,12 +45,12 @@ from group_coordinator.schemas.messages import (
     SyncGroupResponse,
     TopicResult,
 )
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 _AGAIN = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def answer_recorded(turn: Turn, event: RequestEvent, records: Sequence[Record]) -> bool:
+def answer_recorded(turn: Turn, event: RequestEvent, records: Sequence[CoordinatorRecord]) -> bool:
     """Answer a request by the records that carry its id; False if it is yet to be decided.
 
     It is yet to be decided if the records are not those of its decision. The record of a group that
@@ -66,7 +66,7 @@ def answer_recorded(turn: Turn, event: RequestEvent, records: Sequence[Record]) 
 
 
 def _answer_commit(
-    turn: Turn, event: RequestEvent, body: OffsetCommitRequest, records: Sequence[Record]
+    turn: Turn, event: RequestEvent, body: OffsetCommitRequest, records: Sequence[CoordinatorRecord]
 ) -> bool:
     taken = {
         (record.topic, record.topic_partition, record.offset_commit.offset)
@@ -107,7 +107,7 @@ def _code_of_partition(turn: Turn, event: RequestEvent, topic: str, partition: i
 
 
 def _answer_offset_delete(
-    turn: Turn, event: RequestEvent, body: OffsetDeleteRequest, records: Sequence[Record]
+    turn: Turn, event: RequestEvent, body: OffsetDeleteRequest, records: Sequence[CoordinatorRecord]
 ) -> bool:
     deleted = {
         (record.topic, record.topic_partition) for record in records if record.offset_commit is None
@@ -140,7 +140,10 @@ def _code_of_deletion(turn: Turn, event: RequestEvent, topic: str, partition: in
 
 
 def _answer_delete_groups(
-    turn: Turn, event: RequestEvent, _body: DeleteGroupsRequest, records: Sequence[Record]
+    turn: Turn,
+    event: RequestEvent,
+    _body: DeleteGroupsRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
     if any(each.offset_commit is None and each.group_metadata is None for each in records):
         turn.answer(event, ErrorCode.NONE, DeleteGroupsResponse())
@@ -149,7 +152,7 @@ def _answer_delete_groups(
 
 
 def _answer_leave(
-    turn: Turn, event: RequestEvent, body: LeaveGroupRequest, records: Sequence[Record]
+    turn: Turn, event: RequestEvent, body: LeaveGroupRequest, records: Sequence[CoordinatorRecord]
 ) -> bool:
     """The record says that nobody is left in the group, so that each member named has left."""
     if any(each.group_metadata is not None and not each.group_metadata.members for each in records):
@@ -159,7 +162,7 @@ def _answer_leave(
 
 
 def _answer_sync(
-    turn: Turn, event: RequestEvent, body: SyncGroupRequest, records: Sequence[Record]
+    turn: Turn, event: RequestEvent, body: SyncGroupRequest, records: Sequence[CoordinatorRecord]
 ) -> bool:
     for record in records:
         group = replay(turn.group_id, [record])
@@ -174,7 +177,7 @@ def _answer_sync(
 
 
 def _answer_join(
-    turn: Turn, event: RequestEvent, body: JoinGroupRequest, records: Sequence[Record]
+    turn: Turn, event: RequestEvent, body: JoinGroupRequest, records: Sequence[CoordinatorRecord]
 ) -> bool:
     """A static member that came back to a Stable group has a record of its new id."""
     instance_id = body.group_instance_id
@@ -192,7 +195,7 @@ def _answer_join(
 
 
 # The APIs whose requests append records that their answer can be told from.
-_ANSWERS: dict[str, Callable[[Turn, RequestEvent, Any, Sequence[Record]], bool]] = {
+_ANSWERS: dict[str, Callable[[Turn, RequestEvent, Any, Sequence[CoordinatorRecord]], bool]] = {
     "join_group": _answer_join,
     "sync_group": _answer_sync,
     "leave_group": _answer_leave,

@@ -26,7 +26,7 @@ class UnknownSnapshot(ValueError):
     """A state that cannot be read: it is damaged, for a start has asked for its version."""
 
 
-class Snapshot(Struct, array_like=True):
+class GroupSnapshot(Struct, array_like=True):
     """A group, and what its coordinator remembers with it. Times in ms.
 
     `touched_at` is the time of the batch that wrote the state. `held_back_at` is when due timers
@@ -56,10 +56,10 @@ class Snapshot(Struct, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Snapshot)
+_decoder = msgspec.msgpack.Decoder(GroupSnapshot)
 
 
-def encode(snapshot: Snapshot) -> bytes:
+def encode(snapshot: GroupSnapshot) -> bytes:
     """Return the snapshot as bytes."""
     if snapshot.group is not None:
         snapshot.group.offsets.pack()
@@ -68,10 +68,10 @@ def encode(snapshot: Snapshot) -> bytes:
     return bytes(buffer)
 
 
-def decode(state: bytes | None) -> Snapshot:
+def decode(state: bytes | None) -> GroupSnapshot:
     """Read a snapshot, an empty one from None. Raises UnknownSnapshot."""
     if state is None:
-        return Snapshot()
+        return GroupSnapshot()
     if not state or state[0] != VERSION:
         found = state[0] if state else None
         raise UnknownSnapshot(

@@ -28,14 +28,14 @@ from group_coordinator.schemas.messages import (
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupEvent,
     GroupMetadataValue,
     OffsetCommitValue,
-    Record,
 )
 
 # Appends records to the log; returns NONE, or the code to answer if the log refuses them.
-Append = Callable[[Sequence[Record]], ErrorCode]
+Append = Callable[[Sequence[CoordinatorRecord]], ErrorCode]
 # Makes the unique part of a member id from the id of the request that asked for one.
 NewId = Callable[[str], str]
 
@@ -83,7 +83,7 @@ class Turn:
         self.authorizer = authorizer
         self.request_id: str | None = None
         self.responses: list[Response] = []
-        self.records: list[Record] = []
+        self.records: list[CoordinatorRecord] = []
         self.events: list[GroupEvent] = []
 
     @property
@@ -153,16 +153,16 @@ class Turn:
 
     # --- records --------------------------------------------------------------------------------
 
-    def append(self, *records: Record) -> ErrorCode:
+    def append(self, *records: CoordinatorRecord) -> ErrorCode:
         """Append records to the log, all or none; returns NONE or the code to answer."""
         error = self.append_to_log(records)
         if error is ErrorCode.NONE:
             self.records.extend(records)
         return error
 
-    def group_record(self, value: GroupMetadataValue | None, reason: str) -> Record:
+    def group_record(self, value: GroupMetadataValue | None, reason: str) -> CoordinatorRecord:
         """A group metadata record, or with no value the group's tombstone."""
-        return Record(
+        return CoordinatorRecord(
             partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
             record_type=GROUP_METADATA,
             group_id=self.group_id,
@@ -174,9 +174,9 @@ class Turn:
 
     def offset_record(
         self, topic: str, partition: int, value: OffsetCommitValue | None, reason: str
-    ) -> Record:
+    ) -> CoordinatorRecord:
         """An offset commit record, or with no value the partition's tombstone."""
-        return Record(
+        return CoordinatorRecord(
             partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
             record_type=OFFSET_COMMIT,
             group_id=self.group_id,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.admin.plans import Change, GroupPlan
+from group_coordinator.pipeline.admin.plans import GroupPlan, OffsetChange
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -46,7 +46,7 @@ _HINTS = {
 }
 
 
-class Outcome(Struct, frozen=True):
+class GroupOutcome(Struct, frozen=True):
     """What came of a group's change: `error` says why the coordinator refused it, or part of it."""
 
     group_id: str
@@ -54,7 +54,7 @@ class Outcome(Struct, frozen=True):
 
 
 def carry_out(
-    root: str, group_id: str, changes: Sequence[Change], timeout_s: float = TIMEOUT_S
+    root: str, group_id: str, changes: Sequence[OffsetChange], timeout_s: float = TIMEOUT_S
 ) -> None:
     """Make the changes of one group; raises Failure with the coordinator's reason if it refuses."""
     _raise(carry_out_all(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
@@ -62,7 +62,7 @@ def carry_out(
 
 def carry_out_all(
     root: str, plans: Sequence[GroupPlan], timeout_s: float = TIMEOUT_S
-) -> list[Outcome]:
+) -> list[GroupOutcome]:
     """Make the changes of all plans, whose requests are one commit; an outcome for each plan.
 
     Each group's coordinator decides for itself: of several groups some may be refused. Raises
@@ -70,19 +70,19 @@ def carry_out_all(
     """
     requests = [request for plan in plans for request in _requests(plan)]
     errors = _ask(root, requests, timeout_s)
-    return [Outcome(plan.group_id, errors.get(plan.group_id)) for plan in plans]
+    return [GroupOutcome(plan.group_id, errors.get(plan.group_id)) for plan in plans]
 
 
 def delete_groups(
     root: str, group_ids: Sequence[str], timeout_s: float = TIMEOUT_S
-) -> list[Outcome]:
+) -> list[GroupOutcome]:
     """Delete Empty groups with their offsets; an outcome for each. Raises as `carry_out_all`."""
     requests = [
         _request(f"admin/{uuid.uuid4()}", each, "delete_groups", DeleteGroupsRequest())
         for each in group_ids
     ]
     errors = _ask(root, requests, timeout_s)
-    return [Outcome(each, errors.get(each)) for each in group_ids]
+    return [GroupOutcome(each, errors.get(each)) for each in group_ids]
 
 
 def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
@@ -139,7 +139,7 @@ def _reason(group_id: str, codes: Iterable[int]) -> str:
     return f"group {group_id!r}: the coordinator answered {', '.join(errors)}{why}"
 
 
-def _raise(outcomes: Iterable[Outcome]) -> None:
+def _raise(outcomes: Iterable[GroupOutcome]) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
             raise Failure(outcome.error)

@@ -59,7 +59,7 @@ class PartitionLag(Struct, frozen=True):
     client_id: str | None
 
 
-class Member(Struct, frozen=True):
+class MemberSummary(Struct, frozen=True):
     """A member of a group's last stored generation.
 
     `assignment`: a dictionary of each topic, its name as `topic` and its `partitions`.
@@ -76,7 +76,7 @@ class Member(Struct, frozen=True):
     assignment: list[dict[str, Any]] | None
 
 
-class GroupState(Struct, frozen=True):
+class GroupSummary(Struct, frozen=True):
     """A group's coordinator, assignor, state and size; `node_id` None: nobody coordinates it."""
 
     group_id: str
@@ -127,7 +127,7 @@ def unindexed_topics(
     return dict(query(sql, parameters).rows)
 
 
-def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
+def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary]:
     """Return the members of groups, by group and member id."""
     chosen, parameters = among("group_id", group_ids)
     query = f"""
@@ -138,12 +138,12 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
            assignment
     FROM group_members WHERE {chosen} ORDER BY group_id, member_id
     """
-    return [Member(*row) for row in catalog.query(query, parameters).rows]
+    return [MemberSummary(*row) for row in catalog.query(query, parameters).rows]
 
 
-def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupState]:
+def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupSummary]:
     """Return the states of groups, by group id."""
     chosen, parameters = among("group_id", group_ids)
-    names = ", ".join(GroupState.__struct_fields__)
+    names = ", ".join(GroupSummary.__struct_fields__)
     query = f"SELECT {names} FROM group_states WHERE {chosen} ORDER BY group_id"
-    return [GroupState(*row) for row in catalog.query(query, parameters).rows]
+    return [GroupSummary(*row) for row in catalog.query(query, parameters).rows]

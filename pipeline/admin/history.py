@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.pipeline.admin.changes import RESET_PREFIX
-from group_coordinator.pipeline.admin.plans import Change, GroupPlan, check_groups, committed_of
+from group_coordinator.pipeline.admin.plans import (
+    GroupPlan,
+    OffsetChange,
+    check_groups,
+    committed_of,
+)
 from group_coordinator.pipeline.admin.scope import parse_scope, partition_counts, partitions_of
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
@@ -72,7 +77,7 @@ def plan_undo(root: str, group_id: str) -> GroupPlan:
         if before is None and changed_at < known_since:
             notes.append(_left(topic, partition, now))
         elif now != before:
-            changes.append(Change(topic, partition, now, before))
+            changes.append(OffsetChange(topic, partition, now, before))
     return GroupPlan(group_id, tuple(changes), notes=tuple(notes))
 
 
@@ -90,7 +95,9 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
         )
     now = committed_of(catalog, [group_id])[group_id]
     places = sorted(then)
-    changes = tuple(Change(*at, now.get(at), then[at]) for at in places if now.get(at) != then[at])
+    changes = tuple(
+        OffsetChange(*at, now.get(at), then[at]) for at in places if now.get(at) != then[at]
+    )
     unknown = sorted(now.keys() - then.keys())
     return GroupPlan(group_id, changes, notes=tuple(_left(*at, now[at]) for at in unknown))
 
@@ -113,7 +120,7 @@ def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -
     places = [at for at in partitions_of(scopes, source, counts) if at in source]
     if not places:
         raise Failure(f"group {group_id!r} has no such committed offsets to copy")
-    return GroupPlan(to_group, tuple(Change(*at, now.get(at), source[at]) for at in places))
+    return GroupPlan(to_group, tuple(OffsetChange(*at, now.get(at), source[at]) for at in places))
 
 
 def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -> list[GroupPlan]:
@@ -130,7 +137,7 @@ def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -
         known = {topic for topic, _ in committed}
         wanted = [each for each in scopes if each.partitions or each.topic in known]
         places = partitions_of(wanted, committed, counts) if wanted or not scopes else []
-        changes = tuple(Change(*at, committed[at], None) for at in places if at in committed)
+        changes = tuple(OffsetChange(*at, committed[at], None) for at in places if at in committed)
         if changes:
             plans.append(GroupPlan(group_id, changes))
         else:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
 
-class Change(Struct, frozen=True):
+class OffsetChange(Struct, frozen=True):
     """One partition's committed offset before and after a change; None means no offset."""
 
     topic: str
@@ -32,7 +32,7 @@ class GroupPlan(Struct, frozen=True):
     """
 
     group_id: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[OffsetChange, ...] = ()
     problem: str | None = None
     notes: tuple[str, ...] = ()
 

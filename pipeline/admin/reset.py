@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.admin.plans import Change, GroupPlan, committed_of, known_groups
+from group_coordinator.pipeline.admin.plans import (
+    GroupPlan,
+    OffsetChange,
+    committed_of,
+    known_groups,
+)
 from group_coordinator.pipeline.admin.scope import (
     TopicScope,
     parse_scope,
@@ -228,7 +233,7 @@ def _plan(
         for at in partitions_of(scopes, committed, seek.counts):
             current = committed.get(at)
             wanted, note = seek.find(at, current) if given is None else seek.within(at, given(at))
-            changes.append(Change(*at, current, wanted))
+            changes.append(OffsetChange(*at, current, wanted))
             if note is not None:
                 notes.append(note)
     except Failure as error:

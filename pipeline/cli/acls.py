@@ -252,11 +252,11 @@ def _bindings(
 
 def _operation(name: str) -> str:
     """Kafka's name of an operation, which may be written `DescribeConfigs` or DESCRIBE_CONFIGS."""
-    from group_coordinator.schemas.acls import Operation
+    from group_coordinator.schemas.acls import AclOperation
 
     wanted = name.replace("_", "").replace("-", "").upper()
-    for each in Operation:
-        if each > Operation.ANY and each.name.replace("_", "") == wanted:
+    for each in AclOperation:
+        if each > AclOperation.ANY and each.name.replace("_", "") == wanted:
             return each.name
     raise typer.BadParameter(f"{name!r} is no operation")
 

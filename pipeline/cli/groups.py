@@ -29,7 +29,7 @@ from group_coordinator.pipeline.errors import Failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.admin.described import GroupState, Member
+    from group_coordinator.pipeline.admin.described import GroupSummary, MemberSummary
 
 groups_app = typer.Typer(help="Ask about consumer groups, and delete them.", no_args_is_help=True)
 
@@ -101,11 +101,11 @@ def groups_describe(
     states = check_groups(catalog, named, root) if named else known_groups(catalog, [])
     chosen = sorted(states)
     if members:
-        kind: type[Any] = described.Member
+        kind: type[Any] = described.MemberSummary
         rows: list[Any] = described.members_of(catalog, chosen)
         columns, cells = _member_columns(rows, verbose)
     elif state:
-        kind = described.GroupState
+        kind = described.GroupSummary
         rows = described.states_of(catalog, chosen)
         columns, cells = _state_columns(verbose)
     else:
@@ -226,7 +226,7 @@ def _lag_columns(verbose: bool) -> _Layout:
     return _layout(fields)
 
 
-def _member_columns(members: Sequence[Member], verbose: bool) -> _Layout:
+def _member_columns(members: Sequence[MemberSummary], verbose: bool) -> _Layout:
     fields = [
         ("GROUP", 15, "group_id"),
         ("CONSUMER-ID", 15, "member_id"),
@@ -247,7 +247,7 @@ def _member_columns(members: Sequence[Member], verbose: bool) -> _Layout:
     return columns, lambda row: [*cells(row)[:-2], None, _assigned(row), None, None]
 
 
-def _assigned(member: Member) -> str | None:
+def _assigned(member: MemberSummary) -> str | None:
     """A member's assignment as Kafka's tool prints it: `TOPIC:0,2;TOPIC:1`."""
     if member.assignment is None:
         return None
@@ -267,7 +267,7 @@ def _state_columns(verbose: bool) -> _Layout:
         ]
     )
 
-    def cells(each: GroupState) -> list[Any]:
+    def cells(each: GroupSummary) -> list[Any]:
         where = None if each.node_id is None else f"{each.host}:{each.port}  ({each.node_id})"
         epochs = [None, None] if verbose else []
         strategy = each.protocol

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.schemas.acls import (
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -46,6 +46,6 @@ def filter_of(asked: Any) -> AclFilter:
         pattern_type=name_of(PatternType, asked.pattern_type_filter),
         principal=asked.principal_filter,
         host=asked.host_filter,
-        operation=name_of(Operation, asked.operation),
+        operation=name_of(AclOperation, asked.operation),
         permission=name_of(Permission, asked.permission_type),
     )

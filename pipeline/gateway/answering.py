@@ -15,8 +15,8 @@ from group_coordinator.pipeline.gateway.wire import response_frame
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from group_coordinator.pipeline.gateway.api import Api
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.api import ApiHandler
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas.messages import Response
 
 
@@ -73,8 +73,8 @@ class Answering:
 
     def __init__(
         self,
-        api: Api,
-        call: Call,
+        api: ApiHandler,
+        call: RequestContext,
         correlation_id: int,
         request: Any,
         client: Client,
@@ -133,7 +133,9 @@ class Answering:
             else:
                 self._running = link.ask_unrepeated(event, self._decided, taken_in)
 
-    async def _answered(self, answer: Callable[[Call, Any], Awaitable[Any]]) -> bytes | None:
+    async def _answered(
+        self, answer: Callable[[RequestContext, Any], Awaitable[Any]]
+    ) -> bytes | None:
         try:
             response = await answer(self._call, self._request)
         finally:

@@ -13,7 +13,7 @@ from group_coordinator.schemas.kafka.writing import writer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas.messages import RequestEvent, Response
 
 
@@ -27,13 +27,13 @@ class Decided(NamedTuple):
     deadline only where it is signed (`CoordinatorLink.ask_unrepeated`).
     """
 
-    ask: Callable[[Call, Any], RequestEvent]
-    respond: Callable[[Call, Any, Response], Any]
+    ask: Callable[[RequestContext, Any], RequestEvent]
+    respond: Callable[[RequestContext, Any, Response], Any]
     in_time: bool = False
 
 
 @dataclass(frozen=True)
-class Api:
+class ApiHandler:
     """One API as a gateway answers it; `name` is Kafka's, such as "Heartbeat".
 
     `answer` is `Decided`, or gets the call and its request and returns the response, or the bytes
@@ -44,7 +44,7 @@ class Api:
     """
 
     name: str
-    answer: Callable[[Call, Any], Awaitable[Any]] | Decided
+    answer: Callable[[RequestContext, Any], Awaitable[Any]] | Decided
     own_write: Callable[[Any, int], bytes] | None = None
     takes_room: bool = False
     aside: bool = False

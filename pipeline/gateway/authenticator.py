@@ -20,7 +20,7 @@ from group_coordinator.pipeline.gateway.wire import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     InvalidFrame,
-    Refused,
+    RefusedRequest,
     bare_frame,
     response_frame,
 )
@@ -30,7 +30,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.api import ApiHandler
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts
     from group_coordinator.pipeline.gateway.security.mechanisms import Mechanism
     from group_coordinator.pipeline.gateway.security.users import Users
@@ -77,10 +77,11 @@ class Authenticator:
             raise InvalidFrame("ApiVersions came after the SASL exchange had begun")
         self._may_ask_versions = False
 
-    async def answer(self, header: RequestHeader, api: Api, request: Any) -> bytes:
+    async def answer(self, header: RequestHeader, api: ApiHandler, request: Any) -> bytes:
         """Answer a request that comes before it is known who sends it.
 
-        Raises InvalidFrame where Kafka closes the connection, Refused with what it answers first.
+        Raises InvalidFrame where Kafka closes the connection, RefusedRequest with what it answers
+        first.
         """
         self._may_ask_versions = False
         if header.api_key == SASL_HANDSHAKE and self._exchange is None:
@@ -98,7 +99,7 @@ class Authenticator:
             await asyncio.sleep(_FAILED_DELAY_S)
             raise InvalidFrame(error.logged) from error
 
-    async def _handshake(self, header: RequestHeader, api: Api, mechanism: str) -> bytes:
+    async def _handshake(self, header: RequestHeader, api: ApiHandler, mechanism: str) -> bytes:
         known = mechanism in self._mechanisms
         code = ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         response = _Handshake(error_code=int(code), mechanisms=list(self._mechanisms))
@@ -106,13 +107,13 @@ class Authenticator:
         if not known:
             self._refused.count("sasl_handshake", code)
             await asyncio.sleep(_FAILED_DELAY_S)
-            raise Refused(f"SASL mechanism {mechanism[:40]!r} is not enabled", frame)
+            raise RefusedRequest(f"SASL mechanism {mechanism[:40]!r} is not enabled", frame)
         self._exchange = begin(mechanism, self._users, self._host)
         self.takes_bare_tokens = header.version == 0
         return frame
 
     async def _authenticate(
-        self, exchange: Mechanism, header: RequestHeader, api: Api, token: bytes
+        self, exchange: Mechanism, header: RequestHeader, api: ApiHandler, token: bytes
     ) -> bytes:
         try:
             answer = await self._next(exchange, token)
@@ -123,7 +124,7 @@ class Authenticator:
                 error_code=code, error_message=str(error), auth_bytes=b"", session_lifetime_ms=0
             )
             frame = response_frame(header.correlation_id, api, refused, header.version)
-            raise Refused(error.logged, frame) from error
+            raise RefusedRequest(error.logged, frame) from error
         response = _Authenticate(
             error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0
         )

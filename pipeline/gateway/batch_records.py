@@ -14,7 +14,7 @@ PIECE_BYTES = 100
 _Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
-class Torn(Exception):
+class TornRecords(Exception):
     """Bytes that are not the records that their batch says it has."""
 
 
@@ -23,13 +23,14 @@ class TooMany(Exception):
 
 
 def take_apart(partition: int, data: bytes, count: int, base_time: int) -> tuple[NewBatch, int]:
-    """Return the records, and how many they and their headers are. Raises Torn and TooMany."""
+    """Return the records, and how many they and their headers are. Raises TornRecords and
+    TooMany."""
     try:
         batch, pieces, end = _take_apart(partition, data, count, base_time)
     except (IndexError, ValueError) as error:
-        raise Torn(f"a record is torn: {error}") from error
+        raise TornRecords(f"a record is torn: {error}") from error
     if end != len(data):
-        raise Torn(f"{len(data) - end} bytes follow the last record")
+        raise TornRecords(f"{len(data) - end} bytes follow the last record")
     return batch, pieces
 
 

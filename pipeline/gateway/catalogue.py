@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.call import TooLate
+from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.tables.topics import (
     InvalidPartitions,
     InvalidTopic,
@@ -34,7 +34,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
 }
 
 
-class Outcome(NamedTuple):
+class ApiError(NamedTuple):
     """Kafka's code for a change, and what to tell people; null if it was made."""
 
     code: int
@@ -43,12 +43,12 @@ class Outcome(NamedTuple):
 
 # What a client is told that may not make a change: not whether the topic exists. Kafka's
 # ControllerApis has other words for CreateTopics than for DeleteTopics, and none otherwise.
-DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
+DENIED = ApiError(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
 
 
 # The answer for a name that a request has more than once: Kafka's ControllerApis changes no such
 # topic, and answers its name once.
-TWICE = Outcome(int(ErrorCode.INVALID_REQUEST), "Duplicate topic name.")
+TWICE = ApiError(int(ErrorCode.INVALID_REQUEST), "Duplicate topic name.")
 
 # As Kafka's controller refuses them (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH): every
 # answer to Metadata would have to list them.
@@ -62,7 +62,7 @@ def twice(names: Iterable[str]) -> set[str]:
 
 async def change(
     topics: Topics, name: str, make: Callable[[], object], partitions: int = 0
-) -> Outcome:
+) -> ApiError:
     """Change a topic in another thread; when that is done, the gateway's own view has it.
 
     A change to more than `MOST_PARTITIONS` partitions is not made. A client is told in Kafka's
@@ -70,26 +70,26 @@ async def change(
     """
     if partitions > MOST_PARTITIONS:
         message = f"{partitions} partitions: a topic may be given {MOST_PARTITIONS} at most"
-        return Outcome(int(ErrorCode.POLICY_VIOLATION), message)
+        return ApiError(int(ErrorCode.POLICY_VIOLATION), message)
     try:
         await asyncio.to_thread(make)
     except TopicExists:
-        return Outcome(int(ErrorCode.TOPIC_ALREADY_EXISTS), f"Topic '{name}' already exists.")
+        return ApiError(int(ErrorCode.TOPIC_ALREADY_EXISTS), f"Topic '{name}' already exists.")
     except UnknownTopic:
         # Clients have a sentence of their own for it.
-        return Outcome(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None)
+        return ApiError(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None)
     except (InvalidTopic, InvalidPartitions, InvalidConfig) as refused:
-        return Outcome(int(_CODES[type(refused)]), str(refused))
+        return ApiError(int(_CODES[type(refused)]), str(refused))
     except TooLate as late:
-        return Outcome(int(ErrorCode.REQUEST_TIMED_OUT), str(late))
+        return ApiError(int(ErrorCode.REQUEST_TIMED_OUT), str(late))
     except Failure as error:
         return _failed(name, ErrorCode.UNKNOWN_SERVER_ERROR, error)
     except (DeltaError, OSError) as error:
         return _failed(name, ErrorCode.KAFKA_STORAGE_ERROR, error)
     await topics.look()
-    return Outcome(int(ErrorCode.NONE), None)
+    return ApiError(int(ErrorCode.NONE), None)
 
 
-def _failed(name: str, code: ErrorCode, error: Exception) -> Outcome:
+def _failed(name: str, code: ErrorCode, error: Exception) -> ApiError:
     log.warning("topic %r cannot be changed: %s", name, error)
-    return Outcome(int(code), "the catalogue of topics cannot be changed at present")
+    return ApiError(int(code), "the catalogue of topics cannot be changed at present")

@@ -23,8 +23,8 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from group_coordinator.pipeline.gateway.incoming import Incoming
-from group_coordinator.pipeline.gateway.polls import Sent
-from group_coordinator.pipeline.gateway.wire import InvalidFrame, Refused, frame_size
+from group_coordinator.pipeline.gateway.polls import SentTimes
+from group_coordinator.pipeline.gateway.wire import InvalidFrame, RefusedRequest, frame_size
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.schemas.apis import APIS
 
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._incoming = Incoming(address.memory, self._cut, self._cut_off)
         # Each frame, and the time after which it was sent.
         self._frames: deque[tuple[bytes, int]] = deque()
-        self._sent = Sent(polls)
+        self._sent = SentTimes(polls)
         self._turns: deque[_Turn] = deque()
         self._reading = True
         self._may_write = True
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop()
         if self._lost:
             self._finish()
-        elif isinstance(error, Refused):
+        elif isinstance(error, RefusedRequest):
             self._transport.write(error.answer)
             # Some clients do not read what came together with the end of the connection.
             self._loop.call_later(_TO_READ_S, self._refuse, str(error))

@@ -70,7 +70,7 @@ class CoordinatorLink:
         event: RequestEvent,
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
-    ) -> Sent:
+    ) -> InFlightRequest:
         """Send a request; `then` is called with its answer, later, however long that takes.
 
         `taken_in` is called, perhaps at once, when no request that comes later can overtake it.
@@ -85,7 +85,7 @@ class CoordinatorLink:
         event: RequestEvent,
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
-    ) -> Sent:
+    ) -> InFlightRequest:
         """Send a request; one that is signed is decided within `SIGNED_FOR_MS`; else as `ask`."""
         if not self._client.signs:
             return self.ask(event, then, taken_in)
@@ -97,7 +97,7 @@ class CoordinatorLink:
         until: int,
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
-    ) -> Sent:
+    ) -> InFlightRequest:
         """Send a request that is decided until then, or answered REQUEST_TIMED_OUT; else as `ask`.
 
         `until` is in ms of `since_boot_ms`. The deadline that the request carries is the time of
@@ -211,7 +211,7 @@ class CoordinatorLink:
             log.warning("%s of group %r%s: %s", first.api, first.group_id, more, why)
 
 
-class Sent(Protocol):
+class InFlightRequest(Protocol):
     """A request on its way."""
 
     def cancel(self) -> None:
@@ -222,7 +222,7 @@ class _Dating:
     """A request whose coordinator is asked for the time first."""
 
     __slots__ = ("asked",)
-    asked: Sent
+    asked: InFlightRequest
 
     def cancel(self) -> None:
         """Wait no more for the answer, in the loop."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from typing import Any
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.pipeline.gateway.room import Room
     from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -28,7 +28,7 @@ _FEW = 100
 
 
 async def ask_each(
-    call: Call,
+    call: RequestContext,
     api: str,
     asked: Sequence[tuple[str, Any]],
     ask: Callable[[RequestEvent], Awaitable[Response]],
@@ -56,7 +56,7 @@ async def _at_once(work: Callable[..., T], *args: Any) -> T:
 
 
 def _refused(
-    call: Call, api: str, asked: Iterable[tuple[str, Any]]
+    call: RequestContext, api: str, asked: Iterable[tuple[str, Any]]
 ) -> tuple[dict[int, Response], list[tuple[int, RequestEvent]]]:
     """The answers that are known by their place, and what is to be decided."""
     answers: dict[int, Response] = {}

@@ -45,7 +45,7 @@ class Polls:
             await asyncio.sleep(_TICK_EVERY_S)
 
 
-class Sent:
+class SentTimes:
     """When what is read of one socket was sent. It is not polled before `polled` says so."""
 
     __slots__ = ("_known_from", "_polls", "after")

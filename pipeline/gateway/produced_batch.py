@@ -11,11 +11,16 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from group_coordinator.pipeline.gateway.batch_records import PIECE_BYTES, TooMany, Torn, take_apart
+from group_coordinator.pipeline.gateway.batch_records import (
+    PIECE_BYTES,
+    TooMany,
+    TornRecords,
+    take_apart,
+)
 from group_coordinator.pipeline.gateway.compression import Oversized, Undecodable, decompress
 from group_coordinator.pipeline.topics import (
+    BatchRefused,
     NewBatch,
-    Refused,
     TopicConfig,
     check_size,
     check_times,
@@ -74,7 +79,7 @@ def read_batch(
     now_ms: int,
     budget: Budget,
 ) -> Opened:
-    """Return the records that a partition is sent by Produce of a version. Raises Refused.
+    """Return the records that a partition is sent by Produce of a version. Raises BatchRefused.
 
     What would be too large once it is decompressed is MESSAGE_TOO_LARGE as well, upon which Java's
     producer sends it in parts.
@@ -82,58 +87,58 @@ def read_batch(
     if not data or len(data) < _RECORDS_AT:
         if data and len(data) > _MAGIC_AT and data[_MAGIC_AT] != _MAGIC:
             raise _old_format(data[_MAGIC_AT])
-        raise Refused(ErrorCode.INVALID_RECORD, "there is no whole record batch")
+        raise BatchRefused(ErrorCode.INVALID_RECORD, "there is no whole record batch")
     _, length, _, magic, crc = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise _old_format(magic)
     size = length + _UNCOUNTED
     if size < _RECORDS_AT or size > len(data):
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes says {size}")
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes says {size}")
     if size < len(data):
-        raise Refused(ErrorCode.INVALID_RECORD, "a partition is sent one batch at a time")
+        raise BatchRefused(ErrorCode.INVALID_RECORD, "a partition is sent one batch at a time")
     check_size(size, config)
     view = memoryview(data)
     if google_crc32c.value(data[_HEAD.size :]) != crc:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum is wrong")
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum is wrong")
     attributes, last_delta, base_time, _, producer_id, epoch, sequence, count = (
         _COVERED.unpack_from(data, _HEAD.size)
     )
     if attributes & _IS_TRANSACTIONAL:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
+        raise BatchRefused(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
     if attributes & _IS_CONTROL:
-        raise Refused(ErrorCode.INVALID_RECORD, "clients do not write control records")
+        raise BatchRefused(ErrorCode.INVALID_RECORD, "clients do not write control records")
     if count <= 0 or last_delta != count - 1:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.INVALID_RECORD,
             f"a batch of {count} records says that its last offset is {last_delta} more",
         )
     if producer_id != _NONE and (producer_id < 0 or epoch < 0 or sequence < 0):
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.INVALID_RECORD,
             f"producer {producer_id} has epoch {epoch} and sequence {sequence}",
         )
     records: bytes | memoryview = view[_RECORDS_AT:]
     codec = attributes & _CODEC
     if codec == _ZSTD and version < _WITH_ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or later")
+        raise BatchRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or later")
     if codec:
         try:
             records = decompress(codec, view[_RECORDS_AT:], budget.left)
             budget.spend(len(records))
         except Undecodable as error:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except Oversized as error:
-            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+            raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     try:
         batch, pieces = take_apart(partition, bytes(records), count, base_time)
-    except Torn as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    except TornRecords as error:
+        raise BatchRefused(ErrorCode.INVALID_RECORD, str(error)) from error
     except TooMany as error:
-        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     batch.producer_id, batch.producer_epoch, batch.first_sequence = producer_id, epoch, sequence
     check_times(min(batch.timestamps), max(batch.timestamps), config, now_ms)
     return Opened(batch, len(records) + pieces * PIECE_BYTES)
 
 
-def _old_format(magic: int) -> Refused:
-    return Refused(ErrorCode.INVALID_RECORD, f"message format {magic}: only 2 is taken")
+def _old_format(magic: int) -> BatchRefused:
+    return BatchRefused(ErrorCode.INVALID_RECORD, f"message format {magic}: only 2 is taken")

@@ -17,10 +17,10 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway.produced_batch import producer_of, read_batch
 from group_coordinator.pipeline.topics import (
     Appended,
+    BatchRefused,
     NewBatch,
     OneCommit,
     ProducerIds,
-    Refused,
     TopicWriter,
 )
 from group_coordinator.schemas.errors import ErrorCode
@@ -114,8 +114,8 @@ class Producing:
     ) -> asyncio.Future[list[Outcome]]:
         """Append to a topic, after all that was appended before; `has_room` is asked first.
 
-        The future has what became of each batch. A batch that cannot be taken has Refused as its
-        outcome, or another Failure of its own, one that the store did not take NotWritten. The
+        The future has what became of each batch. A batch that cannot be taken has BatchRefused as
+        its outcome, or another Failure of its own, one that the store did not take NotWritten. The
         future is not to be cancelled: what was taken in is written, whoever still waits for it. Of
         an idempotent producer a later batch may be written, and then none before it.
         """
@@ -215,9 +215,9 @@ class _Writer:
         outcomes = iter(self._writer.append(batches) if batches else ())
         return [next(outcomes) if isinstance(each, NewBatch) else each for each in opened]
 
-    def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | Refused]:
+    def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | BatchRefused]:
         now = clock_ms()
-        found: list[NewBatch | Refused] = []
+        found: list[NewBatch | BatchRefused] = []
         commit = OneCommit()
         size = 0
         for partition, data, version, budget in waiting:
@@ -225,13 +225,13 @@ class _Writer:
                 break
             try:
                 opened = read_batch(partition, data, version, self._writer.config, now, budget)
-            except Refused as refused:
+            except BatchRefused as refused:
                 found.append(refused)
                 continue
             # A bug that one batch meets must not have the others refused, again and again.
             except Exception:
                 log.exception("a batch for %s-%d is refused", self.topic.topic, partition)
-                found.append(Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))
+                found.append(BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))
                 continue
             found.append(opened.batch)
             size += opened.size

@@ -15,7 +15,6 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
 from group_coordinator.pipeline.gateway.acls import Acls
 from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Brokers, cluster_id
-from group_coordinator.pipeline.gateway.call import Services
 from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
 from group_coordinator.pipeline.gateway.listening import Listening, bind
@@ -23,6 +22,7 @@ from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
+from group_coordinator.pipeline.gateway.request_context import Services
 from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom

@@ -10,7 +10,7 @@ from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, t
 from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
-from group_coordinator.pipeline.gateway.call import Call
+from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
     InvalidFrame,
@@ -25,8 +25,8 @@ from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.answering import Client, Running
-    from group_coordinator.pipeline.gateway.api import Api
-    from group_coordinator.pipeline.gateway.call import Services
+    from group_coordinator.pipeline.gateway.api import ApiHandler
+    from group_coordinator.pipeline.gateway.request_context import Services
     from group_coordinator.pipeline.gateway.security.users import Users
 
 
@@ -34,7 +34,7 @@ class _Request(NamedTuple):
     """A request; `body` None: an ApiVersions of a version that is not known here."""
 
     header: RequestHeader
-    api: Api
+    api: ApiHandler
     body: Any
 
 
@@ -115,9 +115,9 @@ class Session:
         response = supported(ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION)
         return response_frame(header.correlation_id, api, response, header.version if known else 0)
 
-    def _call(self, request: _Request, sent_after: int) -> Call:
+    def _call(self, request: _Request, sent_after: int) -> RequestContext:
         header = request.header
-        return Call(
+        return RequestContext(
             self._services,
             header.version,
             header.client_id,

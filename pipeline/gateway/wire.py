@@ -17,7 +17,7 @@ from group_coordinator.schemas.kafka.reading import InvalidMessage, Misfit, end_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.api import ApiHandler
 
 _SIZE = struct.Struct(">i")
 _NO_TAGS = b"\0"
@@ -32,7 +32,7 @@ class InvalidFrame(Exception):
     """Bytes that are no request of Kafka's protocol; the connection is to be closed."""
 
 
-class Refused(InvalidFrame):
+class RefusedRequest(InvalidFrame):
     """A request upon which the connection is closed, once `answer`, a frame, was sent."""
 
     def __init__(self, why: str, answer: bytes) -> None:
@@ -76,7 +76,7 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
-def read_body(api: Api, version: int, frame: bytes, at: int) -> Any:
+def read_body(api: ApiHandler, version: int, frame: bytes, at: int) -> Any:
     """Read a request's body, which begins at `at`. Raises InvalidFrame.
 
     Bytes after the body are passed over, as Kafka does.
@@ -87,7 +87,7 @@ def read_body(api: Api, version: int, frame: bytes, at: int) -> Any:
         raise InvalidFrame(str(error)) from error
 
 
-def response_frame(correlation_id: int, api: Api, response: Any, version: int) -> bytes:
+def response_frame(correlation_id: int, api: ApiHandler, response: Any, version: int) -> bytes:
     """The bytes of an API's response, its size first; `response` may be its body already."""
     body = response if isinstance(response, bytes) else api.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.

@@ -32,7 +32,7 @@ from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.kafka.codec import encode_key, encode_value
 from group_coordinator.schemas.kafka.writing import NotEncodable
 from group_coordinator.schemas.messages import Int64
-from group_coordinator.schemas.records import KNOWN_TYPES, Record
+from group_coordinator.schemas.records import KNOWN_TYPES, CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 _LOG_COLUMNS = {
@@ -78,7 +78,7 @@ def _to_raw(row: dict[str, Any], tally: Tally) -> RawRecord | None:
         tally.skip_unknown(where, f"unknown record type {row['record_type']!r}")
         return None
     try:
-        record = msgspec.convert(row, Record)
+        record = msgspec.convert(row, CoordinatorRecord)
         raw = RawRecord(
             partition=record.partition,
             offset=msgspec.convert(record.log_offset, Int64),

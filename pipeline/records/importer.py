@@ -38,7 +38,7 @@ from group_coordinator.pipeline.records.record_file import (
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, 
     return log, Appender(table_uri(root, OFFSETS_TOPIC), epoch)
 
 
-def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:
+def _readable(
+    records: Read, num_partitions: int, tally: Tally
+) -> Iterator[tuple[CoordinatorRecord, int]]:
     """Yield the records that can be decoded, each with its size in bytes, and count all."""
     for where, raw in records:
         if isinstance(raw, Corrupt):

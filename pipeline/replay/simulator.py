@@ -31,7 +31,7 @@ from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
-from group_coordinator.schemas.records import GroupEvent, Record
+from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Simulator:
         self._on_event = on_event
         self._config = config
         self._groups: dict[str, Group] = {}
-        self._logs: dict[str, list[Record]] = {}
+        self._logs: dict[str, list[CoordinatorRecord]] = {}
         self._next_offset: dict[int, int] = {}
         self._ownership: dict[int, ErrorCode] = {}
         self._timers: list[tuple[int, str]] = []
@@ -192,7 +192,7 @@ class Simulator:
     def _load(self, entries: Any) -> Iterator[Output]:
         if not isinstance(entries, list):
             raise BadLine("load: a list of records is expected")
-        by_group: dict[str, list[Record]] = {}
+        by_group: dict[str, list[CoordinatorRecord]] = {}
         for entry in entries:
             record = self._record_of(entry)
             by_group.setdefault(record.group_id, []).append(record)
@@ -215,7 +215,7 @@ class Simulator:
             self._coordinator.load(turn, log)
             yield from self._take(turn)
 
-    def _record_of(self, entry: Any) -> Record:
+    def _record_of(self, entry: Any) -> CoordinatorRecord:
         if not isinstance(entry, dict) or not isinstance(entry.get("group_id"), str):
             raise BadLine("load: a record is an object with a group_id")
         partitions = self._config.offsets_topic_num_partitions
@@ -225,7 +225,7 @@ class Simulator:
             **{name: value for name, value in entry.items() if value is not None},
         }
         try:
-            return msgspec.convert(filled, Record)
+            return msgspec.convert(filled, CoordinatorRecord)
         except msgspec.ValidationError as error:
             raise BadLine(f"load: {error}") from error
 
@@ -289,12 +289,14 @@ class Simulator:
         for record in turn.records:
             numbered = self._append(record)
             # All columns: a tombstone's null value is to be seen.
-            columns = {name: getattr(numbered, name) for name in Record.__struct_fields__}
+            columns = {
+                name: getattr(numbered, name) for name in CoordinatorRecord.__struct_fields__
+            }
             yield {"at_ms": self.now, "record": columns}
         for response in turn.responses:
             yield self._response(response)
 
-    def _append(self, record: Record) -> Record:
+    def _append(self, record: CoordinatorRecord) -> CoordinatorRecord:
         log_offset = self._next_offset.get(record.partition, 0)
         self._next_offset[record.partition] = log_offset + 1
         numbered = msgspec.structs.replace(record, log_offset=log_offset)

@@ -22,7 +22,7 @@ class DeltaPosition(Struct, frozen=True):
     version: int
 
 
-class Offsets(Struct, frozen=True):
+class SourceOffsets(Struct, frozen=True):
     """A source has read up to these offsets: topic, partition, the offset of the next record."""
 
     offsets: dict[tuple[str, int], int]
@@ -33,7 +33,7 @@ class _DeltaOffset(Struct, rename="camel"):
     is_starting_version: bool = False
 
 
-def read_source(description: str, end_offset: str | None) -> Offsets | DeltaPosition | None:
+def read_source(description: str, end_offset: str | None) -> SourceOffsets | DeltaPosition | None:
     """Return how far a source is, from the `description` and `endOffset` of its progress.
 
     None for a source that has read nothing, for one of another kind, and for a Delta source that is
@@ -52,7 +52,7 @@ def read_source(description: str, end_offset: str | None) -> Offsets | DeltaPosi
             return DeltaPosition(delta["table"], position.reservoir_version)
         if _KAFKA.match(description):
             topics = msgspec.convert(told, dict[str, dict[int, int]], strict=False)
-            return Offsets(
+            return SourceOffsets(
                 {
                     (topic, partition): offset
                     for topic, partitions in topics.items()
@@ -61,7 +61,7 @@ def read_source(description: str, end_offset: str | None) -> Offsets | DeltaPosi
             )
         if _RATE.match(description):
             offset = told["offset"] if isinstance(told, dict) else told
-            return Offsets({(RATE_TOPIC, 0): msgspec.convert(offset, int)})
+            return SourceOffsets({(RATE_TOPIC, 0): msgspec.convert(offset, int)})
     except (msgspec.DecodeError, KeyError):
         return None
     return None

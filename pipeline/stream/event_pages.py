@@ -11,7 +11,7 @@ import pyarrow as pa
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
 from group_coordinator.pipeline.stream.change import SelectionChange, taken_out
-from group_coordinator.pipeline.stream.lingering import patience
+from group_coordinator.pipeline.stream.lingering import least_linger
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
@@ -21,7 +21,7 @@ from group_coordinator.pipeline.stream.request_pages import (
     refuse_packed,
 )
 from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
-from group_coordinator.schemas.apis import Patience
+from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS
 
 # Pages of requests that take up to this much, bytes, are packed together with others.
@@ -36,7 +36,7 @@ class Page(NamedTuple):
 
     events: pa.Table
     size: int
-    patience: Patience = Patience.NONE
+    linger: LingerMultiple = LingerMultiple.NONE
     change: SelectionChange | None = None
 
 
@@ -72,7 +72,7 @@ def request_pages(
         partition_set = selection.at(after.version)
         mine = select_rows(rows, number, partition_set)
         number += rows.num_rows
-        waits = Patience.NONE if partition_set is None else patience(mine)
+        waits = LingerMultiple.NONE if partition_set is None else least_linger(mine)
         size = mine.nbytes * MOST_GROWTH
         if size > _SMALL_BYTES:
             (mine,) = pack_together([mine])

@@ -42,7 +42,7 @@ from group_coordinator.pipeline.stream.packing import pack_together
 from group_coordinator.pipeline.stream.waiting import Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.schemas.apis import Patience
+from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
@@ -220,10 +220,10 @@ class Search:
         if not (goes_on and self._found):
             return goes_on
         size = sum(page.size for page in self._found)
-        patience = min((page.patience for page in found), default=Patience.HEARTBEATS)
+        linger = min((page.linger for page in found), default=LingerMultiple.HEARTBEATS)
         if self._tables.is_full:
-            patience = Patience.NONE
-        lingers = self._lingering.goes_on(patience, end.selection, size)
+            linger = LingerMultiple.NONE
+        lingers = self._lingering.goes_on(linger, end.selection, size)
         if lingers:
             self._waiting.rest()
         return lingers

@@ -6,10 +6,10 @@ each node has its own: four nodes that begin one at every commit take four times
 With lingering all nodes together begin about as many batches as one node does. A node that owns
 everything never lingers.
 
-How long a request can wait depends on who waits for its answer (`Patience`). A heartbeat's sender
-goes on meanwhile. So does the sender of an offset commit, unless it is a `commitSync`: a commit
-waits half as long. A member that joins, syncs, leaves or fetches its offsets waits for the answer,
-or has others wait, and so does an administrator: their batch begins at once.
+How long a request can wait depends on who waits for its answer (`LingerMultiple`). A heartbeat's
+sender goes on meanwhile. So does the sender of an offset commit, unless it is a `commitSync`: a
+commit waits half as long. A member that joins, syncs, leaves or fetches its offsets waits for the
+answer, or has others wait, and so does an administrator: their batch begins at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
-from group_coordinator.schemas.apis import DECIDED, Patience
+from group_coordinator.schemas.apis import DECIDED, LingerMultiple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +36,12 @@ def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
     return min((selection.of / len(selection.partitions) - 1) * linger_ms, most_ms) / 1000
 
 
-def patience(rows: pa.Table) -> Patience:
-    """Return the patience of the least patient of these rows of `requests`."""
+def least_linger(rows: pa.Table) -> LingerMultiple:
+    """Return the least that one of these rows of `requests` can wait."""
     columns = in_contract_types(rows.select([name for name in rows.column_names if name == "api"]))
     apis = pc.unique(texts(columns, "api", len(rows))).to_pylist()
-    known = (DECIDED[api].patience if api in DECIDED else Patience.NONE for api in apis)
-    return min(known, default=Patience.HEARTBEATS)
+    known = (DECIDED[api].linger if api in DECIDED else LingerMultiple.NONE for api in apis)
+    return min(known, default=LingerMultiple.HEARTBEATS)
 
 
 class Lingering:
@@ -57,15 +57,16 @@ class Lingering:
         self._is_over = begins_full
         self._until = math.inf
 
-    def goes_on(self, patience: Patience, selection: Selection, size: int) -> bool:
-        """Whether to wait for more after a look that found requests of this patience, or none.
+    def goes_on(self, linger: LingerMultiple, selection: Selection, size: int) -> bool:
+        """Whether to wait for more after a look that found requests that can wait this long, or
+        none.
 
         `size` is that of all events since the wait began, bytes.
         """
         if self._is_over:
             return False
         now = monotonic()
-        longest_s = linger_s(selection, patience * self._linger_ms, self._most_ms)
+        longest_s = linger_s(selection, linger * self._linger_ms, self._most_ms)
         self._until = min(self._until, now + longest_s)
         self._is_over = now >= self._until or size >= self._most_bytes
         return not self._is_over

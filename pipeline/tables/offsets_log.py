@@ -15,7 +15,7 @@ from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from group_coordinator.schemas.records import Record
+    from group_coordinator.schemas.records import CoordinatorRecord
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class OffsetsLog:
         self._next = next_offsets(handle)
         self._segment, self._size, self._since = active_segment(handle)
 
-    def place(self, records: Sequence[Record], upcoming: dict[int, int] | None = None) -> pa.Table:
+    def place(
+        self, records: Sequence[CoordinatorRecord], upcoming: dict[int, int] | None = None
+    ) -> pa.Table:
         """Return the records as rows with their log offsets and segment; `advance` takes them.
 
         Calls that place the records of one append piece by piece share `upcoming`, empty at first:

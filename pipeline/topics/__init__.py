@@ -24,11 +24,11 @@ from group_coordinator.pipeline.topics.definition import (
     mark_deleted,
 )
 from group_coordinator.pipeline.topics.errors import (
+    BatchRefused,
     CannotFollow,
     InvalidTable,
     NotWritten,
     OffsetOutOfRange,
-    Refused,
     TableReplaced,
     UnknownTopicOrPartition,
 )
@@ -60,6 +60,7 @@ from group_coordinator.pipeline.topics.topic_writer import (
 __all__ = [
     "LOG_APPEND_TIME",
     "Appended",
+    "BatchRefused",
     "CannotFollow",
     "InvalidConfig",
     "InvalidProducerEpoch",
@@ -74,7 +75,6 @@ __all__ = [
     "PartitionSegments",
     "ProducerIds",
     "Record",
-    "Refused",
     "Segment",
     "Segments",
     "TableReplaced",

@@ -45,7 +45,7 @@ class NotWritten(Failure):
     """The records may be in the table or not: the store failed. A producer sends them again."""
 
 
-class Refused(Failure):
+class BatchRefused(Failure):
     """A batch that is not taken; `code` is Kafka's."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:

@@ -30,7 +30,7 @@ from group_coordinator.schemas.rows import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.topics.index import Index, TopicIndex
-    from group_coordinator.pipeline.topics.table_log import AddedFile, Commit
+    from group_coordinator.pipeline.topics.table_log import TopicCommit, TopicFile
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _Batch:
     def is_full(self) -> bool:
         return len(self.paths) >= MOST_FILES or self.rows >= MOST_ROWS
 
-    def add(self, version: int, added: AddedFile, file: OpenFile, columns: Columns, n: int) -> None:
+    def add(self, version: int, added: TopicFile, file: OpenFile, columns: Columns, n: int) -> None:
         """Add the entries of a file's rows, for a topic of `n` partitions."""
         entries = []
         ends = dict(self._ends)
@@ -115,7 +115,7 @@ class Indexer:
         # The last version that is wholly in the batch under way.
         self._done: int | None = None
         # The rows that the topic begins with, while they are indexed.
-        self._snapshot: Commit | None = None
+        self._snapshot: TopicCommit | None = None
         # What keeps the topic from going on, with the sequence and partitions of which it holds,
         # and until when; and what seems to, until a second look finds it too.
         self._stopped: tuple[tuple[int, int], CannotFollow, float] | None = None
@@ -196,7 +196,7 @@ class Indexer:
             self._done = commit.version
         return self._done if self._done >= 0 else None
 
-    def _take(self, batch: _Batch, index: TopicIndex, commit: Commit, count: int) -> bool:
+    def _take(self, batch: _Batch, index: TopicIndex, commit: TopicCommit, count: int) -> bool:
         """Add the entries of a commit's rows; False if the batch is full before its end."""
         for added in commit.added:
             if index.has(added.path) or added.path in batch.paths:

@@ -32,7 +32,7 @@ _HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
 REPLACED_CHECK_S = 1.0
 
 
-class AddedFile(Struct, frozen=True):
+class TopicFile(Struct, frozen=True):
     """A file that a commit added: its path within the table, and its commit's timestamp, ms.
 
     `partition_values` is JSON, None for a table without partition columns.
@@ -43,11 +43,11 @@ class AddedFile(Struct, frozen=True):
     committed_at: int
 
 
-class Commit(Struct, frozen=True):
+class TopicCommit(Struct, frozen=True):
     """What a topic needs of a commit: the files that it added with new rows, in its order."""
 
     version: int
-    added: list[AddedFile]
+    added: list[TopicFile]
 
 
 class TableLog:
@@ -63,7 +63,7 @@ class TableLog:
         # Whether the commit before was read just now.
         self._is_reading = False
 
-    def read(self, version: int) -> Commit | None:
+    def read(self, version: int) -> TopicCommit | None:
         """Return the commit of a version, None if nobody has written it yet.
 
         Raises CannotFollow for a commit that a topic cannot follow, TableReplaced.
@@ -78,7 +78,7 @@ class TableLog:
             self._is_reading = True
         return self._commit(version, content)
 
-    def snapshot(self, version: int) -> Commit:
+    def snapshot(self, version: int) -> TopicCommit:
         """Return the files that the table had in a version, the oldest first, as if one commit.
 
         Their `committed_at` is each file's modification time.
@@ -86,10 +86,10 @@ class TableLog:
         handle = self._open()
         handle.load_as_version(version)
         files = [
-            AddedFile(unquote(file.path), _encode_values(file.partition), file.modified_ms)
+            TopicFile(unquote(file.path), _encode_values(file.partition), file.modified_ms)
             for file in data_files(handle)
         ]
-        return Commit(version, files)
+        return TopicCommit(version, files)
 
     def live_paths(self) -> set[str]:
         """Return the paths of the files that the table has now, by its log.
@@ -106,7 +106,7 @@ class TableLog:
 
     # --- the checks -------------------------------------------------------------------------------
 
-    def _commit(self, version: int, content: bytes) -> Commit:
+    def _commit(self, version: int, content: bytes) -> TopicCommit:
         actions = parse_commit(content)
         info = next((a.commit_info for a in actions if isinstance(a.commit_info, dict)), {})
         for action in actions:
@@ -143,8 +143,8 @@ class TableLog:
                 )
             values = _encode_values(add.partition_values)
             committed_at = max(0, timestamp or add.modification_time)
-            added.append(AddedFile(add.file, values, committed_at))
-        return Commit(version, added)
+            added.append(TopicFile(add.file, values, committed_at))
+        return TopicCommit(version, added)
 
     def _check_present(self, version: int) -> None:
         """Raise CannotFollow if a version that is not there never will be."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.pipeline.topics.errors import NotWritten, Refused
+from group_coordinator.pipeline.topics.errors import BatchRefused, NotWritten
 from group_coordinator.pipeline.topics.log_appender import LogAppender
 from group_coordinator.pipeline.topics.producer_state import BATCHES_KEPT, NO_PRODUCER
 from group_coordinator.pipeline.topics.topic_config import decode_config
@@ -77,22 +77,23 @@ class OneCommit:
 
 
 def check_size(size: int, config: TopicConfig) -> None:
-    """Raise Refused for a record batch of more bytes than the topic takes."""
+    """Raise BatchRefused for a record batch of more bytes than the topic takes."""
     if size > config.max_message_bytes:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size} bytes: max.message.bytes is {config.max_message_bytes}",
         )
 
 
 def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> None:
-    """Raise Refused for records with timestamps, ms, that the topic does not take at `now_ms`."""
+    """Raise BatchRefused for records with timestamps, ms, that the topic does not take at
+    `now_ms`."""
     if config.message_timestamp_type != "CreateTime":
         return
     if latest > now_ms + config.message_timestamp_after_max_ms:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.INVALID_TIMESTAMP,
             f"a record's timestamp, {latest}, is beyond message.timestamp.after.max.ms",
         )
     if least < -_MOST_TIME:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {least}")
+        raise BatchRefused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {least}")

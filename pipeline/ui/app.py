@@ -23,7 +23,7 @@ from group_coordinator.pipeline.ui.group import PARTITIONS, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
 from group_coordinator.pipeline.ui.guard import Guard
 from group_coordinator.pipeline.ui.pages import STATIC, render, static_file, static_url, url
-from group_coordinator.pipeline.ui.plans import Plans, apply_plan
+from group_coordinator.pipeline.ui.previews import Previews, carry_out_preview
 from group_coordinator.pipeline.ui.request import follow_request
 from group_coordinator.pipeline.ui.resets import (
     AIM_EXAMPLES,
@@ -32,7 +32,7 @@ from group_coordinator.pipeline.ui.resets import (
     undo_plan,
     undo_words,
 )
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Snapshot
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, RootSnapshot
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Pages:
         self._held = held
         self._access = access
         self._timeout_s = timeout_s
-        self._plans = Plans()
+        self._previews = Previews()
 
     def routes(self) -> list[Route]:
         """Every address."""
@@ -167,7 +167,7 @@ class Pages:
         plan, problem = None, None
         if make is not None:
             try:
-                plan = self._plans.keep(what, make(group_id))
+                plan = self._previews.keep(what, make(group_id))
             except Failure as error:
                 problem = str(error)
         return self._page(request, template, group=found, plan=plan, problem=problem, **values)
@@ -187,8 +187,8 @@ class Pages:
             return refused
         plan, problem = None, None
         try:
-            plan = self._plans.take(token)
-            apply_plan(self._held.root, plan, self._timeout_s)
+            plan = self._previews.take(token)
+            carry_out_preview(self._held.root, plan, self._timeout_s)
         except Failure as error:
             problem = str(error)
         if plan is not None and problem is None:
@@ -198,7 +198,7 @@ class Pages:
 
     # --- what pages share -------------------------------------------------------------------------
 
-    def _read(self, read: Callable[[Snapshot], T]) -> T:
+    def _read(self, read: Callable[[RootSnapshot], T]) -> T:
         """Read from the snapshot; from a new one if a table was rewritten under this one."""
         try:
             return read(self._held.current())

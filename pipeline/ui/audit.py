@@ -14,7 +14,7 @@ from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ERROR_NAMES
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 PAGE_SIZE = 100
 _MOST_DOERS = 20
@@ -111,7 +111,7 @@ class AuditPage(Struct, frozen=True):
     doers: list[Doer]
 
 
-def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
+def list_changes(snapshot: RootSnapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
     """Return a page of the requests that the filter names. Raises QueryError."""
     clauses, values = [f"({KINDS[wanted.kind]})"], []
     if wanted.did:
@@ -154,7 +154,7 @@ def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE)
     )
 
 
-def _answers(snapshot: Snapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
+def _answers(snapshot: RootSnapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
     if not request_ids:
         return {}
     places = ", ".join("?" * len(request_ids))

@@ -16,7 +16,7 @@ from group_coordinator.pipeline.ui.timeline import Chapter, tell
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 # The newest of each that a page shows.
 _EVENTS = 1000
@@ -29,7 +29,7 @@ _CHART = (720, 140)
 _SPARK = (110, 22)
 
 
-class Member(Struct, frozen=True):
+class ShownMember(Struct, frozen=True):
     """A member of the last stored generation; `holds` is topic -> partitions, None if not known."""
 
     member_id: str
@@ -72,7 +72,7 @@ class GroupPage(Struct, frozen=True):
 
     group_id: str
     head: dict[str, Any] | None
-    members: list[Member]
+    members: list[ShownMember]
     partitions: list[Partition]
     partition_count: int
     coordinator: str | None
@@ -99,7 +99,7 @@ class GroupPage(Struct, frozen=True):
         return bool(self.head or self.chapters or self.commits or self.changes.rows)
 
 
-def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
+def read_group(snapshot: RootSnapshot, group_id: str) -> GroupPage:
     """Collect what the tables say of a group. Raises QueryError."""
     heads = snapshot.rows("SELECT * FROM group_overview WHERE group_id = ?", group_id)
     members = _members(snapshot, group_id)
@@ -139,23 +139,23 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
     )
 
 
-def _coordinator(snapshot: Snapshot, group_id: str) -> str | None:
+def _coordinator(snapshot: RootSnapshot, group_id: str) -> str | None:
     rows = snapshot.query(
         "SELECT node_id, host, port FROM group_coordinators WHERE group_id = ?", group_id
     ).rows
     return f"node {rows[0][0]} at {rows[0][1]}:{rows[0][2]}" if rows else None
 
 
-def _members(snapshot: Snapshot, group_id: str) -> list[Member]:
+def _members(snapshot: RootSnapshot, group_id: str) -> list[ShownMember]:
     rows = snapshot.rows(
         "SELECT * FROM group_members WHERE group_id = ? ORDER BY is_leader DESC, client_id, "
         "member_id",
         group_id,
     )
     return [
-        Member(
+        ShownMember(
             holds=_holds(row["assignment"]),
-            **{name: row[name] for name in Member.__struct_fields__ if name != "holds"},
+            **{name: row[name] for name in ShownMember.__struct_fields__ if name != "holds"},
         )
         for row in rows
     ]
@@ -168,7 +168,7 @@ def _holds(assignment: Iterable[dict[str, Any]] | None) -> dict[str, list[int]] 
 
 
 def _partitions(
-    rows: Iterable[dict[str, Any]], members: Iterable[Member], history: LagHistory
+    rows: Iterable[dict[str, Any]], members: Iterable[ShownMember], history: LagHistory
 ) -> list[Partition]:
     owners = {
         (topic, number): member.client_id

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 PAGE_SIZE = 100
 # What the list may be sorted by, and what breaks a tie.
@@ -94,7 +94,7 @@ class GroupList(Struct, frozen=True):
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
-def list_groups(snapshot: Snapshot, wanted: GroupFilter) -> GroupList:
+def list_groups(snapshot: RootSnapshot, wanted: GroupFilter) -> GroupList:
     """Return the page of the list that the filter names, or the last one if there are fewer."""
     where, values = wanted._where()
     ((found,),) = snapshot.query(f"SELECT count(*) FROM group_overview {where}", *values).rows
@@ -124,7 +124,7 @@ def list_groups(snapshot: Snapshot, wanted: GroupFilter) -> GroupList:
     )
 
 
-def _counts(snapshot: Snapshot, column: str) -> dict[str, int]:
+def _counts(snapshot: RootSnapshot, column: str) -> dict[str, int]:
     query = (
         f"SELECT {column}, count(*) FROM group_overview WHERE {column} IS NOT NULL "
         f"GROUP BY {column} ORDER BY count(*) DESC, {column}"

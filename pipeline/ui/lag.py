@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 # The newest commits of a group that its lags are told by.
 _COMMITS = 20_000
@@ -56,7 +56,7 @@ class LagHistory(Struct, frozen=True):
 
 
 def read_lag_history(
-    snapshot: Snapshot, group_id: str, unindexed: Mapping[str, datetime]
+    snapshot: RootSnapshot, group_id: str, unindexed: Mapping[str, datetime]
 ) -> LagHistory:
     """Return the lag at each commit that is known, and in silences how it grew meanwhile.
 
@@ -108,7 +108,7 @@ def _moments(
                 yield _Moment(key, ended, committed)
 
 
-def _ends(snapshot: Snapshot, moments: list[_Moment]) -> list[int]:
+def _ends(snapshot: RootSnapshot, moments: list[_Moment]) -> list[int]:
     """Where each moment's partition ended then."""
     if not moments:
         return []

@@ -5,14 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.ui.group import read_group
 from group_coordinator.pipeline.ui.pages import render, static_file
-from group_coordinator.pipeline.ui.snapshot import Snapshot
-
-
-class UnknownGroup(Failure):
-    """No table tells of the group."""
+from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 
 def write_report(root: str, group_id: str) -> str:
@@ -21,7 +17,7 @@ def write_report(root: str, group_id: str) -> str:
     Its Content-Security-Policy allows that one style sheet and nothing else. Raises NoRoot and
     UnknownGroup.
     """
-    snapshot = Snapshot(root, 1)
+    snapshot = RootSnapshot(root, 1)
     group = read_group(snapshot, group_id)
     if not group.is_known:
         raise UnknownGroup(f"there is no group {group_id!r} under {root}")

@@ -11,7 +11,7 @@ from group_coordinator.pipeline.ui.audit import errors_of, in_words
 from group_coordinator.schemas.apis import DECIDED
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 _ENVELOPE = (
     "request_id, group_id, api, api_version, client_id, client_host, principal, "
@@ -61,7 +61,7 @@ class RequestWay(Struct, frozen=True):
         return round((decided - sent).total_seconds() * 1000)
 
 
-def follow_request(snapshot: Snapshot, request_id: str) -> RequestWay:
+def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
     """Collect what the tables say of a request. Raises QueryError."""
     requests = snapshot.rows(
         f"SELECT {_ENVELOPE} FROM requests WHERE request_id = ? ORDER BY sent_at LIMIT ?",
@@ -106,7 +106,7 @@ def follow_request(snapshot: Snapshot, request_id: str) -> RequestWay:
     )
 
 
-def _records(snapshot: Snapshot, request_id: str) -> list[dict[str, Any]]:
+def _records(snapshot: RootSnapshot, request_id: str) -> list[dict[str, Any]]:
     """The records that were written for it, those also that compaction has moved out of the log."""
     columns = (
         'partition, record_type, group_id, "timestamp", log_offset, topic, topic_partition, '
@@ -120,7 +120,7 @@ def _records(snapshot: Snapshot, request_id: str) -> list[dict[str, Any]]:
     )
 
 
-def _body(snapshot: Snapshot, table: str, row: dict[str, Any]) -> dict[str, Any]:
+def _body(snapshot: RootSnapshot, table: str, row: dict[str, Any]) -> dict[str, Any]:
     """The column of the row's API alone; its time narrows the files that are read."""
     api, time = row["api"], "sent_at" if table == "requests" else "responded_at"
     if api not in DECIDED:

@@ -42,7 +42,7 @@ class Unreadable(Failure):
     """The tables cannot be read now; the message says why."""
 
 
-class Snapshot:
+class RootSnapshot:
     """The tables and views of the root, and the table `held_topics`.
 
     The overview, the committed offsets, the groups' metadata and the verdicts are held in memory,
@@ -92,18 +92,18 @@ class HeldSnapshot:
         self,
         root: str,
         refresh_s: float = REFRESH_S,
-        make: Callable[[str, int], Snapshot] = Snapshot,
+        make: Callable[[str, int], RootSnapshot] = RootSnapshot,
     ) -> None:
         self.root = root
         self._refresh_s = refresh_s
         self._make = make
-        self._held: Snapshot | None = None
+        self._held: RootSnapshot | None = None
         self._changed = threading.Condition()
         self._reading = False
         self._count = 0
         self.problem: str | None = None
 
-    def current(self) -> Snapshot:
+    def current(self) -> RootSnapshot:
         """Return the snapshot; one that is old is read anew in the background.
 
         Waits for the first one, and in the place of one that nobody has asked for in a while. If
@@ -121,7 +121,7 @@ class HeldSnapshot:
                 raise Unreadable(self.problem or f"the tables of {self.root} are still being read")
             return self._held
 
-    def renewed(self) -> Snapshot:
+    def renewed(self) -> RootSnapshot:
         """Return a snapshot that was begun after this call. Raises Unreadable."""
         with self._changed:
             self._changed.wait_for(lambda: not self._reading, PATIENCE_S)

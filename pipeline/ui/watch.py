@@ -11,13 +11,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.quoting import quoted
 from group_coordinator.pipeline.terminal import open_console
 from group_coordinator.pipeline.ui.group import GroupPage, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, GroupList, list_groups
-from group_coordinator.pipeline.ui.snapshot import Snapshot
+from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 from group_coordinator.pipeline.ui.words import (
     UNKNOWN,
     ago,
@@ -33,10 +34,6 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "red", "mute": "dim"}
 # Lines that are no rows of the table: title, header, borders, the line below.
 _FRAME = 9
 _MOST_WITHOUT_TERMINAL = 100
-
-
-class UnknownGroup(Failure):
-    """No table tells of the group."""
 
 
 def watch(root: str, group_id: str | None, every_s: float, once: bool) -> None:
@@ -80,7 +77,7 @@ def _go_on(
 
 
 def _look(root: str, group_id: str | None, console: Console, count: int) -> RenderableType:
-    snapshot = Snapshot(root, count)
+    snapshot = RootSnapshot(root, count)
     if group_id is None:
         most = console.height - _FRAME if console.is_terminal else _MOST_WITHOUT_TERMINAL
         return groups_table(snapshot, list_groups(snapshot, GroupFilter(sort="worst")), most)
@@ -90,7 +87,7 @@ def _look(root: str, group_id: str | None, console: Console, count: int) -> Rend
     return group_tables(snapshot, found)
 
 
-def groups_table(snapshot: Snapshot, listed: GroupList, most: int) -> RenderableType:
+def groups_table(snapshot: RootSnapshot, listed: GroupList, most: int) -> RenderableType:
     """The groups, the worst first, at most so many."""
     title = Text.assemble(
         (f"{number(listed.total)} groups", "bold"),
@@ -116,7 +113,7 @@ def groups_table(snapshot: Snapshot, listed: GroupList, most: int) -> Renderable
     return Group(title, table, below)
 
 
-def group_tables(snapshot: Snapshot, group: GroupPage) -> RenderableType:
+def group_tables(snapshot: RootSnapshot, group: GroupPage) -> RenderableType:
     """One group: where it stands, its members, its partitions, and what happened last."""
     head = group.head
     parts: list[RenderableType] = [
@@ -175,5 +172,5 @@ def _toned(name: str | None) -> Text:
     return Text(quoted(name or UNKNOWN), _STYLES[tone(name)])
 
 
-def _since(row: dict[str, Any], snapshot: Snapshot) -> str:
+def _since(row: dict[str, Any], snapshot: RootSnapshot) -> str:
     return f"{ago(row['since'], snapshot.at_ms)}  {row['reason'] or ''}"

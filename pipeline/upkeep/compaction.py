@@ -94,7 +94,7 @@ class CompactionResult(Struct, frozen=True):
         )
 
 
-class Segments(Struct, frozen=True):
+class LogToClean(Struct, frozen=True):
     """The files of the offsets topic: cleaned, to be cleaned, and not to be touched."""
 
     clean: list[DataFile]
@@ -113,7 +113,7 @@ class Segments(Struct, frozen=True):
         return dirty / (dirty + clean) if dirty else 0.0
 
 
-def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> Segments:
+def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> LogToClean:
     """Sort the files into clean, dirty, and the rest, which must not be touched.
 
     As in Kafka, the first closed segment with a record younger than `lag_ms` ends the dirty part. A
@@ -136,7 +136,7 @@ def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> Segments:
         young = lag_ms > 0 and newest > now_ms - lag_ms
         open_end = open_end or segment == active or young
         (rest if open_end else dirty).extend(mine)
-    return Segments(clean, dirty, rest)
+    return LogToClean(clean, dirty, rest)
 
 
 def compact(
@@ -191,7 +191,7 @@ def compact(
     )
 
 
-def _reason_to_skip(found: Segments, settings: UpkeepSettings, force: bool) -> str | None:
+def _reason_to_skip(found: LogToClean, settings: UpkeepSettings, force: bool) -> str | None:
     if not found.dirty:
         return "no segment was closed since, or none is past min.compaction.lag.ms"
     ratio = found.dirty_ratio()

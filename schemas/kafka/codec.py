@@ -21,9 +21,9 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     OffsetCommitValue,
-    Record,
 )
 
 OFFSET_COMMIT_KEY_VERSION = 1
@@ -53,9 +53,9 @@ class Decoded(Struct, frozen=True):
         """Whether it deletes its key."""
         return self.offset_commit is None and self.group_metadata is None
 
-    def record(self, partition: int, timestamp: Timestamp, reason: str) -> Record:
+    def record(self, partition: int, timestamp: Timestamp, reason: str) -> CoordinatorRecord:
         """Return a row of the offsets topic, not appended yet. `timestamp` in ms."""
-        return Record(
+        return CoordinatorRecord(
             partition=partition,
             record_type=self.record_type,
             group_id=self.group_id,
@@ -88,7 +88,7 @@ class Corrupt(Struct, frozen=True):
 # --- writing ------------------------------------------------------------------------------------
 
 
-def encode_key(record: Record) -> bytes:
+def encode_key(record: CoordinatorRecord) -> bytes:
     """Return the record's key. Raises NotEncodable."""
     if record.record_type == OFFSET_COMMIT:
         if record.topic is None or record.topic_partition is None:
@@ -101,7 +101,7 @@ def encode_key(record: Record) -> bytes:
     raise NotEncodable(f"unknown record type {record.record_type!r}")
 
 
-def encode_value(record: Record) -> bytes | None:
+def encode_value(record: CoordinatorRecord) -> bytes | None:
     """Return the record's value, None for a tombstone. Raises NotEncodable.
 
     A value with an expire timestamp has no room for the leader epoch, which is left out as Kafka

@@ -18,9 +18,9 @@ from group_coordinator.schemas.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
-    Record,
 )
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
@@ -134,9 +134,9 @@ def _values(number: np.ndarray, alive: np.ndarray, started: int) -> pa.Array:
 
 def _group_records(
     names: list[str], places: np.ndarray, commits: int, started: int
-) -> list[Record]:
+) -> list[CoordinatorRecord]:
     return [
-        Record(
+        CoordinatorRecord(
             partition=int(places[number]),
             record_type=GROUP_METADATA,
             group_id=name,

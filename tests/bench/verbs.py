@@ -32,9 +32,9 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 from tests.bench.offsets_log import group_names, write_log
@@ -184,8 +184,8 @@ def _write_idle(root: str) -> None:
     now = clock_ms()
     emptied = GroupMetadataValue("consumer", 1, None, None, now, ())
     given = [
-        Record(number, GROUP_METADATA, _IDLE, now, group_metadata=emptied),
-        Record(
+        CoordinatorRecord(number, GROUP_METADATA, _IDLE, now, group_metadata=emptied),
+        CoordinatorRecord(
             number, OFFSET_COMMIT, _IDLE, now, None, _TOPIC, 0, OffsetCommitValue(3, -1, "", now)
         ),
     ]

@@ -20,7 +20,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.snapshot import (
     VERSION,
-    Snapshot,
+    GroupSnapshot,
     UnknownSnapshot,
     decode,
     encode,
@@ -28,7 +28,7 @@ from group_coordinator.coordinator.group.snapshot import (
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 
 GROUP_ID = "groupId"
 SESSION_MS = 10_000
@@ -57,7 +57,7 @@ class Stream:
         self.settings = msgspec.structs.replace(self.settings, start_epoch=epoch)
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> GroupSnapshot:
         return decode(self.state)
 
     @property
@@ -111,7 +111,7 @@ def commit(request_id: str, offset: int, member_id: str = "", generation: int = 
     return event(request_id, "offset_commit", body)
 
 
-def load_event(records: list[Record]) -> str:
+def load_event(records: list[CoordinatorRecord]) -> str:
     """The control event that loads the group from these records."""
     rows = msgspec.json.encode(records).decode()
     return f'{{"control":"load","records":{rows}}}'
@@ -828,7 +828,7 @@ def run_until(stream: Stream, end: int) -> list[tuple[int, GroupOutput]]:
     return said
 
 
-def taken_over(records: list[Record], now: int, **settings: Any) -> Stream:
+def taken_over(records: list[CoordinatorRecord], now: int, **settings: Any) -> Stream:
     """The group at another coordinator, which loaded it from these records."""
     stream = Stream(settings)
     stream.batch(now, load_event(records))

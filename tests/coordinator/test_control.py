@@ -10,7 +10,7 @@ import msgspec
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS, Context
 
 MACHINE = BatchMachine(BatchSettings(config=parse_config(KAFKA_TEST_SETTINGS)))
@@ -113,7 +113,7 @@ def test_a_group_of_an_unknown_kind_is_refused_in_every_later_batch_until_it_is_
 ):
     ctx = Context()
     ctx.commit({("t", 0): 5})
-    unknown = Record(0, "share_group", GROUP_ID, 0, 9, value=b"")
+    unknown = CoordinatorRecord(0, "share_group", GROUP_ID, 0, 9, value=b"")
     loaded = process(None, 0, load(*ctx.log, unknown))
     assert loaded.deadline is None, "nothing of it expires"
     later = process(loaded.state, 10**12, heartbeat("h", "m", 1))

@@ -9,7 +9,7 @@ from group_coordinator.coordinator.group.expiry import next_expiry
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import OffsetCommitPartition
-from group_coordinator.schemas.records import GROUP_METADATA, GroupMetadataValue, Record
+from group_coordinator.schemas.records import GROUP_METADATA, CoordinatorRecord, GroupMetadataValue
 from tests.context import GROUP_ID, TWO_STEP, Call, Context, subscription
 
 MINUTE = 60_000
@@ -141,7 +141,7 @@ def test_a_group_loaded_without_the_time_it_became_empty_goes_by_its_commits(
     ctx = context()
     ctx.commit({FOO: 1})
     value = GroupMetadataValue("consumer", 3, None, None, stamp, ())
-    ctx.load([*ctx.log, Record(0, GROUP_METADATA, GROUP_ID, 0, 9, group_metadata=value)])
+    ctx.load([*ctx.log, CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0, 9, group_metadata=value)])
     ctx.advance(RETENTION)
     ctx.cleanup()
     assert ctx.fetched() == ({FOO: 1} if kept else {})
@@ -246,7 +246,7 @@ def test_a_group_with_members_outlives_its_offsets() -> None:
 def test_e03_e04_an_empty_group_without_offsets_is_buried() -> None:
     ctx = context()
     value = GroupMetadataValue("consumer", 5, None, None, 0, ())
-    ctx.load([Record(0, GROUP_METADATA, GROUP_ID, 0, 0, group_metadata=value)])
+    ctx.load([CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0, 0, group_metadata=value)])
     ctx.advance(MINUTE)
     ctx.cleanup()
     (tombstone,) = ctx.log

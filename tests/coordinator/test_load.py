@@ -28,10 +28,10 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from tests.context import GROUP_ID, Context, committed, is_simple, subscription
 
@@ -55,7 +55,7 @@ def member(member_id: str = "member", **fields: object) -> MemberMetadata:
     )
 
 
-def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> Record:
+def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> CoordinatorRecord:
     """A group record: with members of "range", without them of no protocol."""
     value = GroupMetadataValue(
         **{
@@ -68,22 +68,22 @@ def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> 
             **fields,
         }
     )
-    return Record(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=value)
+    return CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=value)
 
 
-def offset(where: tuple[str, int], at: int | None, **fields: int) -> Record:
+def offset(where: tuple[str, int], at: int | None, **fields: int) -> CoordinatorRecord:
     """An offset record, or its tombstone."""
     value = None if at is None else OffsetCommitValue(at, -1, "", 5, **fields)
     topic, partition = where
-    return Record(
+    return CoordinatorRecord(
         0, OFFSET_COMMIT, GROUP_ID, 0, topic=topic, topic_partition=partition, offset_commit=value
     )
 
 
-GROUP_TOMBSTONE = Record(0, GROUP_METADATA, GROUP_ID, 0)
+GROUP_TOMBSTONE = CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0)
 
 
-def loaded(*records: Record, **settings: object) -> Context:
+def loaded(*records: CoordinatorRecord, **settings: object) -> Context:
     """A coordinator that has loaded these records, a second after its start."""
     ctx = Context(**settings)
     ctx.advance(1000)
@@ -91,11 +91,13 @@ def loaded(*records: Record, **settings: object) -> Context:
     return ctx
 
 
-def at(records: list[Record], offsets: Mapping[int, int]) -> list[Record]:
+def at(records: list[CoordinatorRecord], offsets: Mapping[int, int]) -> list[CoordinatorRecord]:
     """The records with log offsets by their place in the list."""
-    names = Record.__struct_fields__
+    names = CoordinatorRecord.__struct_fields__
     return [
-        Record(**{**{name: getattr(record, name) for name in names}, "log_offset": offsets[place]})
+        CoordinatorRecord(
+            **{**{name: getattr(record, name) for name in names}, "log_offset": offsets[place]}
+        )
         for place, record in enumerate(records)
     ]
 
@@ -306,9 +308,11 @@ def test_a_group_of_another_protocol_type_is_not_known_to_consume_anything() -> 
 # --- records of other kinds -----------------------------------------------------------------------
 
 
-def unknown(key: bytes, value: bytes | None, kind: str = "member_metadata", at: int = 0) -> Record:
+def unknown(
+    key: bytes, value: bytes | None, kind: str = "member_metadata", at: int = 0
+) -> CoordinatorRecord:
     """A record of a kind that is not known here; its value None is its tombstone."""
-    return Record(0, kind, GROUP_ID, 0, at, key=key, value=value)
+    return CoordinatorRecord(0, kind, GROUP_ID, 0, at, key=key, value=value)
 
 
 def test_r28_a_tombstone_of_an_unknown_kind_is_nothing() -> None:
@@ -375,7 +379,7 @@ def test_nothing_of_a_group_of_an_unknown_kind_expires() -> None:
 
 
 def test_r29_tombstones_of_unknown_kinds_are_passed_over() -> None:
-    unknown = Record(0, "consumer_group_member_metadata", GROUP_ID, 0)
+    unknown = CoordinatorRecord(0, "consumer_group_member_metadata", GROUP_ID, 0)
     ctx = loaded(unknown, offset(FOO, 1), unknown, group(member()), unknown)
     assert ctx.fetched() == {FOO: 1}
     assert ctx.members == ["member"]

@@ -14,10 +14,10 @@ from group_coordinator.schemas.messages import LeavingMember
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
     binary_size,
 )
 from tests.context import GROUP_ID, SESSION_MS, Context, is_simple
@@ -87,7 +87,7 @@ def test_heartbeats_and_fetches_write_nothing() -> None:
 
 def test_w01_an_empty_group_reads_back() -> None:
     group = Group(GROUP_ID, generation_id=27, protocol_type="consumer", state_timestamp=11)
-    record = Record(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=group_value(group))
+    record = CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=group_value(group))
     again = replay(GROUP_ID, [record])
     assert again is not None
     assert (again.state, again.generation_id, again.protocol_type, again.state_timestamp) == (
@@ -99,7 +99,9 @@ def test_w01_an_empty_group_reads_back() -> None:
 
 
 def test_w02_an_empty_simple_group_reads_back() -> None:
-    record = Record(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=new_group_value(Group(GROUP_ID)))
+    record = CoordinatorRecord(
+        0, GROUP_METADATA, GROUP_ID, 0, group_metadata=new_group_value(Group(GROUP_ID))
+    )
     again = replay(GROUP_ID, [record])
     assert again is not None
     assert (again.state, again.generation_id, again.protocol_type) == (GroupState.EMPTY, 0, None)
@@ -149,25 +151,29 @@ STATIC = MemberMetadata("member-2", "instance", "client", "/127.0.0.1", 1, 2, b"
     [
         # key: version 2, group 2+1, topic 2+3, partition 4
         pytest.param(
-            Record(0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0),
+            CoordinatorRecord(0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0),
             14,
             id="offset-tombstone",
         ),
         # value: version 2, offset 8, epoch 4, metadata 2+8, timestamp 8
         pytest.param(
-            Record(0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0, offset_commit=OFFSET),
+            CoordinatorRecord(
+                0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0, offset_commit=OFFSET
+            ),
             14 + 32,
             id="offset",
         ),
         # strings are counted in bytes of UTF-8
         pytest.param(
-            Record(0, OFFSET_COMMIT, "é", 0, topic="😀", topic_partition=0), 16, id="utf-8"
+            CoordinatorRecord(0, OFFSET_COMMIT, "é", 0, topic="😀", topic_partition=0),
+            16,
+            id="utf-8",
         ),
         # key: version 2, group 2+1
-        pytest.param(Record(0, GROUP_METADATA, "g", 0), 5, id="group-tombstone"),
+        pytest.param(CoordinatorRecord(0, GROUP_METADATA, "g", 0), 5, id="group-tombstone"),
         # value: version 2, type 2+8, generation 4, no protocol 2, no leader 2, timestamp 8, count 4
         pytest.param(
-            Record(
+            CoordinatorRecord(
                 0,
                 GROUP_METADATA,
                 "g",
@@ -180,7 +186,7 @@ STATIC = MemberMetadata("member-2", "instance", "client", "/127.0.0.1", 1, 2, b"
         # protocol 2+5, leader 2+8; first member: id 2+8, no instance 2, client 2+6, host 2+10,
         # timeouts 4+4, subscription 4+5, assignment 4+7; second: instance 2+8, no bytes
         pytest.param(
-            Record(
+            CoordinatorRecord(
                 0,
                 GROUP_METADATA,
                 "g",
@@ -194,12 +200,14 @@ STATIC = MemberMetadata("member-2", "instance", "client", "/127.0.0.1", 1, 2, b"
         ),
     ],
 )
-def test_binary_size_is_that_of_kafkas_own_form(record: Record, size: int) -> None:
+def test_binary_size_is_that_of_kafkas_own_form(record: CoordinatorRecord, size: int) -> None:
     assert binary_size(record) == size
 
 
 def test_the_log_refuses_what_is_over_max_message_bytes() -> None:
-    record = Record(0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0, offset_commit=OFFSET)
+    record = CoordinatorRecord(
+        0, OFFSET_COMMIT, "g", 0, topic="foo", topic_partition=0, offset_commit=OFFSET
+    )
     batch_of_two = 61 + 2 * (21 + 46)
     fits = size_limit(parse_config({"max.message.bytes": batch_of_two}))
     too_small = size_limit(parse_config({"max.message.bytes": batch_of_two - 1}))

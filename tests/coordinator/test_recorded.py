@@ -14,7 +14,7 @@ from group_coordinator.coordinator.group.coordinator import HANDLERS
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import Response
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from tests.context import subscription
 from tests.coordinator.test_authorization import acl
 from tests.coordinator.test_batch import (
@@ -38,7 +38,7 @@ class Log:
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
-        self.records: list[Record] = []
+        self.records: list[CoordinatorRecord] = []
         self.stream = Stream(**fields)
 
     def batch(self, now: int, *events: str) -> GroupOutput:

@@ -17,7 +17,7 @@ from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.snapshot import decode, encode
 from group_coordinator.schemas.catalogue import Catalogue
-from group_coordinator.schemas.records import OFFSET_COMMIT, Record
+from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
 
 CONFIG = parse_config({**KAFKA_TEST_SETTINGS, "group.initial.rebalance.delay.ms": 0})
@@ -140,7 +140,7 @@ def test_a_topic_that_is_not_in_a_new_catalogue_was_not_deleted() -> None:
 
 def loaded(topic: str) -> str:
     value = {"offset": 7, "leader_epoch": -1, "metadata": "", "commit_timestamp": 5}
-    record = Record(1, OFFSET_COMMIT, GROUP_ID, 5, 0, topic, 0)
+    record = CoordinatorRecord(1, OFFSET_COMMIT, GROUP_ID, 5, 0, topic, 0)
     row = msgspec.to_builtins(record) | {"offset_commit": value}
     return json.dumps({"control": "load", "records": [row]}, separators=(",", ":"))
 

@@ -16,10 +16,10 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, Table, to_arrow
 from tests.roots import make_tables
@@ -32,21 +32,25 @@ def upkeep(**settings: Any) -> UpkeepSettings:
     return UpkeepSettings(**{**SMALL_ENGINE, **settings})
 
 
-def commit(group: str, offset: int | None, at: int, where: tuple[str, int] = ("t", 0)) -> Record:
+def commit(
+    group: str, offset: int | None, at: int, where: tuple[str, int] = ("t", 0)
+) -> CoordinatorRecord:
     """A committed offset; `offset` None is its tombstone."""
     value = None
     if offset is not None:
         value = OffsetCommitValue(offset, NO_LEADER_EPOCH, "", at)
-    return Record(_partition(group), OFFSET_COMMIT, group, at, None, *where, offset_commit=value)
+    return CoordinatorRecord(
+        _partition(group), OFFSET_COMMIT, group, at, None, *where, offset_commit=value
+    )
 
 
-def stored(group: str, generation: int | None, at: int) -> Record:
+def stored(group: str, generation: int | None, at: int) -> CoordinatorRecord:
     """A group's record; `generation` None is its tombstone."""
     value = None
     if generation is not None:
         member = MemberMetadata("m", None, "c", "/h", 1, 2, b"s", b"a")
         value = GroupMetadataValue("consumer", generation, "range", "m", at, (member,))
-    return Record(_partition(group), GROUP_METADATA, group, at, group_metadata=value)
+    return CoordinatorRecord(_partition(group), GROUP_METADATA, group, at, group_metadata=value)
 
 
 def _partition(group: str) -> int:
@@ -64,9 +68,9 @@ class Log:
         assert folder is not None
         self.appender = Appender(folder)
         self.segment = 0
-        self.records: list[Record] = []
+        self.records: list[CoordinatorRecord] = []
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: CoordinatorRecord) -> None:
         """Append records to the active segment, in one commit."""
         placed = []
         for record in records:
@@ -76,7 +80,7 @@ class Log:
         self.append_rows(placed)
         self.records += placed
 
-    def append_rows(self, records: list[Record]) -> None:
+    def append_rows(self, records: list[CoordinatorRecord]) -> None:
         """Append rows as they are."""
         segment = pa.array([self.segment] * len(records), pa.int64())
         self.appender.append(to_arrow(OFFSETS_TOPIC, records, {"segment": segment}))
@@ -85,7 +89,7 @@ class Log:
         """Close the active segment."""
         self.segment += 1
 
-    def read(self, table: Table = OFFSETS_TOPIC) -> list[Record]:
+    def read(self, table: Table = OFFSETS_TOPIC) -> list[CoordinatorRecord]:
         """Return the table's rows, in the order of the log."""
         return sorted(read_records(self.root, table), key=lambda r: (r.partition, r.log_offset))
 
@@ -94,12 +98,12 @@ class Log:
         partitions = DeltaTable(self.uri).partitions()
         return {int(partition["segment"]) for partition in partitions}
 
-    def superseded(self) -> list[Record]:
+    def superseded(self) -> list[CoordinatorRecord]:
         """Return the history's rows, in the order of the log."""
         return self.read(OFFSETS_HISTORY)
 
 
-def read_records(root: str, table: Table) -> list[Record]:
+def read_records(root: str, table: Table) -> list[CoordinatorRecord]:
     """Return the rows of a table of records."""
     uri = table_uri(root, table)
     if not DeltaTable.is_deltatable(uri):
@@ -107,4 +111,6 @@ def read_records(root: str, table: Table) -> list[Record]:
     rows = DeltaTable(uri).to_pyarrow_table()
     at = rows.schema.get_field_index("timestamp")
     millis = rows.column(at).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    return msgspec.convert(rows.set_column(at, "timestamp", millis).to_pylist(), list[Record])
+    return msgspec.convert(
+        rows.set_column(at, "timestamp", millis).to_pylist(), list[CoordinatorRecord]
+    )

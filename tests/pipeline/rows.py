@@ -14,7 +14,12 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     Response,
 )
-from group_coordinator.schemas.records import OFFSET_COMMIT, GroupEvent, OffsetCommitValue, Record
+from group_coordinator.schemas.records import (
+    OFFSET_COMMIT,
+    CoordinatorRecord,
+    GroupEvent,
+    OffsetCommitValue,
+)
 from group_coordinator.schemas.tables import TABLES
 
 
@@ -27,15 +32,18 @@ def response(request_id: str) -> Response:
     return Response(request_id, "g", "heartbeat", 0, "NONE", responded_at=5)
 
 
-def commit_record(partition: int, offset: int) -> Record:
+def commit_record(partition: int, offset: int) -> CoordinatorRecord:
     value = OffsetCommitValue(offset, -1, "", 5)
-    return Record(
+    return CoordinatorRecord(
         partition, OFFSET_COMMIT, "g", 5, topic="t", topic_partition=0, offset_commit=value
     )
 
 
 def output(
-    responses: int = 0, records: list[Record] | None = None, events: int = 0, rejected: int = 0
+    responses: int = 0,
+    records: list[CoordinatorRecord] | None = None,
+    events: int = 0,
+    rejected: int = 0,
 ) -> GroupOutput:
     return GroupOutput(
         [response(f"r{i}") for i in range(responses)],

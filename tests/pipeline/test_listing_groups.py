@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.gateway.apis.list_groups import API
 from group_coordinator.schemas.kafka.structs import struct
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from tests.pipeline.offsets_log import Log, commit
 
 NOW = 1_700_000_000_000
@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_root: Path) -> str:
     """A root with a group of each kind."""
     path = tmp_path_factory.mktemp("listed") / "root"
     shutil.copytree(empty_root, path)
-    unknown = Record(0, "kind 5", "later", NOW, log_offset=1, key=b"\0\5", value=b"")
+    unknown = CoordinatorRecord(0, "kind 5", "later", NOW, log_offset=1, key=b"\0\5", value=b"")
     known = msgspec.structs.replace(commit("known", 7, NOW), partition=0, log_offset=0)
     Log(str(path)).append_rows([known, unknown])
     return str(path)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from group_coordinator.coordinator.group.log import group_value, replay
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
-from group_coordinator.schemas.records import OFFSET_COMMIT, Record
+from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord
 from tests.examples import examples
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 
@@ -94,12 +94,12 @@ def test_a_compacted_log_loads_to_the_same_groups(
             assert as_of(moment, left + past) == as_of(moment, log.records)
 
 
-def loaded(group_id: str, records: list[Record]) -> Any:
+def loaded(group_id: str, records: list[CoordinatorRecord]) -> Any:
     group = replay(group_id, [record for record in records if record.group_id == group_id])
     return None if group is None else (group.recorded, group_value(group), group.offsets)
 
 
-def as_of(moment: int, records: list[Record]) -> dict[Any, int]:
+def as_of(moment: int, records: list[CoordinatorRecord]) -> dict[Any, int]:
     offsets: dict[Any, int] = {}
     for record in sorted(records, key=lambda record: record.log_offset or 0):
         if record.record_type == OFFSET_COMMIT and record.timestamp <= moment:

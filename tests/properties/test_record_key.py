@@ -30,9 +30,9 @@ from group_coordinator.schemas.records import (
     OFFSET_COMMIT,
     RECORD_KEY,
     RECORD_VALUES,
+    CoordinatorRecord,
     GroupMetadataValue,
     OffsetCommitValue,
-    Record,
 )
 from tests.examples import examples
 from tests.pipeline.node.target import new_target
@@ -68,15 +68,15 @@ PLACE = attrgetter("partition", "log_offset")
 key_of = attrgetter(*RECORD_KEY)
 
 
-def record(place: int, row: tuple[Any, ...]) -> Record:
+def record(place: int, row: tuple[Any, ...]) -> CoordinatorRecord:
     """The record of a row of `ROW`."""
     *key, has_value = row
     named = dict(zip(RECORD_KEY, key, strict=True))
     value = VALUES.get(named["record_type"], {"value": b""}) if has_value else {}
-    return Record(timestamp=NOW, log_offset=place, **named, **value)
+    return CoordinatorRecord(timestamp=NOW, log_offset=place, **named, **value)
 
 
-def kinds(records: Iterable[Record]) -> dict[str, str]:
+def kinds(records: Iterable[CoordinatorRecord]) -> dict[str, str]:
     """The unknown kinds of the groups that have records of such."""
     found: dict[str, set[str]] = {}
     for each in records:
@@ -121,7 +121,7 @@ def test_everybody_finds_the_same_newest_records(empty_root: Path, rows: list[An
         assert log.read()[:-1] == newest
 
 
-def events_of(root: str) -> dict[str, list[Record]]:
+def events_of(root: str) -> dict[str, list[CoordinatorRecord]]:
     with open_engine() as engine:
         target = new_target(engine)
         files = write_load_events(engine, shown_log(engine, root), target)

@@ -31,7 +31,7 @@ from group_coordinator.coordinator.group.batch import BatchSettings, new_member_
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import replay
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
+from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode, encode
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.schemas.errors import ErrorCode
@@ -347,7 +347,7 @@ def test_a_snapshot_comes_back_as_the_group_it_was_taken_of(
     run = Run()
     for step, refuse in script:
         run.play(step, refuse)
-        snapshot = Snapshot(group=run.ctx.group)
+        snapshot = GroupSnapshot(group=run.ctx.group)
         again = decode(encode(snapshot))
         assert again == snapshot
         # The next step is taken by the group that came back.

@@ -21,10 +21,10 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.pipeline.gateway.apis import APIS as SERVED
-from group_coordinator.pipeline.stream.lingering import patience
+from group_coordinator.pipeline.stream.lingering import least_linger
 from group_coordinator.schemas import decoding, messages
-from group_coordinator.schemas.acls import AclBinding, Operation
-from group_coordinator.schemas.apis import APIS, DECIDED, DecidedApi, Patience
+from group_coordinator.schemas.acls import AclBinding, AclOperation
+from group_coordinator.schemas.apis import APIS, DECIDED, DecidedApi, LingerMultiple
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.schema import schema
 from group_coordinator.schemas.messages import HeartbeatResponse
@@ -55,7 +55,7 @@ def test_keys_and_operations_are_kafka_s() -> None:
     assert len({api.key for api in APIS.values()}) == len(APIS)
     assert {key: api.row.key for key, api in SERVED.items()} == {key: key for key in SERVED}
     assert {schema(api.request).api_key for api in SERVED.values()} == set(SERVED)
-    assert {api.operation for api in DECIDED.values()} <= set(Operation.__members__)
+    assert {api.operation for api in DECIDED.values()} <= set(AclOperation.__members__)
 
 
 # --- the columns ----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ ROW = DecidedApi(
     request=CountMembersRequest,
     response=CountMembersResponse,
     needs_group_id=True,
-    patience=Patience.COMMITS,
+    linger=LingerMultiple.COMMITS,
 )
 COUNTED: list[str] = []
 
@@ -220,4 +220,4 @@ def test_a_new_api_is_checked_and_waited_for_as_its_row_says(register: Register)
     assert too_new.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert too_new.error_message == "api_version 3 of count_members is outside 0..2"
     assert Machine("ALTER").ask("r", api_version=2)[0].error_code == 0
-    assert patience(pa.table({"api": ["heartbeat", ROW.name]})) is Patience.COMMITS
+    assert least_linger(pa.table({"api": ["heartbeat", ROW.name]})) is LingerMultiple.COMMITS

@@ -28,10 +28,10 @@ from group_coordinator.schemas.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
     binary_size,
 )
 from tests.examples import texts
@@ -44,12 +44,14 @@ OFFSET_KEY = bytes.fromhex("00010001 670003 666f6f00000007")
 GROUP_KEY = bytes.fromhex("00020001 67")
 
 
-def offset_record(value: OffsetCommitValue | None) -> Record:
-    return Record(3, OFFSET_COMMIT, "g", NOW, topic="foo", topic_partition=7, offset_commit=value)
+def offset_record(value: OffsetCommitValue | None) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        3, OFFSET_COMMIT, "g", NOW, topic="foo", topic_partition=7, offset_commit=value
+    )
 
 
-def group_record(value: GroupMetadataValue | None) -> Record:
-    return Record(3, GROUP_METADATA, "g", NOW, group_metadata=value)
+def group_record(value: GroupMetadataValue | None) -> CoordinatorRecord:
+    return CoordinatorRecord(3, GROUP_METADATA, "g", NOW, group_metadata=value)
 
 
 def offset_value(
@@ -302,12 +304,20 @@ def test_text_that_is_not_utf_8_is_corrupt() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (Record(0, "share_group", "g", NOW), "unknown record type 'share_group'"),
-        (Record(0, OFFSET_COMMIT, "g", NOW, topic="t"), "without its topic or topic_partition"),
-        (Record(0, GROUP_METADATA, "g" * 32768, NOW), "no GroupMetadataKey can hold this"),
+        (CoordinatorRecord(0, "share_group", "g", NOW), "unknown record type 'share_group'"),
+        (
+            CoordinatorRecord(0, OFFSET_COMMIT, "g", NOW, topic="t"),
+            "without its topic or topic_partition",
+        ),
+        (
+            CoordinatorRecord(0, GROUP_METADATA, "g" * 32768, NOW),
+            "no GroupMetadataKey can hold this",
+        ),
     ],
 )
-def test_a_key_that_kafka_has_no_form_for_is_refused(record: Record, reason: str) -> None:
+def test_a_key_that_kafka_has_no_form_for_is_refused(
+    record: CoordinatorRecord, reason: str
+) -> None:
     with pytest.raises(NotEncodable, match=reason):
         encode_key(record)
 
@@ -340,7 +350,7 @@ GROUPS = st.builds(
 )
 RECORDS = st.one_of(
     st.builds(
-        Record,
+        CoordinatorRecord,
         st.integers(0, 49),
         st.just(OFFSET_COMMIT),
         TEXT,
@@ -350,7 +360,7 @@ RECORDS = st.one_of(
         offset_commit=st.none() | OFFSETS,
     ),
     st.builds(
-        Record,
+        CoordinatorRecord,
         st.integers(0, 49),
         st.just(GROUP_METADATA),
         TEXT,
@@ -361,7 +371,7 @@ RECORDS = st.one_of(
 
 
 @given(RECORDS)
-def test_what_is_written_is_read_again(record: Record) -> None:
+def test_what_is_written_is_read_again(record: CoordinatorRecord) -> None:
     found = decode(encode_key(record), encode_value(record))
     assert isinstance(found, Decoded)
     expected = record
@@ -375,7 +385,7 @@ def test_what_is_written_is_read_again(record: Record) -> None:
 
 
 @given(RECORDS)
-def test_the_size_of_a_record_is_that_of_its_bytes(record: Record) -> None:
+def test_the_size_of_a_record_is_that_of_its_bytes(record: CoordinatorRecord) -> None:
     offset = record.offset_commit
     expires = offset is not None and offset.expire_timestamp != NO_TIMESTAMP
     # Reckoned as version 3; version 1 has an expire timestamp in the place of the leader epoch.

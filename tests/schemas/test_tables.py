@@ -27,10 +27,10 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
+    CoordinatorRecord,
     GroupEvent,
     GroupMetadataValue,
     MemberMetadata,
-    Record,
 )
 from group_coordinator.schemas.tables import (
     OFFSETS_TOPIC,
@@ -169,8 +169,8 @@ def test_a_null_body_is_a_column_of_nulls():
 def test_columns_can_be_given_beside_the_rows():
     member = MemberMetadata("m", None, "c", "/127.0.0.1", 1, 2, b"s", b"a")
     value = GroupMetadataValue("consumer", 1, "range", "m", 5, (member,))
-    record = Record(3, GROUP_METADATA, "g", 5, group_metadata=value)
-    tombstone = Record(3, GROUP_METADATA, "g", 6)
+    record = CoordinatorRecord(3, GROUP_METADATA, "g", 5, group_metadata=value)
+    tombstone = CoordinatorRecord(3, GROUP_METADATA, "g", 6)
     columns = {"log_offset": pa.array([7, 8], pa.int64()), "segment": pa.array([0, 0], pa.int64())}
     rows = to_arrow(OFFSETS_TOPIC, [record, tombstone], columns).to_pylist()
     assert [row["log_offset"] for row in rows] == [7, 8]

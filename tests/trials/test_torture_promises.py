@@ -18,10 +18,10 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     CoordinatorEvent,
+    CoordinatorRecord,
     GroupEvent,
     GroupMetadataValue,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import (
     COORDINATORS,
@@ -65,19 +65,19 @@ def answer(request_id: str, api: str = "offset_commit") -> Response:
     return Response(request_id, "g", api, 0, "NONE", responded_at=clock_ms())
 
 
-def commit(request_id: str, log_offset: int, offset: int = 5) -> Record:
+def commit(request_id: str, log_offset: int, offset: int = 5) -> CoordinatorRecord:
     value = OffsetCommitValue(offset, -1, "", 0)
-    return Record(
+    return CoordinatorRecord(
         0, OFFSET_COMMIT, "g", 0, log_offset, "t", 0, value, reason="", request_id=request_id
     )
 
 
-def stable(log_offset: int, generation: int) -> Record:
+def stable(log_offset: int, generation: int) -> CoordinatorRecord:
     value = GroupMetadataValue("consumer", generation, "range", None, 0, ())
-    return Record(0, GROUP_METADATA, "g", 0, log_offset, group_metadata=value, reason="")
+    return CoordinatorRecord(0, GROUP_METADATA, "g", 0, log_offset, group_metadata=value, reason="")
 
 
-def record(root: str, *records: Record) -> None:
+def record(root: str, *records: CoordinatorRecord) -> None:
     append(root, OFFSETS_TOPIC, *records, segment=pa.array([0] * len(records), pa.int64()))
 
 

@@ -2,11 +2,11 @@
 
 from importlib import import_module
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas import apis
 
 # By Kafka's key. A module has the name of its API.
-APIS: dict[int, Api] = {
+APIS: dict[int, ApiHandler] = {
     row.key: import_module(f"{__name__}.{row.name}").API
     for row in apis.APIS.values()
     if row.versions

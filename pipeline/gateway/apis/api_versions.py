@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 
 ApiVersionsResponse = struct("ApiVersionsResponse")
 
 
-async def _answer(_call: Call, _request: Any) -> Any:
+async def _answer(_call: RequestContext, _request: Any) -> Any:
     return supported(ErrorCode.NONE)
 
 
@@ -38,4 +38,4 @@ def supported(code: int) -> Any:
     )
 
 
-API = Api("ApiVersions", _answer)
+API = ApiHandler("ApiVersions", _answer)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import name_of, told
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.call import TooLate
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.looking import STORE_FAILS
+from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -24,7 +24,7 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 CreateAclsResponse = struct("CreateAclsResponse")
 # Kafka's authorizer denies it too: to that, no ACLs allow nothing.
@@ -34,7 +34,7 @@ _FIRST = (
 )
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         denied = [_result(code, "Cluster authorization failed.") for _ in request.creations]
@@ -71,7 +71,7 @@ def _binding(asked: Any) -> AclBinding:
         pattern_type=name_of(PatternType, asked.resource_pattern_type),
         principal=asked.principal,
         host=asked.host,
-        operation=name_of(Operation, asked.operation),
+        operation=name_of(AclOperation, asked.operation),
         permission=name_of(Permission, asked.permission_type),
     )
 
@@ -80,4 +80,4 @@ def _result(code: ErrorCode, why: str | None) -> Any:
     return CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=why)
 
 
-API = Api("CreateAcls", _answer)
+API = ApiHandler("CreateAcls", _answer)

@@ -6,19 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, TOPIC
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
+from group_coordinator.pipeline.gateway.api import ApiHandler
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, ApiError, change, twice
 from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 
 CreatePartitionsResponse = struct("CreatePartitionsResponse")
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     refused = twice(each.name for each in request.topics)
     return CreatePartitionsResponse(
         results=[
@@ -30,7 +30,7 @@ async def _answer(call: Call, request: Any) -> Any:
     )
 
 
-async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
+async def _create(call: RequestContext, topic: Any, validate_only: bool) -> Any:
     named = call.services.root, topic.name, topic.count
     made = DENIED
     if call.may(ALTER, TOPIC, topic.name):
@@ -42,10 +42,10 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     return _result(topic.name, made)
 
 
-def _result(name: str, made: Outcome) -> Any:
+def _result(name: str, made: ApiError) -> Any:
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=name, error_code=made.code, error_message=made.message
     )
 
 
-API = Api("CreatePartitions", _answer)
+API = ApiHandler("CreatePartitions", _answer)

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, TOPIC
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
+from group_coordinator.pipeline.gateway.api import ApiHandler
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, ApiError, change, twice
 from group_coordinator.pipeline.topics import check_log_topic, create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.kafka.structs import struct
@@ -15,7 +15,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 CreateTopicsResponse = struct("CreateTopicsResponse")
 # What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
@@ -23,7 +23,7 @@ _BROKER_DECIDES = -1
 _REPLICAS = 1
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     refused = twice(each.name for each in request.topics)
     return CreateTopicsResponse(
         topics=[
@@ -35,7 +35,7 @@ async def _answer(call: Call, request: Any) -> Any:
     )
 
 
-async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
+async def _create(call: RequestContext, topic: Any, validate_only: bool) -> Any:
     if not (call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, topic.name)):
         return _result(topic.name, DENIED._replace(message="Authorization failed."), -1)
     count = len(topic.assignments) or topic.num_partitions
@@ -51,7 +51,7 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     return _result(topic.name, made, count)
 
 
-def _result(name: str, made: Outcome, count: int) -> Any:
+def _result(name: str, made: ApiError, count: int) -> Any:
     return CreateTopicsResponse.CreatableTopicResult(
         name=name,
         error_code=made.code,
@@ -62,4 +62,4 @@ def _result(name: str, made: Outcome, count: int) -> Any:
     )
 
 
-API = Api("CreateTopics", _answer)
+API = ApiHandler("CreateTopics", _answer)

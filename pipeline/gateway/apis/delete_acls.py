@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.call import TooLate
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.looking import STORE_FAILS
+from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.tables.acls import remove_acls
 from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -26,13 +26,13 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DeleteAclsResponse = struct("DeleteAclsResponse")
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
         code, why = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
         return DeleteAclsResponse(filter_results=[_result(code, why) for _ in request.filters])
@@ -40,7 +40,7 @@ async def _answer(call: Call, request: Any) -> Any:
     return DeleteAclsResponse(filter_results=results)
 
 
-async def _remove(call: Call, wanted: AclFilter) -> Any:
+async def _remove(call: RequestContext, wanted: AclFilter) -> Any:
     try:
         removed = await asyncio.to_thread(
             remove_acls, call.services.root, [wanted], call.principal, call.check_time
@@ -66,7 +66,7 @@ def _result(code: ErrorCode, why: str | None, removed: Iterable[AclBinding] = ()
                 pattern_type=code_of(PatternType, acl.pattern_type),
                 principal=acl.principal,
                 host=acl.host,
-                operation=code_of(Operation, acl.operation),
+                operation=code_of(AclOperation, acl.operation),
                 permission_type=code_of(Permission, acl.permission),
             )
             for acl in removed
@@ -74,4 +74,4 @@ def _result(code: ErrorCode, why: str | None, removed: Iterable[AclBinding] = ()
     )
 
 
-API = Api("DeleteAcls", _answer)
+API = ApiHandler("DeleteAcls", _answer)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import DELETE, TOPIC
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
+from group_coordinator.pipeline.gateway.api import ApiHandler
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, ApiError, change, twice
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.schema import NO_UUID
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DeleteTopicsResponse = struct("DeleteTopicsResponse")
 _Result = DeleteTopicsResponse.DeletableTopicResult
 # From this version on a topic may be named by its id, which no topic has here.
 _WITH_IDS = 6
-_UNKNOWN_ID = Outcome(int(ErrorCode.UNKNOWN_TOPIC_ID), "topics have no ids here: name them")
+_UNKNOWN_ID = ApiError(int(ErrorCode.UNKNOWN_TOPIC_ID), "topics have no ids here: name them")
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if call.version < _WITH_IDS:
         named = [(name, NO_UUID) for name in request.topic_names]
     else:
@@ -39,7 +39,7 @@ async def _answer(call: Call, request: Any) -> Any:
     return DeleteTopicsResponse(responses=responses)
 
 
-async def _delete(call: Call, name: str | None, topic_id: bytes) -> Any:
+async def _delete(call: RequestContext, name: str | None, topic_id: bytes) -> Any:
     made = _UNKNOWN_ID
     if name is not None and not call.may(DELETE, TOPIC, name):
         made = DENIED._replace(message="Topic authorization failed.")
@@ -50,8 +50,8 @@ async def _delete(call: Call, name: str | None, topic_id: bytes) -> Any:
     return _result(name, topic_id, made)
 
 
-def _result(name: str | None, topic_id: bytes, made: Outcome) -> Any:
+def _result(name: str | None, topic_id: bytes, made: ApiError) -> Any:
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
 
 
-API = Api("DeleteTopics", _answer)
+API = ApiHandler("DeleteTopics", _answer)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.looking import STORE_FAILS
 from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -22,13 +22,13 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeAclsResponse = struct("DescribeAclsResponse")
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     try:
@@ -59,7 +59,7 @@ def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
                 _Resource.AclDescription(
                     principal=acl.principal,
                     host=acl.host,
-                    operation=code_of(Operation, acl.operation),
+                    operation=code_of(AclOperation, acl.operation),
                     permission_type=code_of(Permission, acl.permission),
                 )
                 for acl in found
@@ -69,4 +69,4 @@ def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
     ]
 
 
-API = Api("DescribeAcls", _answer, aside=True)
+API = ApiHandler("DescribeAcls", _answer, aside=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeClusterResponse = struct("DescribeClusterResponse")
 # What an endpoint is: a broker, or a controller, of which there is none to talk to.
 _BROKERS = 1
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if call.version and request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=int(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
@@ -41,4 +41,4 @@ async def _answer(call: Call, request: Any) -> Any:
     )
 
 
-API = Api("DescribeCluster", _answer)
+API = ApiHandler("DescribeCluster", _answer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.topics import TopicConfig, decode_config
 from group_coordinator.schemas.acls import CLUSTER_NAME
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from group_coordinator.pipeline.gateway.brokers import Broker
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeConfigsResponse = struct("DescribeConfigsResponse")
 _Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -74,18 +74,18 @@ class _Unknown(Exception):
         self.code = code
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     # A request may name thousands of resources, each of which has a score of entries.
     return await asyncio.to_thread(_described, call, request)
 
 
-def _described(call: Call, request: Any) -> Any:
+def _described(call: RequestContext, request: Any) -> Any:
     return DescribeConfigsResponse(
         results=[_result(call, each, request.include_synonyms) for each in request.resources]
     )
 
 
-def _result(call: Call, resource: Any, with_synonyms: bool) -> Any:
+def _result(call: RequestContext, resource: Any, with_synonyms: bool) -> Any:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
     code, message = ErrorCode.NONE, None
     configs: list[_Config] = []
@@ -133,7 +133,7 @@ def _entry(config: _Config, with_synonyms: bool) -> Any:
 # --- what there is ------------------------------------------------------------------------------
 
 
-def _of_topic(call: Call, name: str) -> Iterable[_Config]:
+def _of_topic(call: RequestContext, name: str) -> Iterable[_Config]:
     if name not in call.services.topics.counts():
         raise _Unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     definition = call.services.topics.definition(name)
@@ -147,7 +147,7 @@ def _of_topic(call: Call, name: str) -> Iterable[_Config]:
     return [_Config("message.timestamp.type", "CreateTime", _DEFAULT)]
 
 
-def _of_broker(call: Call, name: str) -> Iterable[_Config]:
+def _of_broker(call: RequestContext, name: str) -> Iterable[_Config]:
     brokers, settings = call.services.brokers, call.services.settings
     own = brokers.own
     if name and name != str(own.node_id):
@@ -180,4 +180,4 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
             yield _Config(name, text, _DEFAULT if value == default else source)
 
 
-API = Api("DescribeConfigs", _answer, aside=True)
+API = ApiHandler("DescribeConfigs", _answer, aside=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
@@ -12,13 +12,13 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeGroupsResponse = struct("DescribeGroupsResponse")
 _Group = DescribeGroupsResponse.DescribedGroup
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     body = messages.DescribeGroupsRequest()
     asked = [(group_id, body) for group_id in request.groups]
     return await ask_each(call, "describe_groups", asked, call.ask, _response)
@@ -41,4 +41,4 @@ def _group(decided: messages.Response) -> Any:
     )
 
 
-API = Api("DescribeGroups", _answer, takes_room=True, aside=True)
+API = ApiHandler("DescribeGroups", _answer, takes_room=True, aside=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.coordinator.authorization import READ, TOPIC
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.topic_logs import Bounds
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
@@ -31,7 +31,7 @@ from group_coordinator.schemas.kafka.writing import writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
     from group_coordinator.pipeline.topics import Record
 
@@ -43,7 +43,7 @@ _NONE = -1
 _UNKNOWN = Bounds(_NONE, _NONE)
 
 
-async def _answer(call: Call, request: Any) -> bytes:
+async def _answer(call: RequestContext, request: Any) -> bytes:
     # Tables are read, and the answer is written to its last byte, in another thread: the loop
     # serves everybody else meanwhile.
     topics = call.services.topics
@@ -81,7 +81,7 @@ class _Reading:
     A partition that the request has more than once is answered once, as the last one says.
     """
 
-    def __init__(self, call: Call, request: Any, max_bytes: int) -> None:
+    def __init__(self, call: RequestContext, request: Any, max_bytes: int) -> None:
         self._version = call.version
         self._asked = {
             (topic.topic, each.partition): each
@@ -167,4 +167,4 @@ def _encode(records: Sequence[Record]) -> bytes:
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
-API = Api("Fetch", _answer)
+API = ApiHandler("Fetch", _answer)

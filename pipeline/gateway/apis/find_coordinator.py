@@ -10,12 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import DESCRIBE, GROUP
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 FindCoordinatorResponse = struct("FindCoordinatorResponse")
 # What a key is that a coordinator is asked for.
@@ -26,13 +26,13 @@ _MANY_KEYS = 4
 _MOST_KEYS_AT_ONCE = 100
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if len(request.coordinator_keys or ()) > _MOST_KEYS_AT_ONCE:
         return await asyncio.to_thread(_response, call, request)
     return _response(call, request)
 
 
-def _response(call: Call, request: Any) -> Any:
+def _response(call: RequestContext, request: Any) -> Any:
     keys = request.coordinator_keys if call.version >= _MANY_KEYS else [request.key]
     found = [_coordinator(call, key, request.key_type) for key in keys]
     if call.version >= _MANY_KEYS:
@@ -45,7 +45,7 @@ def _response(call: Call, request: Any) -> Any:
     return FindCoordinatorResponse(**found[0])
 
 
-def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
+def _coordinator(call: RequestContext, key: str, key_type: int) -> dict[str, Any]:
     # Transactions and share groups are not served: there is no coordinator of theirs. A producer
     # with a transactional id would ask for ever if it were told that there may be one later.
     if call.version and key_type != _GROUP:
@@ -76,4 +76,4 @@ def _none(code: ErrorCode, message: str | None) -> dict[str, Any]:
     }
 
 
-API = Api("FindCoordinator", _answer)
+API = ApiHandler("FindCoordinator", _answer)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.api import ApiHandler, Decided
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas import messages
     from group_coordinator.schemas.kafka.structs import GroupRequest
 
@@ -21,11 +21,11 @@ _THROTTLE_AND_CODE = struct.Struct(">ih")
 _THROTTLE_CODE_AND_NO_TAGS = struct.Struct(">ihx")
 
 
-def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
+def _ask(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
     return call.event("heartbeat", request.group_id, request.body)
 
 
-def _respond(_call: Call, _request: GroupRequest, decided: messages.Response) -> int:
+def _respond(_call: RequestContext, _request: GroupRequest, decided: messages.Response) -> int:
     """The error code, which is all that a heartbeat is answered with."""
     return when_late(decided.error_code)
 
@@ -38,4 +38,4 @@ def _write(code: int, version: int) -> bytes:
     return _CODE.pack(code)
 
 
-API = Api("Heartbeat", Decided(_ask, _respond), _write)
+API = ApiHandler("Heartbeat", Decided(_ask, _respond), _write)

@@ -13,13 +13,13 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 InitProducerIdResponse = struct("InitProducerIdResponse")
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _NONE = -1
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     if request.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not (call.may(IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME) or call.may_any(WRITE, TOPIC)):
@@ -47,4 +47,4 @@ def _response(code: ErrorCode, producer_id: int = _NONE, producer_epoch: int = _
     )
 
 
-API = Api("InitProducerId", _answer)
+API = ApiHandler("InitProducerId", _answer)

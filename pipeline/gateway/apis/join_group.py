@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.api import ApiHandler, Decided
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas.kafka.structs import GroupRequest
 
 JoinGroupResponse = struct("JoinGroupResponse")
@@ -18,11 +18,11 @@ JoinGroupResponse = struct("JoinGroupResponse")
 _NULL_PROTOCOL = 7
 
 
-def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
+def _ask(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
     return call.event("join_group", request.group_id, request.body)
 
 
-def _respond(call: Call, request: GroupRequest, decided: messages.Response) -> Any:
+def _respond(call: RequestContext, request: GroupRequest, decided: messages.Response) -> Any:
     joined = decided.join_group or messages.JoinGroupResponse(member_id=request.body.member_id)
     name = joined.protocol_name
     return JoinGroupResponse(
@@ -37,4 +37,4 @@ def _respond(call: Call, request: GroupRequest, decided: messages.Response) -> A
     )
 
 
-API = Api("JoinGroup", Decided(_ask, _respond))
+API = ApiHandler("JoinGroup", Decided(_ask, _respond))

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 ListGroupsResponse = struct("ListGroupsResponse")
 _GROUPS = """
@@ -21,7 +21,7 @@ FROM groups ORDER BY group_id
 """
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     states = {state.lower() for state in request.states_filter or ()}
     types = {each.lower() for each in request.types_filter or ()}
     # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
@@ -46,4 +46,4 @@ def _groups(root: str) -> list[Any]:
     return Catalog(root).query(_GROUPS).rows
 
 
-API = Api("ListGroups", _answer, aside=True)
+API = ApiHandler("ListGroups", _answer, aside=True)

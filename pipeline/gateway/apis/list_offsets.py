@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import DESCRIBE, TOPIC
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
 from group_coordinator.pipeline.topics import UnknownTopicOrPartition
 from group_coordinator.schemas.errors import ErrorCode
@@ -18,7 +18,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
 ListOffsetsResponse = struct("ListOffsetsResponse")
@@ -37,7 +37,7 @@ _NONE = -1
 _EPOCH = 0
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     names = {topic.name for topic in request.topics}
     allowed = {name for name in names if call.may(DESCRIBE, TOPIC, name)}
     counts = Counter(
@@ -113,4 +113,4 @@ def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int =
     )
 
 
-API = Api("ListOffsets", _answer, aside=True)
+API = ApiHandler("ListOffsets", _answer, aside=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.catalogue import change
 from group_coordinator.pipeline.tables.topics import InvalidTopic, check_name
 from group_coordinator.pipeline.topics import create_log_topic
@@ -26,7 +26,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 MetadataResponse = struct("MetadataResponse")
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _BY_ID = 12
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     not_created: set[str] = set()
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
         not_created = await _create_missing(call, request)
@@ -44,7 +44,7 @@ async def _answer(call: Call, request: Any) -> Any:
     return await asyncio.to_thread(_described, call, request, not_created)
 
 
-def _described(call: Call, request: Any, not_created: Container[str]) -> Any:
+def _described(call: RequestContext, request: Any, not_created: Container[str]) -> Any:
     brokers = call.services.brokers.alive(call.listener)
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
@@ -74,7 +74,7 @@ def _described(call: Call, request: Any, not_created: Container[str]) -> Any:
     )
 
 
-async def _create_missing(call: Call, request: Any) -> set[str]:
+async def _create_missing(call: RequestContext, request: Any) -> set[str]:
     """Create the topics that are asked for; returns those that the client may not create.
 
     Which could not be created for another reason is unknown afterwards.
@@ -98,11 +98,13 @@ def _denied(name: str) -> Any:
     return _Topic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
-def _may_create(call: Call, name: str) -> bool:
+def _may_create(call: RequestContext, name: str) -> bool:
     return call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, name)
 
 
-def _asked_for(call: Call, name: str | None, topic_id: bytes, counts: Mapping[str, int]) -> Any:
+def _asked_for(
+    call: RequestContext, name: str | None, topic_id: bytes, counts: Mapping[str, int]
+) -> Any:
     if name is None and call.version < _BY_ID:
         # As Kafka does: these versions have ids, and no answer to a topic without a name.
         code = int(ErrorCode.INVALID_REQUEST)
@@ -122,7 +124,7 @@ def _asked_for(call: Call, name: str | None, topic_id: bytes, counts: Mapping[st
     return _Topic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
-def _topic(call: Call, name: str, count: int) -> Any:
+def _topic(call: RequestContext, name: str, count: int) -> Any:
     partitions = []
     for number in range(count):
         leader = call.services.brokers.serving(f"{name}-{number}", call.listener).node_id
@@ -142,4 +144,4 @@ def _topic(call: Call, name: str, count: int) -> Any:
     )
 
 
-API = Api("Metadata", _answer, aside=True)
+API = ApiHandler("Metadata", _answer, aside=True)

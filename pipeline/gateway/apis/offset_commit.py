@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.api import ApiHandler, Decided
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas.kafka.structs import GroupRequest
 
 
-def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
+def _ask(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
     return call.event("offset_commit", request.group_id, request.body)
 
 
-def _respond(_call: Call, request: GroupRequest, decided: messages.Response) -> Any:
+def _respond(_call: RequestContext, request: GroupRequest, decided: messages.Response) -> Any:
     """A code for each partition, in the order of the request."""
     results: dict[tuple[str, int], int] = {}
     if decided.offset_commit is not None:
@@ -45,4 +45,4 @@ def _respond(_call: Call, request: GroupRequest, decided: messages.Response) -> 
     return struct("OffsetCommitResponse")(topics=topics)
 
 
-API = Api("OffsetCommit", Decided(_ask, _respond, in_time=True))
+API = ApiHandler("OffsetCommit", Decided(_ask, _respond, in_time=True))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 OffsetDeleteResponse = struct("OffsetDeleteResponse")
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     body = messages.OffsetDeleteRequest(
         tuple(
             messages.OffsetDeleteTopic(
@@ -31,4 +31,4 @@ async def _answer(call: Call, request: Any) -> Any:
     return OffsetDeleteResponse(error_code=when_late(decided.error_code), topics=deleted)
 
 
-API = Api("OffsetDelete", _answer)
+API = ApiHandler("OffsetDelete", _answer)

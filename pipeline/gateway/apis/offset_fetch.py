@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
@@ -12,7 +12,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 OffsetFetchResponse = struct("OffsetFetchResponse")
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
@@ -23,7 +23,7 @@ _MANY_GROUPS = 8
 _NO_OFFSET = -1
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     many = call.version >= _MANY_GROUPS
     asked = [
         (each.group_id, messages.OffsetFetchRequest(each.topics, request.require_stable))
@@ -43,7 +43,10 @@ async def _answer(call: Call, request: Any) -> Any:
 
 
 def _group(
-    call: Call, group_id: str, body: messages.OffsetFetchRequest, decided: messages.Response
+    call: RequestContext,
+    group_id: str,
+    body: messages.OffsetFetchRequest,
+    decided: messages.Response,
 ) -> Any:
     topics: Sequence[messages.OffsetFetchTopicResult] = ()
     if decided.error_code and call.version < _WITH_CODE:
@@ -68,4 +71,4 @@ def _all_failed(
     ]
 
 
-API = Api("OffsetFetch", _answer, takes_room=True, aside=True)
+API = ApiHandler("OffsetFetch", _answer, takes_room=True, aside=True)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.produced_batch import Budget
 from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import (
     Appended,
+    BatchRefused,
     InvalidProducerEpoch,
     NotWritten,
     OutOfOrderSequence,
-    Refused,
     UnknownTopicOrPartition,
 )
 from group_coordinator.schemas.errors import ErrorCode
@@ -30,7 +30,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
 
@@ -49,7 +49,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
 }
 
 
-async def _answer(call: Call, request: Any) -> Any:
+async def _answer(call: RequestContext, request: Any) -> Any:
     _check_room(call, request)
     budget = Budget()
     appends = [_Append(call, request, topic, budget) for topic in request.topic_data]
@@ -71,7 +71,7 @@ async def _answer(call: Call, request: Any) -> Any:
     return ProduceResponse(responses=responses)
 
 
-def _check_room(call: Call, request: Any) -> None:
+def _check_room(call: RequestContext, request: Any) -> None:
     """End the connection of a client whose batches find no room behind those that wait.
 
     An error would be taken for that of these batches alone: those that the client has sent after
@@ -85,7 +85,7 @@ def _check_room(call: Call, request: Any) -> None:
 class _Append:
     """The batches of one request for one topic."""
 
-    def __init__(self, call: Call, request: Any, topic: Any, budget: Budget) -> None:
+    def __init__(self, call: RequestContext, request: Any, topic: Any, budget: Budget) -> None:
         self._budget = budget
         self._call = call
         self._request = request
@@ -100,7 +100,7 @@ class _Append:
         call, topic = self._call, self._topic
         try:
             definition = _definition(call, self._request, topic)
-        except Refused as error:
+        except BatchRefused as error:
             self._found = {each.index: error for each in self._asked}
             return
         count = call.services.topics.counts().get(topic, 0)
@@ -134,35 +134,37 @@ class _Append:
             # idempotent producer the next batch may be in the queue behind it.
             return await asyncio.wait_for(asyncio.shield(appending), timeout_s)
         except TimeoutError:
-            late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
+            late = BatchRefused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
             return [late] * len(self._batches)
 
 
-def _definition(call: Call, request: Any, topic: str) -> TopicTable:
-    """The topic's own table. Raises Refused."""
+def _definition(call: RequestContext, request: Any, topic: str) -> TopicTable:
+    """The topic's own table. Raises BatchRefused."""
     if not call.may(WRITE, TOPIC, topic):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        raise BatchRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:
-        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: -1, 0 or 1 go")
+        raise BatchRefused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: -1, 0 or 1 go")
     if request.transactional_id is not None:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here"
         )
     topics = call.services.topics
     if topic not in topics.counts():
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        raise BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
     definition = topics.definition(topic)
     if definition is None:
-        raise Refused(ErrorCode.POLICY_VIOLATION, f"topic {topic!r} has no table for its records")
+        raise BatchRefused(
+            ErrorCode.POLICY_VIOLATION, f"topic {topic!r} has no table for its records"
+        )
     if definition.config is None:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
         )
     return definition
 
 
-def _unknown(topic: str, partition: int) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}")
+def _unknown(topic: str, partition: int) -> BatchRefused:
+    return BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}")
 
 
 def _response(partition: int, outcome: Outcome) -> Any:
@@ -176,7 +178,7 @@ def _response(partition: int, outcome: Outcome) -> Any:
             record_errors=[],
             error_message=None,
         )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, BatchRefused):
         code = outcome.code
     else:
         code = _CODES.get(type(outcome), ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -191,4 +193,4 @@ def _response(partition: int, outcome: Outcome) -> Any:
     )
 
 
-API = Api("Produce", _answer)
+API = ApiHandler("Produce", _answer)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 
 SaslAuthenticateResponse = struct("SaslAuthenticateResponse")
 
 
-async def _answer(_call: Call, _request: Any) -> Any:
+async def _answer(_call: RequestContext, _request: Any) -> Any:
     return SaslAuthenticateResponse(
         error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
         error_message="there is no authentication to be done now",
@@ -27,4 +27,4 @@ async def _answer(_call: Call, _request: Any) -> Any:
     )
 
 
-API = Api("SaslAuthenticate", _answer)
+API = ApiHandler("SaslAuthenticate", _answer)

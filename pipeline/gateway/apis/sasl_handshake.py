@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 
 SaslHandshakeResponse = struct("SaslHandshakeResponse")
 
 
-async def _answer(_call: Call, _request: Any) -> Any:
+async def _answer(_call: RequestContext, _request: Any) -> Any:
     return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
 
 
-API = Api("SaslHandshake", _answer)
+API = ApiHandler("SaslHandshake", _answer)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.admin.changes import carry_out, delete_groups
 from group_coordinator.pipeline.admin.history import plan_deletions, plan_undo
-from group_coordinator.pipeline.admin.plans import Change, UnknownGroup
+from group_coordinator.pipeline.admin.plans import OffsetChange, UnknownGroup
 from group_coordinator.pipeline.admin.reset import Aim, plan_resets
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure, WrongCall
@@ -61,7 +61,7 @@ def offsets(root: str) -> dict[int, int]:
     return dict(Catalog(root).query(query).rows)
 
 
-def planned(root: str, aim: Aim, topics: list[str]) -> tuple[Change, ...]:
+def planned(root: str, aim: Aim, topics: list[str]) -> tuple[OffsetChange, ...]:
     (plan,) = plan_resets(root, ["g"], topics, aim)
     assert plan.problem is None
     return plan.changes
@@ -69,7 +69,7 @@ def planned(root: str, aim: Aim, topics: list[str]) -> tuple[Change, ...]:
 
 def test_a_reset_is_planned_shown_and_then_done(root: str) -> None:
     changes = planned(root, Aim("shift-by", -15), [])
-    assert changes == (Change("t", 0, 10, 0), Change("t", 1, 20, 5))
+    assert changes == (OffsetChange("t", 0, 10, 0), OffsetChange("t", 1, 20, 5))
     assert offsets(root) == {0: 10, 1: 20}
     carry_out(root, "g", changes)
     assert offsets(root) == {0: 0, 1: 5}
@@ -78,18 +78,21 @@ def test_a_reset_is_planned_shown_and_then_done(root: str) -> None:
 def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
     carry_out(root, "g", planned(root, Aim("to-offset", 7), ["t"]))
     undo = plan_undo(root, "g").changes
-    assert undo == (Change("t", 0, 7, 10), Change("t", 1, 7, 20))
+    assert undo == (OffsetChange("t", 0, 7, 10), OffsetChange("t", 1, 7, 20))
     carry_out(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
-    assert plan_undo(root, "g").changes == (Change("t", 0, 10, 7), Change("t", 1, 20, 7))
+    assert plan_undo(root, "g").changes == (
+        OffsetChange("t", 0, 10, 7),
+        OffsetChange("t", 1, 20, 7),
+    )
 
 
 def test_undo_gives_back_what_was_deleted_and_takes_what_was_new(root: str) -> None:
-    both = (Change("t", 0, 10, None), Change("t", 5, None, 3))
+    both = (OffsetChange("t", 0, 10, None), OffsetChange("t", 5, None, 3))
     carry_out(root, "g", both)
     assert offsets(root) == {1: 20, 5: 3}
     undo = plan_undo(root, "g").changes
-    assert undo == (Change("t", 0, None, 10), Change("t", 5, 3, None))
+    assert undo == (OffsetChange("t", 0, None, 10), OffsetChange("t", 5, 3, None))
     carry_out(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
 
@@ -157,7 +160,7 @@ def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
     (refused,) = delete_groups(root, ["g"])
     assert "NON_EMPTY_GROUP (the group has members; stop them first" in str(refused.error)
     with pytest.raises(Failure, match=r"UNKNOWN_MEMBER_ID .the group has members"):
-        carry_out(root, "g", [Change("t", 0, 10, 5)])
+        carry_out(root, "g", [OffsetChange("t", 0, 10, 5)])
     assert offsets(root) == {0: 10, 1: 20}
 
 

@@ -24,9 +24,9 @@ from group_coordinator.coordinator.consumer.protocol import (
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
-    Record,
 )
 from tests.pipeline.admin.kafka_root import commit, make_root
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, Told, read
@@ -212,7 +212,7 @@ def test_groups_with_members(tmp_path: Path) -> None:
     Log(root).append(
         *(commit_record("live", 1, 5, ("orders", number)) for number in range(3)),
         commit_record("done", 1, 5, ("returns", 0)),
-        Record(1, GROUP_METADATA, "live", 5, group_metadata=live),
+        CoordinatorRecord(1, GROUP_METADATA, "live", 5, group_metadata=live),
     )
     beside = Beside(root, tmp_path)
     story = read(RECORDED / "groups_with_members.jsonl")

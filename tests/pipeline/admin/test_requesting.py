@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.admin.changes import Change, carry_out, delete_groups
+from group_coordinator.pipeline.admin.changes import OffsetChange, carry_out, delete_groups
 from group_coordinator.pipeline.client import NoAnswer, NoTables, RequestClient
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import open_table
@@ -20,7 +20,7 @@ from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
 from tests.waiting import wait_until
 
-TO_SEVEN = [Change("t", 0, None, 7)]
+TO_SEVEN = [OffsetChange("t", 0, None, 7)]
 
 
 class SkewedClock:

@@ -19,7 +19,7 @@ from kafka.protocol.consumer.group import (
     OffsetFetchRequest,
 )
 
-from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.apis import heartbeat, offset_commit, offset_fetch
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, read_body
 from group_coordinator.schemas import messages
@@ -34,11 +34,11 @@ INT16, INT32, INT64 = (st.integers(-(2**n), 2**n - 1) for n in (15, 31, 63))
 PADDING = b"\xff" * 7
 
 
-def versions(api: Api) -> Iterator[int]:
+def versions(api: ApiHandler) -> Iterator[int]:
     return iter(api.row.versions)
 
 
-def read(api: Api, request: Any, version: int) -> Any:
+def read(api: ApiHandler, request: Any, version: int) -> Any:
     """What a request that kafka-python writes is read as."""
     body = bytes(request.encode(version=version))
     return read_body(api, version, PADDING + body + PADDING, len(PADDING))
@@ -130,7 +130,7 @@ def test_commits_are_read(
 
 
 @pytest.mark.parametrize("api", [HEARTBEAT, COMMIT, FETCH], ids=lambda api: api.name)
-def test_a_body_cut_anywhere_is_none(api: Api) -> None:
+def test_a_body_cut_anywhere_is_none(api: ApiHandler) -> None:
     for version in versions(api):
         request = _SOME[api.row.key]
         body = bytes(request.encode(version=version))

@@ -17,8 +17,8 @@ from group_coordinator.pipeline.client import (
 )
 from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, CoordinatorClocks
 from group_coordinator.pipeline.gateway import coordinator_link
-from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink, failed
+from group_coordinator.pipeline.gateway.request_context import RequestContext, Services
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
@@ -164,7 +164,7 @@ def test_no_request_id_tells_another_one() -> None:
 
     async def ask() -> list[str]:
         link = link_of(client)
-        call = Call(cast(Services, None), 4, None, "", "User:alice", 0, "PLAINTEXT")
+        call = RequestContext(cast(Services, None), 4, None, "", "User:alice", 0, "PLAINTEXT")
         beat = HeartbeatRequest(1, "m")
         events = [call.event("heartbeat", "g", beat) for _ in range(101)]
         for event in events:

@@ -16,7 +16,7 @@ from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.room import Room, Share
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
-from group_coordinator.pipeline.gateway.wire import Refused
+from group_coordinator.pipeline.gateway.wire import RefusedRequest
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from tests.pipeline.gateway.connecting import Begun, Socket, framed
 from tests.waiting import LIMIT_S
@@ -179,7 +179,7 @@ def test_who_was_refused_takes_no_more_room() -> None:
         room = Room(150_000)
         made = Made(room)
         made.arrives(framed(SMALL))
-        made.begun.clients[0].failed(Refused("no", b""))
+        made.begun.clients[0].failed(RefusedRequest("no", b""))
         made.arrives(framed(LARGE)[:10])
         assert room.take(150_000, print)
 

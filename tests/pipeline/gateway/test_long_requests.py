@@ -30,7 +30,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from group_coordinator.pipeline.gateway import answering, session
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.call import Call
+from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE, Topics
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
@@ -257,7 +257,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch, topics: Waiting) -> Any:
     services = SimpleNamespace(topics=topics, settings=settings)
     call = SimpleNamespace(services=services, version=11, may=lambda *_: True)
     request = fetch_request([(0, 0)], 60_000, 100, 1 << 20)
-    return asyncio.run(fetch._answer(cast(Call, call), request))
+    return asyncio.run(fetch._answer(cast(RequestContext, call), request))
 
 
 def test_a_fetch_that_waits_for_more_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

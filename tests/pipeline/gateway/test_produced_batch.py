@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES, Budget, read_batch
 from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
-from group_coordinator.pipeline.topics import NewBatch, Record, Refused, TopicConfig
+from group_coordinator.pipeline.topics import BatchRefused, NewBatch, Record, TopicConfig
 from group_coordinator.schemas.errors import ErrorCode
 from tests.examples import texts
 
@@ -36,7 +36,7 @@ def read(
 
 
 def refused(data: bytes | None, *args: Any, **config: Any) -> ErrorCode:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(BatchRefused) as found:
         read(data, *args, **config)
     return found.value.code
 
@@ -241,7 +241,7 @@ def test_mutated_batches_are_taken_or_refused(data: st.DataObject) -> None:
         place = data.draw(st.integers(21, len(batch) - 1))
         batch[place] = data.draw(st.integers(0, 255))
     # Any other exception would be a broken connection for the client, and a stack trace.
-    with suppress(Refused):
+    with suppress(BatchRefused):
         assert read(summed(batch)).values
 
 

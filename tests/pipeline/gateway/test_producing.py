@@ -15,9 +15,9 @@ from kafka.protocol.producer import ProduceRequest
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.gateway import producing
 from group_coordinator.pipeline.gateway.apis.produce import API
-from group_coordinator.pipeline.gateway.call import Call
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
+from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topics import Topics
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, Outcome, Record, Segments
@@ -78,7 +78,7 @@ class Gateway:
         )
         assert callable(API.answer)
         try:
-            response = await API.answer(cast(Call, call), request)
+            response = await API.answer(cast(RequestContext, call), request)
         except InvalidFrame:
             return [CLOSED]
         found = [each.partition_responses[0] for each in response.responses]

@@ -20,9 +20,9 @@ from group_coordinator.pipeline.gateway.apis import (
     join_group,
     offset_fetch,
 )
-from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.refusal_metrics import RefusalMetrics
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
+from group_coordinator.pipeline.gateway.request_context import RequestContext, Services
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import AclBinding
@@ -57,8 +57,10 @@ class Gateway:
             settings=SimpleNamespace(queued_max_requests=room),
         )
 
-    def call(self, principal: str) -> Call:
-        return Call(cast(Services, self.services), 8, "c", "/10.0.0.1", principal, BOOTED, "L")
+    def call(self, principal: str) -> RequestContext:
+        return RequestContext(
+            cast(Services, self.services), 8, "c", "/10.0.0.1", principal, BOOTED, "L"
+        )
 
     async def answered(self, api: Any, principal: str, request: Any) -> Any:
         return await asyncio.wait_for(api.answer(self.call(principal), request), LIMIT_S)

@@ -31,17 +31,17 @@ from kafka.protocol.consumer.group import (
 )
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.pipeline.gateway import call
+from group_coordinator.pipeline.gateway import request_context
 from group_coordinator.pipeline.gateway.acl_codes import code_of
 from group_coordinator.pipeline.gateway.connection import Connection
-from group_coordinator.pipeline.gateway.polls import Polls, Sent
+from group_coordinator.pipeline.gateway.polls import Polls, SentTimes
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.tables.acls import add_acls, read_acls
 from group_coordinator.pipeline.tables.topics import create_topic, delete_topic, read_newest
 from group_coordinator.schemas.acls import (
     AclBinding,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -92,7 +92,7 @@ def tick(polls: Polls, time_now: Time, *times: int) -> None:
 
 def test_a_frame_was_sent_after_the_last_tick_but_one(polls: Polls, time_now: Time) -> None:
     """After the last tick the loop may not have polled: the frame may have been there at it."""
-    sent = Sent(polls)
+    sent = SentTimes(polls)
     tick(polls, time_now, 250, 500, 750, 1_000)
     sent.read()
     assert sent.after == 750
@@ -101,7 +101,7 @@ def test_a_frame_was_sent_after_the_last_tick_but_one(polls: Polls, time_now: Ti
 def test_what_came_while_the_loop_stood_still_is_as_old_as_that(
     polls: Polls, time_now: Time
 ) -> None:
-    sent = Sent(polls)
+    sent = SentTimes(polls)
     tick(polls, time_now, 250, 500, 750, 60_000)
     sent.read()
     assert sent.after == 750
@@ -110,7 +110,7 @@ def test_what_came_while_the_loop_stood_still_is_as_old_as_that(
 def test_a_socket_that_was_not_polled_may_hold_what_is_as_old_as_what_was_read_last(
     polls: Polls, time_now: Time
 ) -> None:
-    sent = Sent(polls)
+    sent = SentTimes(polls)
     tick(polls, time_now, 250, 500, 750)
     sent.read()
     tick(polls, time_now, *range(1_000, 60_000, 250))
@@ -128,7 +128,7 @@ def test_what_is_read_of_a_new_connection_was_sent_after_it_was_made(
     polls: Polls, time_now: Time
 ) -> None:
     tick(polls, time_now, 250, 500, 60_000)
-    sent = Sent(polls)
+    sent = SentTimes(polls)
     sent.read()
     assert sent.after == 500
 
@@ -318,7 +318,7 @@ def test_a_commit_whose_client_leaves_at_once_is_decided(
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for a change of topics or ACLs gives up as soon as who commits."""
-    monkeypatch.setattr(call, "ADMIN_TIMEOUT_MS", TIMEOUT_MS)
+    monkeypatch.setattr(request_context, "ADMIN_TIMEOUT_MS", TIMEOUT_MS)
 
 
 def new_topic(name: str) -> CreateTopicsRequest:
@@ -377,7 +377,7 @@ def numbered(acl: AclBinding, pattern_type: str, suffix: str = "") -> dict[str, 
         f"{pattern_type}{suffix}": code_of(PatternType, acl.pattern_type),
         f"principal{suffix}": acl.principal,
         f"host{suffix}": acl.host,
-        "operation": code_of(Operation, acl.operation),
+        "operation": code_of(AclOperation, acl.operation),
         "permission_type": code_of(Permission, acl.permission),
     }
 
@@ -433,11 +433,11 @@ def test_who_stands_still_after_its_look_finds_the_catalogue_changed_and_looks_a
     def stand_still(_created: int) -> None:
         looks.append(read_newest(root)["orders"].partitions)
         if len(looks) > 1:
-            raise call.TooLate("it is the next day")
+            raise request_context.TooLate("it is the next day")
         delete_topic(root, "orders")
         create_topic(root, "orders", 2)
 
-    with pytest.raises(call.TooLate):
+    with pytest.raises(request_context.TooLate):
         delete_topic(root, "orders", stand_still)
     assert looks == [4, 2]
     assert read_newest(root)["orders"].partitions == 2

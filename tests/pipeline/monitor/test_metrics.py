@@ -34,10 +34,10 @@ from group_coordinator.pipeline.monitor.serving import serving_metrics
 from group_coordinator.schemas.messages import Response
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
+    CoordinatorRecord,
     GroupEvent,
     GroupMetadataValue,
     MemberMetadata,
-    Record,
 )
 from group_coordinator.schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.ends import check_end
@@ -103,7 +103,7 @@ def write(root: str) -> Log:
         for n, assignment in enumerate(assignments)
     )
     value = GroupMetadataValue("consumer", 3, "range", "m0", 1, members)
-    log.append(Record(0, GROUP_METADATA, "g", 1, group_metadata=value))
+    log.append(CoordinatorRecord(0, GROUP_METADATA, "g", 1, group_metadata=value))
     log.append(commit("g", 1, 2_000, ("t", 0)), commit("g", 1, 2_000, ("t", 1)))
     return log
 

@@ -29,10 +29,10 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     CoordinatorEvent,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.offsets_log import Log, commit
@@ -45,9 +45,9 @@ def log(root: str) -> Log:
     return Log(root)
 
 
-def timed(group: str, committed_at: int, expires_at: int = -1) -> Record:
+def timed(group: str, committed_at: int, expires_at: int = -1) -> CoordinatorRecord:
     value = OffsetCommitValue(7, -1, "", committed_at, expires_at)
-    return Record(0, OFFSET_COMMIT, group, 5, None, "t", 0, offset_commit=value)
+    return CoordinatorRecord(0, OFFSET_COMMIT, group, 5, None, "t", 0, offset_commit=value)
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
@@ -127,8 +127,10 @@ def test_ctrl_c_while_a_query_begins_leaves_no_thread_behind(
 
 
 def test_a_group_with_records_of_unknown_kinds_is_shown_with_these(log: Log) -> None:
-    def member(group: str, key: bytes, value: bytes | None, kind: str = "member") -> Record:
-        return Record(len(group) % 3, kind, group, 9, key=key, value=value)
+    def member(
+        group: str, key: bytes, value: bytes | None, kind: str = "member"
+    ) -> CoordinatorRecord:
+        return CoordinatorRecord(len(group) % 3, kind, group, 9, key=key, value=value)
 
     log.append(commit("ours", 1, 5), commit("both", 1, 5), member("both", b"1", b""))
     log.append(member("theirs", b"1", b""), member("theirs", b"1", b"", "epoch"))
@@ -240,10 +242,10 @@ def test_lag_in_seconds_begins_at_the_log_start(log: Log, monkeypatch: pytest.Mo
 # --- members --------------------------------------------------------------------------------------
 
 
-def assigned(group: str, assignment: bytes) -> Record:
+def assigned(group: str, assignment: bytes) -> CoordinatorRecord:
     member = MemberMetadata("m", None, "c", "/h", 1, 2, b"s", assignment)
     value = GroupMetadataValue("consumer", 3, "range", "m", 1, (member,))
-    return Record(0, GROUP_METADATA, group, 1, group_metadata=value)
+    return CoordinatorRecord(0, GROUP_METADATA, group, 1, group_metadata=value)
 
 
 def encoded(*partitions: tuple[str, int], version: int = 3, data: bytes | None = None) -> bytes:
@@ -286,7 +288,7 @@ def test_a_partition_is_told_of_by_its_commit_and_by_every_member_that_has_it(lo
         for n, at in enumerate(([("t", 1)], [("t", 1), ("t", 2)]))
     )
     value = GroupMetadataValue("consumer", 1, "range", "m0", 1, members)
-    log.append(Record(0, GROUP_METADATA, "g", 1, group_metadata=value))
+    log.append(CoordinatorRecord(0, GROUP_METADATA, "g", 1, group_metadata=value))
     log.append(commit("g", 3, 2_000, ("t", 0)), commit("g", 4, 2_000, ("t", 1)))
     asked = 'SELECT "partition", committed_offset, member_id FROM group_partitions ORDER BY ALL'
     told = [(0, 3, None), (1, 4, "m0"), (1, 4, "m1"), (2, None, "m1")]

@@ -14,7 +14,7 @@ from group_coordinator.pipeline.stream.event_source import read_events
 from group_coordinator.pipeline.stream.packed import FIRST_KEY
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
-from group_coordinator.schemas.records import OffsetCommitValue, Record
+from group_coordinator.schemas.records import CoordinatorRecord, OffsetCommitValue
 from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.rows import heartbeat, output
 
@@ -25,7 +25,7 @@ def write_groups(root: str, *groups: str) -> None:
     """Commit an offset for each group."""
     value = OffsetCommitValue(7, -1, "", 5)
     records = [
-        Record(partition_for(g, PARTITIONS), "offset_commit", g, 5, None, "t", 0, value)
+        CoordinatorRecord(partition_for(g, PARTITIONS), "offset_commit", g, 5, None, "t", 0, value)
         for g in groups
     ]
     Sink(root, CoordinatorSettings()).write([output(0, records)], "test", 0)

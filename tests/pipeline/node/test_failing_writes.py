@@ -23,7 +23,7 @@ from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.schemas.records import OFFSET_COMMIT, OffsetCommitValue, Record
+from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord, OffsetCommitValue
 from tests.pipeline.node.fake_engine import FakeEngine, FakeQuery
 from tests.pipeline.node.looks import PARTITIONS, Clock, node_settings, until
 from tests.pipeline.rows import output
@@ -76,7 +76,7 @@ def failing_commits(fails: int, stands: bool) -> Iterator[Commits]:
 def write_groups(root: str) -> None:
     value = OffsetCommitValue(7, -1, "", 5)
     records = [
-        Record(partition_for(g, PARTITIONS), OFFSET_COMMIT, g, 5, None, "t", 0, value)
+        CoordinatorRecord(partition_for(g, PARTITIONS), OFFSET_COMMIT, g, 5, None, "t", 0, value)
         for g in GROUPS
     ]
     Sink(root, CoordinatorSettings()).write([output(0, records)], "test", 0)

@@ -22,10 +22,10 @@ from group_coordinator.pipeline.node.load_events import (
 from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
 from group_coordinator.schemas.records import (
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 from tests.pipeline.node.target import new_target, with_column
@@ -34,19 +34,21 @@ from tests.pipeline.offsets_log import Log, commit
 AWKWARD = 'quotes " and \\ and\nnew\tlines \x00\x1f\x7f, Grüße 🎉 \u2028'
 
 
-def stored(group: str, *members: MemberMetadata, generation: int = 1) -> Record:
+def stored(group: str, *members: MemberMetadata, generation: int = 1) -> CoordinatorRecord:
     value = GroupMetadataValue("consumer", generation, "range", None, -1, members)
-    return Record(len(group) % 3, "group_metadata", group, 7, group_metadata=value)
+    return CoordinatorRecord(len(group) % 3, "group_metadata", group, 7, group_metadata=value)
 
 
 def member(name: str, instance: str | None = None, blob: bytes = b"") -> MemberMetadata:
     return MemberMetadata(name, instance, AWKWARD, "/h", 60_000, 10_000, blob, blob[::-1])
 
 
-def awkward_commit(group: str, topic: str, offset: int) -> Record:
+def awkward_commit(group: str, topic: str, offset: int) -> CoordinatorRecord:
     value = OffsetCommitValue(offset, 3, AWKWARD, 5, 99)
     at = 1_700_000_000_123
-    return Record(len(group) % 3, "offset_commit", group, at, None, topic, 1, offset_commit=value)
+    return CoordinatorRecord(
+        len(group) % 3, "offset_commit", group, at, None, topic, 1, offset_commit=value
+    )
 
 
 def write_rich_log(root: str) -> Log:
@@ -63,9 +65,13 @@ def write_rich_log(root: str) -> Log:
     log.append(commit("one gone", None, 8, ("u", 0)), stored("later wins", generation=2))
     log.append_rows(
         [
-            Record(0, "offset_commit", None, 5, 900, "t", 0, OffsetCommitValue(1, 1, "", 1)),
-            Record(0, "offset_commit", "no place", 5, None, "t", 0, OffsetCommitValue(1, 1, "", 1)),
-            Record(0, "share_group", "of others", 5, 901),
+            CoordinatorRecord(
+                0, "offset_commit", None, 5, 900, "t", 0, OffsetCommitValue(1, 1, "", 1)
+            ),
+            CoordinatorRecord(
+                0, "offset_commit", "no place", 5, None, "t", 0, OffsetCommitValue(1, 1, "", 1)
+            ),
+            CoordinatorRecord(0, "share_group", "of others", 5, 901),
         ]
     )
     return log
@@ -79,7 +85,7 @@ def events_of(root: str, partitions: Collection[int] | None = None, **how) -> di
     return {row["group_id"]: row["event"] for table in tables for row in table.to_pylist()}
 
 
-def place(record: Record) -> int:
+def place(record: CoordinatorRecord) -> int:
     assert record.log_offset is not None
     return record.log_offset
 
@@ -138,7 +144,10 @@ def test_one_group_may_hold_a_hundred_thousand_offsets(root):
     log = Log(root)
     value = OffsetCommitValue(1, -1, "m" * 100, 5)
     log.append_rows(
-        [Record(0, "offset_commit", "g", 5, n, "t", n, offset_commit=value) for n in range(100_000)]
+        [
+            CoordinatorRecord(0, "offset_commit", "g", 5, n, "t", n, offset_commit=value)
+            for n in range(100_000)
+        ]
     )
     (event,) = events_of(root).values()
     assert len(decode_control(event[KEY_WIDTH:]).records) == 100_000
@@ -164,10 +173,10 @@ def test_rows_of_nobody_are_left_out_and_named(root, caplog):
     value = OffsetCommitValue(1, -1, "m", 5)
     log.append_rows(
         [
-            Record(0, "offset_commit", "a", 5, 1, "t", 0, value),
-            Record(0, "share_group", None, 5, 2, "t", 1, value),
-            Record(0, "offset_commit", None, 5, 3, "t", 0, value),
-            Record(0, None, "a", 5, 4, "t", 0, value),
+            CoordinatorRecord(0, "offset_commit", "a", 5, 1, "t", 0, value),
+            CoordinatorRecord(0, "share_group", None, 5, 2, "t", 1, value),
+            CoordinatorRecord(0, "offset_commit", None, 5, 3, "t", 0, value),
+            CoordinatorRecord(0, None, "a", 5, 4, "t", 0, value),
         ]
     )
     with caplog.at_level(logging.WARNING):
@@ -207,8 +216,8 @@ def test_a_group_with_records_of_unknown_kinds_is_loaded_as_that_and_named(root,
     assert "theirs" not in events_of(root, elsewhere, **how)
 
 
-def unknown(group: str, kind: str, key: bytes, value: bytes | None) -> Record:
-    return Record(len(group) % 3, kind, group, 5, key=key, value=value)
+def unknown(group: str, kind: str, key: bytes, value: bytes | None) -> CoordinatorRecord:
+    return CoordinatorRecord(len(group) % 3, kind, group, 5, key=key, value=value)
 
 
 def loaded_group(name: str, event: str) -> Group:

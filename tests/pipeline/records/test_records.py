@@ -35,10 +35,10 @@ from group_coordinator.schemas.kafka.codec import encode_key, encode_value
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 from tests.roots import make_tables
@@ -58,8 +58,10 @@ def other(tmp_path: Path) -> str:
     return str(tmp_path / "other")
 
 
-def offset(group_id: str, number: int | None, topic: str = "foo", expire: int = -1) -> Record:
-    return Record(
+def offset(
+    group_id: str, number: int | None, topic: str = "foo", expire: int = -1
+) -> CoordinatorRecord:
+    return CoordinatorRecord(
         partition_for(group_id, 50),
         OFFSET_COMMIT,
         group_id,
@@ -70,7 +72,7 @@ def offset(group_id: str, number: int | None, topic: str = "foo", expire: int = 
     )
 
 
-def group(group_id: str, generation: int | None, *member_ids: str) -> Record:
+def group(group_id: str, generation: int | None, *member_ids: str) -> CoordinatorRecord:
     members = tuple(
         MemberMetadata(each, None, "client", "/host", 60_000, 45_000, b"\x00", b"\x01\x02")
         for each in member_ids
@@ -78,7 +80,9 @@ def group(group_id: str, generation: int | None, *member_ids: str) -> Record:
     value = None
     if generation is not None:
         value = GroupMetadataValue("consumer", generation, "range", member_ids[0], NOW, members)
-    return Record(partition_for(group_id, 50), GROUP_METADATA, group_id, NOW, group_metadata=value)
+    return CoordinatorRecord(
+        partition_for(group_id, 50), GROUP_METADATA, group_id, NOW, group_metadata=value
+    )
 
 
 LOG = [
@@ -94,7 +98,7 @@ LOG = [
 ]
 
 
-def write(root: str, records: list[Record], **columns: pa.Array) -> None:
+def write(root: str, records: list[CoordinatorRecord], **columns: pa.Array) -> None:
     """Append records as a coordinator does, at the next log offsets of their partitions."""
     upcoming: dict[int, int] = defaultdict(int)
     for row in rows(root):
@@ -116,16 +120,16 @@ def rows(root: str) -> list[dict[str, Any]]:
     return open_table(root, OFFSETS_TOPIC).to_pyarrow_table().to_pylist()
 
 
-def records_of(root: str) -> list[Record]:
+def records_of(root: str) -> list[CoordinatorRecord]:
     found = rows(root)
     for row in found:
         row["timestamp"] = round(row["timestamp"].timestamp() * 1000)
-    return [msgspec.convert(row, Record) for row in found]
+    return [msgspec.convert(row, CoordinatorRecord) for row in found]
 
 
 def groups(root: str) -> dict[str, Group]:
     """Every group as a coordinator would load it."""
-    logs: dict[str, list[Record]] = defaultdict(list)
+    logs: dict[str, list[CoordinatorRecord]] = defaultdict(list)
     for record in records_of(root):
         assert record.partition == partition_for(record.group_id, 50)
         logs[record.group_id].append(record)
@@ -140,7 +144,7 @@ def log_offsets(root: str) -> dict[int, list[int]]:
     return {partition: sorted(offsets) for partition, offsets in found.items()}
 
 
-def raw(record: Record, number: int) -> RawRecord:
+def raw(record: CoordinatorRecord, number: int) -> RawRecord:
     return RawRecord(record.partition, number, NOW, encode_key(record), encode_value(record))
 
 
@@ -410,7 +414,7 @@ def test_rows_that_cannot_be_written_are_skipped_and_named(root: str, tmp_path: 
 def test_a_record_of_an_unknown_kind_goes_out_as_the_bytes_that_it_is(
     root: str, tmp_path: Path
 ) -> None:
-    member = Record(47, "member", "a", NOW, key=b"\0\5\0\1a\0\1m", value=b"\0\0")
+    member = CoordinatorRecord(47, "member", "a", NOW, key=b"\0\5\0\1a\0\1m", value=b"\0\0")
     deleted = msgspec.structs.replace(member, value=None)
     write(root, [offset("a", 1), member, deleted])
     file = tmp_path / "out.jsonl"

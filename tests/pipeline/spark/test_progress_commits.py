@@ -12,7 +12,11 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.spark import ProgressCommits, progress_commits
-from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, Offsets, read_source
+from group_coordinator.pipeline.spark.source_offsets import (
+    DeltaPosition,
+    SourceOffsets,
+    read_source,
+)
 from group_coordinator.pipeline.spark.table_offsets import TableOffsets
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
@@ -181,7 +185,7 @@ DELTA = {"sourceVersion": 1, "reservoirId": "i", "reservoirVersion": 5, "index":
 def test_the_offsets_of_a_source_are_the_next_ones_to_read(
     description: str, end: Any, meant: Any
 ) -> None:
-    assert read_source(description, json.dumps(end)) == Offsets(meant)
+    assert read_source(description, json.dumps(end)) == SourceOffsets(meant)
 
 
 def test_a_delta_source_has_read_the_versions_before_its_own() -> None:

@@ -43,7 +43,7 @@ from group_coordinator.pipeline.upkeep.retention import retain
 from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.messages import RequestEvent
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
 from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import HERE, releases
@@ -151,7 +151,7 @@ def keep_up(root: str) -> None:
     """Compact, pack and clean up as a coordinator does, and go on writing."""
     topic = table_uri(root, OFFSETS_TOPIC)
     newest = max(int(each["segment"]) for each in DeltaTable(topic).partitions())
-    record = Record(0, "share_group", "in a new segment", 1, 10**6, topic="x")
+    record = CoordinatorRecord(0, "share_group", "in a new segment", 1, 10**6, topic="x")
     segment = pa.array([newest + 1], pa.int64())
     rows = to_arrow(OFFSETS_TOPIC, [record], {"segment": segment})
     Appender(Path(topic)).append(rows)

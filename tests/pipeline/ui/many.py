@@ -18,11 +18,11 @@ from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorRecord,
     GroupEvent,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
-    Record,
 )
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, to_arrow, to_events
 
@@ -43,7 +43,7 @@ def write_groups(root: str, groups: int, partitions: int) -> None:
         write_deltalake(table_uri(root, GROUP_EVENTS), to_events(events), mode="append")
 
 
-def _records(number: int, partitions: int) -> Iterator[Record]:
+def _records(number: int, partitions: int) -> Iterator[CoordinatorRecord]:
     group, topic, at = f"g-{number:06}", f"topic-{number % 50}", clock_ms() - 60_000
     log_offset = number * (partitions + 1)
     members = tuple(
@@ -65,9 +65,9 @@ def _records(number: int, partitions: int) -> Iterator[Record]:
     )
     value = GroupMetadataValue("consumer", 1, "range", members[0].member_id, at, members)
     shard = number % 50
-    yield Record(shard, GROUP_METADATA, group, at, log_offset, group_metadata=value)
+    yield CoordinatorRecord(shard, GROUP_METADATA, group, at, log_offset, group_metadata=value)
     for each in range(partitions):
-        yield Record(
+        yield CoordinatorRecord(
             shard,
             OFFSET_COMMIT,
             group,

@@ -10,7 +10,7 @@ import pytest
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.ui.lag import LagHistory, read_lag_history
-from group_coordinator.pipeline.ui.snapshot import Snapshot
+from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 from tests.pictures.history import VirtualClock
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
@@ -32,7 +32,7 @@ def log(root: str) -> Iterator[Log]:
 
 
 def told(log: Log, unindexed: dict[str, datetime] | None = None) -> LagHistory:
-    return read_lag_history(Snapshot(log.root, 1), "g", unindexed or {})
+    return read_lag_history(RootSnapshot(log.root, 1), "g", unindexed or {})
 
 
 def lag_at(history: LagHistory, seconds: float) -> list[int]:

@@ -24,7 +24,12 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     Response,
 )
-from group_coordinator.schemas.records import GroupEvent, GroupMetadataValue, MemberMetadata, Record
+from group_coordinator.schemas.records import (
+    CoordinatorRecord,
+    GroupEvent,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from group_coordinator.schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.ui.asking import ADDRESS, browser, links, rows_of, text
@@ -255,7 +260,9 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     value = GroupMetadataValue(BAD, 1, BAD, BAD, 5, (member,))
     log = Log(root)
     log.append(
-        Record(0, "group_metadata", BAD, 5, group_metadata=value, reason=BAD, request_id=BAD),
+        CoordinatorRecord(
+            0, "group_metadata", BAD, 5, group_metadata=value, reason=BAD, request_id=BAD
+        ),
         commit(BAD, 7, 5, (BAD, 0)),
         commit("", 7, 5),
     )
@@ -287,7 +294,9 @@ def test_a_text_a_thousand_times_larger_does_not_fill_the_page(root: str) -> Non
     huge = "x" * 1_000_000
     member = MemberMetadata(huge, None, huge, huge, 1, 2, b"", b"")
     value = GroupMetadataValue("consumer", 1, huge, huge, 5, (member,))
-    Log(root).append(Record(0, "group_metadata", "g", 5, group_metadata=value, reason=huge))
+    Log(root).append(
+        CoordinatorRecord(0, "group_metadata", "g", 5, group_metadata=value, reason=huge)
+    )
     client = browser(root)
     assert len(page(client, "/")) < 20_000
     assert len(page(client, "/group", id="g")) < 20_000

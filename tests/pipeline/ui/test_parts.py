@@ -12,7 +12,7 @@ from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ui.audit import in_words
 from group_coordinator.pipeline.ui.charts import trend
-from group_coordinator.pipeline.ui.plans import Plans, PreviewGone
+from group_coordinator.pipeline.ui.previews import PreviewGone, Previews
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
 from group_coordinator.pipeline.ui.timeline import tell
 from group_coordinator.pipeline.ui.words import ago, clip, duration, milliseconds, number, spans
@@ -151,23 +151,23 @@ def test_many_points_become_few_and_keep_the_highest() -> None:
 
 def test_a_preview_is_taken_once_and_not_after_ten_minutes() -> None:
     now = 0.0
-    plans = Plans(lambda: now)
-    first, late = plans.keep("", PLAN), plans.keep("", PLAN)
-    assert plans.take(first.token) == first
+    previews = Previews(lambda: now)
+    first, late = previews.keep("", PLAN), previews.keep("", PLAN)
+    assert previews.take(first.token) == first
     with pytest.raises(PreviewGone):
-        plans.take(first.token)
+        previews.take(first.token)
     now = 601.0
     with pytest.raises(PreviewGone):
-        plans.take(late.token)
+        previews.take(late.token)
 
 
 def test_the_oldest_preview_goes_if_there_are_too_many() -> None:
-    plans = Plans()
-    first = plans.keep("", PLAN)
-    kept = [plans.keep("", PLAN) for _ in range(64)]
-    assert plans.take(kept[0].token) == kept[0]
+    previews = Previews()
+    first = previews.keep("", PLAN)
+    kept = [previews.keep("", PLAN) for _ in range(64)]
+    assert previews.take(kept[0].token) == kept[0]
     with pytest.raises(PreviewGone):
-        plans.take(first.token)
+        previews.take(first.token)
 
 
 # --- snapshots ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
-from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 from tests.roots import make_tables
@@ -113,9 +113,9 @@ def test_a_later_compaction_cleans_the_clean_segment_with_the_new_ones(log: Log)
     assert len([r for r in log.read() if r.group_id != "g"]) == 4
 
 
-def member(key: bytes, value: bytes | None, at: int) -> Record:
+def member(key: bytes, value: bytes | None, at: int) -> CoordinatorRecord:
     """A record of a kind that is not known here, as Kafka's type 5 of a consumer group's member."""
-    return Record(1, "member", "g", at, key=b"\0\5" + key, value=value)
+    return CoordinatorRecord(1, "member", "g", at, key=b"\0\5" + key, value=value)
 
 
 def test_records_of_unknown_kinds_are_compacted_by_their_key_and_have_tombstones(log: Log):
@@ -154,7 +154,10 @@ def test_a_tombstone_stays_while_an_older_record_of_its_key_is_elsewhere(log: Lo
 
 def test_records_without_a_key_go_and_are_counted(log: Log, caplog: pytest.LogCaptureFixture):
     log.append(commit("g", 1, 1))
-    broken = Record(1, None, "g", 1, 5), Record(1, "offset_commit", "g", 1, None)
+    broken = (
+        CoordinatorRecord(1, None, "g", 1, 5),
+        CoordinatorRecord(1, "offset_commit", "g", 1, None),
+    )
     log.append_rows(list(broken))
     log.roll()
     log.append(commit("g", 2, 2))
@@ -333,7 +336,7 @@ def test_of_two_compactions_at_once_one_gives_way(log: Log, monkeypatch: pytest.
 
 def appended(first: int, segment: int) -> pa.Table:
     records = [
-        Record(
+        CoordinatorRecord(
             1, "offset_commit", f"g{i % 7}", NOW, first + i, "t", i % 3, request_id=str(first + i)
         )
         for i in range(5)

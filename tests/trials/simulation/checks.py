@@ -20,8 +20,8 @@ from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import (
     CoordinatorEvent,
+    CoordinatorRecord,
     GroupEvent,
-    Record,
 )
 from group_coordinator.schemas.tables import (
     COORDINATORS,
@@ -270,7 +270,7 @@ class Observer:
         )
 
     def _take_records(self, batch: Batch | None, rows: pa.Table) -> None:
-        for record in from_arrow(Record, rows):
+        for record in from_arrow(CoordinatorRecord, rows):
             self._world.count("records")
             self._check_owner(batch, record.group_id, "a record")
             if record.partition != partition_for(record.group_id, self._num_partitions):
@@ -284,7 +284,7 @@ class Observer:
                 "record", record.partition, record.log_offset, record.group_id, record.request_id
             )
 
-    def _check_recorded(self, batch: Batch | None, record: Record) -> None:
+    def _check_recorded(self, batch: Batch | None, record: CoordinatorRecord) -> None:
         """Who takes a request over whose records stand answers it and records nothing."""
         request_id = record.request_id
         if request_id is None or request_id in self.answered:

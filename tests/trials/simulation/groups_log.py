@@ -15,7 +15,7 @@ from tests.trials.simulation.promises import (
 
 if TYPE_CHECKING:
     from group_coordinator.schemas.messages import RequestEvent, Response
-    from group_coordinator.schemas.records import Record
+    from group_coordinator.schemas.records import CoordinatorRecord
     from tests.trials.simulation.batches import Batch
     from tests.trials.simulation.world import World
 
@@ -53,7 +53,7 @@ class GroupsLog:
         # The batch that recorded a request, and its group's generation in the log before the batch.
         self._decided: dict[str, tuple[Batch | None, int]] = {}
 
-    def take(self, batch: Batch | None, record: Record) -> None:
+    def take(self, batch: Batch | None, record: CoordinatorRecord) -> None:
         """Take in a record that has just been committed."""
         assert record.log_offset is not None
         self._world.check(OFFSETS_RISE)
@@ -75,7 +75,7 @@ class GroupsLog:
         elif record.record_type == GROUP_METADATA:
             self._take_group(batch, record)
 
-    def _take_offset(self, batch: Batch | None, record: Record) -> None:
+    def _take_offset(self, batch: Batch | None, record: CoordinatorRecord) -> None:
         assert record.topic is not None
         assert record.topic_partition is not None
         key = (record.group_id, record.topic, record.topic_partition)
@@ -94,7 +94,7 @@ class GroupsLog:
                 written[record.topic, record.topic_partition] = record.offset_commit.offset
         self._values[key] = (batch, values)
 
-    def _take_group(self, batch: Batch | None, record: Record) -> None:
+    def _take_group(self, batch: Batch | None, record: CoordinatorRecord) -> None:
         value = record.group_metadata
         last, _ = self._generations_before.get(record.group_id, (None, 0))
         if last is None or last != batch:

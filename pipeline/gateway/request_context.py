@@ -66,7 +66,7 @@ class Services:
         self.memory = Room(settings.queued_max_request_bytes)
 
 
-class Call:
+class RequestContext:
     """A request's header and sender; `services` is what it is answered from.
 
     `taken_in` is to be called once nothing that the client sends later can overtake the request.

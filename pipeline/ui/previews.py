@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from group_coordinator.pipeline.admin.changes import carry_out
-from group_coordinator.pipeline.admin.plans import Change, GroupPlan, committed_of
+from group_coordinator.pipeline.admin.plans import GroupPlan, OffsetChange, committed_of
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -32,62 +32,64 @@ class Moved(Failure):
     """The offsets are not the previewed ones any more, so nothing was changed."""
 
 
-class Plan(Struct, frozen=True):
+class Preview(Struct, frozen=True):
     """What one press of a button changes: `what` says it in words."""
 
     token: str
     group_id: str
     what: str
-    changes: tuple[Change, ...]
+    changes: tuple[OffsetChange, ...]
     notes: tuple[str, ...]
     made: float
 
 
-class Plans:
+class Previews:
     """The previews of one server. May be used by any number of threads."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._plans: dict[str, Plan] = {}
+        self._previews: dict[str, Preview] = {}
         self._lock = threading.Lock()
 
-    def keep(self, what: str, planned: GroupPlan) -> Plan:
+    def keep(self, what: str, planned: GroupPlan) -> Preview:
         """Keep a preview; the oldest one goes if there are too many."""
         token = secrets.token_urlsafe(24)
-        plan = Plan(token, planned.group_id, what, planned.changes, planned.notes, self._clock())
+        preview = Preview(
+            token, planned.group_id, what, planned.changes, planned.notes, self._clock()
+        )
         with self._lock:
-            while len(self._plans) >= _MOST:
-                del self._plans[next(iter(self._plans))]
-            self._plans[plan.token] = plan
-        return plan
+            while len(self._previews) >= _MOST:
+                del self._previews[next(iter(self._previews))]
+            self._previews[preview.token] = preview
+        return preview
 
-    def take(self, token: str) -> Plan:
+    def take(self, token: str) -> Preview:
         """Return a preview, which nobody can take again. Raises PreviewGone."""
         with self._lock:
-            plan = self._plans.pop(token, None)
-        if plan is None or self._clock() - plan.made > _VALID_S:
+            preview = self._previews.pop(token, None)
+        if preview is None or self._clock() - preview.made > _VALID_S:
             raise PreviewGone(
                 "this preview was carried out already or is older than ten minutes; "
                 "nothing was changed now: look at a new preview"
             )
-        return plan
+        return preview
 
 
-def apply_plan(root: str, plan: Plan, timeout_s: float = 30.0) -> None:
+def carry_out_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> None:
     """Have the coordinator make the previewed changes.
 
     Raises Moved if a committed offset is another one than the preview showed, Failure with the
     coordinator's reason if it refuses, and NoAnswer if no coordinator answers.
     """
-    now = committed_of(Catalog(root), [plan.group_id])[plan.group_id]
-    for change in plan.changes:
+    now = committed_of(Catalog(root), [preview.group_id])[preview.group_id]
+    for change in preview.changes:
         found = now.get((change.topic, change.partition))
         if found != change.current:
             raise Moved(
                 f"the offset of {change.topic} {change.partition} is {_or_none(found)} now and was "
                 f"{_or_none(change.current)} in the preview; nothing was changed: look at a new one"
             )
-    carry_out(root, plan.group_id, plan.changes, timeout_s)
+    carry_out(root, preview.group_id, preview.changes, timeout_s)
 
 
 def _or_none(offset: int | None) -> str:
