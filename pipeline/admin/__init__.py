@@ -5,6 +5,6 @@ and nothing is printed here, so that a verb and a page show the same plan. To ca
 send requests, as any client does, and the coordinator decides whether a group's state allows them.
 
 `cli`, `ui` and `gateway` may import from here; this package imports `pipeline.client`,
-`pipeline.monitor` and `pipeline.tables`, and the client only where requests are sent: a plan is
-made without it.
+`pipeline.monitor`, `pipeline.topics` and `pipeline.tables`, and the client only where requests are
+sent: a plan is made without it.
 """

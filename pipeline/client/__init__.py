@@ -1,7 +1,7 @@
 """What runs in a user's process: members of groups, and requests with their answers.
 
 The names below are what `group_coordinator` gives to programs; the modules behind them may move.
-`admin` and `worker` are the command's. A client writes `requests` and reads `responses`, `topics`
+`worker` is the command's. A client writes `requests` and reads `responses`, `topics`
 and the tables that are topics; it does not know how a coordinator reads or decides, and imports
 neither Spark nor pandas.
 """

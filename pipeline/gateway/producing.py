@@ -115,7 +115,7 @@ class Producing:
         """Append to a topic, after all that was appended before; `has_room` is asked first.
 
         The future has what became of each batch. A batch that cannot be taken has BatchRefused as
-        its outcome, or another Failure of its own, one that the store did not take NotWritten. The
+        its outcome, or another Failure of its own, AppendStateUnknown where the store failed. The
         future is not to be cancelled: what was taken in is written, whoever still waits for it. Of
         an idempotent producer a later batch may be written, and then none before it.
         """

@@ -2,6 +2,6 @@
 
 `simulator` runs a scenario through the state machine on a virtual clock, without Spark. `trace`
 reads the recordings in the folder `traces`, `trace_replay` holds one with a live coordinator, and
-`demo` is the command `demo`. Only the command and tests import from here; a
-replay sends requests and reads tables, and knows nothing else of the coordinator that answers.
+`demo` is the command `demo`. Only the command and tests import from here; a replay sends requests
+and reads tables, and knows nothing else of the coordinator that answers.
 """

@@ -1,6 +1,6 @@
-"""The project's tables: where they lie under a root, how they are made and read, and SQL over them.
+"""The project's tables: where they lie under a root, and how they are made, written and read.
 
-`stream`, `ownership`, `node`, `upkeep`, `client`, `records`, `replay` and `cli` may import from
-here; this package imports `pipeline.delta` and the contract in `schemas.tables`. Nothing here
-knows how a group is decided, which node owns it, or that Spark exists.
+Packages above may import from here; this package imports `pipeline.delta` and `schemas`. Nothing
+here knows how a group is decided, which node owns it, or that Spark exists. The views over the
+tables are in `schemas/views.sql`, and `pipeline.monitor` reads them.
 """

@@ -24,10 +24,10 @@ from group_coordinator.pipeline.topics.definition import (
     mark_deleted,
 )
 from group_coordinator.pipeline.topics.errors import (
+    AppendStateUnknown,
     BatchRefused,
     CannotFollow,
     InvalidTable,
-    NotWritten,
     OffsetOutOfRange,
     TableReplaced,
     UnknownTopicOrPartition,
@@ -59,6 +59,7 @@ from group_coordinator.pipeline.topics.topic_writer import (
 
 __all__ = [
     "LOG_APPEND_TIME",
+    "AppendStateUnknown",
     "Appended",
     "BatchRefused",
     "CannotFollow",
@@ -67,7 +68,6 @@ __all__ = [
     "InvalidTable",
     "LogAppender",
     "NewBatch",
-    "NotWritten",
     "OffsetOutOfRange",
     "OneCommit",
     "OutOfOrderSequence",

@@ -41,8 +41,8 @@ class AppendTimeout(Failure):
     """Records were not appended in time, because other writers were faster each time."""
 
 
-class NotWritten(Failure):
-    """The records may be in the table or not: the store failed. A producer sends them again."""
+class AppendStateUnknown(Failure):
+    """The store failed: the records may be in the table or not, and a producer sends them again."""
 
 
 class BatchRefused(Failure):

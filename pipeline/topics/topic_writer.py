@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.pipeline.topics.errors import BatchRefused, NotWritten
+from group_coordinator.pipeline.topics.errors import AppendStateUnknown, BatchRefused
 from group_coordinator.pipeline.topics.log_appender import LogAppender
 from group_coordinator.pipeline.topics.producer_state import BATCHES_KEPT, NO_PRODUCER
 from group_coordinator.pipeline.topics.topic_config import decode_config
@@ -44,7 +44,8 @@ class TopicWriter:
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, as `LogAppender.append` does.
 
-        What that raises, NotWritten is here the outcome of all batches, whose message says why.
+        An error that ends the whole append is here the outcome of each batch: AppendStateUnknown,
+        whose message says why.
         """
         try:
             if self._appender is None:
@@ -56,7 +57,7 @@ class TopicWriter:
                 log.exception("topic %s cannot be written", self.topic.topic)
             else:
                 log.warning("topic %s: %s", self.topic.topic, first_line(error))
-            return [NotWritten(first_line(error))] * len(batches)
+            return [AppendStateUnknown(first_line(error))] * len(batches)
 
 
 class OneCommit:

@@ -3,7 +3,7 @@
 `ui` serves pages, `report` writes a group's page as one self-contained file, and `watch` shows the
 groups in a terminal. All three read the tables through DuckDB, without a JVM, and hold what they
 read as a snapshot (`snapshot`). Changes are requests to the running coordinator, made by
-`pipeline.admin` after a preview (`plans`), and only where the server was started with
+`pipeline.admin` after a preview (`previews`), and only where the server was started with
 `--allow-changes`.
 
 Starlette and uvicorn serve, Jinja2 escapes whatever it puts into a page: parsing HTTP, ending

@@ -18,9 +18,9 @@ from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import (
     Appended,
+    AppendStateUnknown,
     BatchRefused,
     InvalidProducerEpoch,
-    NotWritten,
     OutOfOrderSequence,
     UnknownTopicOrPartition,
 )
@@ -45,7 +45,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
     # It was deleted elsewhere, and the gateway has not heard of it yet.
     UnknownTopicOrPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # Clients send the batch again, as after any failure of a broker's disk.
-    NotWritten: ErrorCode.KAFKA_STORAGE_ERROR,
+    AppendStateUnknown: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 

@@ -11,9 +11,9 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.topics import (
     Appended,
+    AppendStateUnknown,
     LogAppender,
     NewBatch,
-    NotWritten,
     OneCommit,
     TopicWriter,
 )
@@ -65,7 +65,7 @@ def test_an_append_that_others_are_faster_than_ends_in_time(
     writer = TopicWriter(topic)
     monkeypatch.setattr(Log, "create", too_late)
     (outcome,) = writer.append([batch(0, "a")], monotonic())
-    assert isinstance(outcome, NotWritten)
+    assert isinstance(outcome, AppendStateUnknown)
     assert "others appended to 't'" in str(outcome)
     assert values(opened(root)) == [(0, "other")]
     monkeypatch.setattr(Log, "create", create)
@@ -106,5 +106,5 @@ def test_a_topic_writer_tells_every_batch_what_failed(
     with monkeypatch.context() as broken:
         broken.setattr(Log, "create", fails)
         outcomes = writer.append([of_producer(0, "a"), of_producer(1, "b")])
-    assert [type(each) for each in outcomes] == [NotWritten] * 2
+    assert [type(each) for each in outcomes] == [AppendStateUnknown] * 2
     assert offsets(writer.append([of_producer(0, "a"), of_producer(1, "b")])) == [0, 1]
