@@ -19,8 +19,8 @@ def package(
     The command that is printed asks for the jars that Spark needs; with the root of an object
     store also for the store's.
     """
+    from group_coordinator.pipeline.node.needed import ARCHIVE_FOLDER
     from group_coordinator.pipeline.node.packaging import write_package
-    from group_coordinator.pipeline.node.shipped import ARCHIVE_FOLDER
     from group_coordinator.pipeline.session.checkpoint_location import store_packages
     from group_coordinator.pipeline.session.spark_settings import packages
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node import shipped
+from group_coordinator.pipeline.node import needed
 from group_coordinator.pipeline.node.diagnosis import in_one_line
 from group_coordinator.pipeline.session.driver_jvm import by_value
 from group_coordinator.pipeline.session.guard import unless_missing
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PackagesMissing(Failure):
-    """An executor's Python lacks packages; the message says which, and how they are shipped."""
+    """An executor's Python lacks packages; the message says which, and how they are needed."""
 
 
 class NoTask(Failure):
@@ -34,11 +34,11 @@ def check_executors(spark: SparkSession) -> None:
         return
     missing = None
     # By value: an executor without this package could not import the function that tells so.
-    with unless_missing("what executors lack is not looked for"), by_value(shipped):
-        task = spark.sparkContext.parallelize([shipped.NEEDED], 1).map(shipped.missing_modules)
+    with unless_missing("what executors lack is not looked for"), by_value(needed):
+        task = spark.sparkContext.parallelize([needed.NEEDED], 1).map(needed.missing_modules)
         try:
             (missing,) = task.collect()
         except Py4JError as error:
             raise NoTask(f"no task runs on an executor: {in_one_line(error)}") from error
     if missing is not None:
-        raise PackagesMissing(shipped.advice("executor", missing))
+        raise PackagesMissing(needed.advice("executor", missing))

@@ -1,7 +1,7 @@
 """The coordinator's job: source -> stateful -> sink; what `run` and spark-submit start.
 
 `group-coordinator run --root ROOT --config FILE` starts it on this machine, `spark-submit ...
-DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.shipped`).
+DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.packaging`).
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Logs(Struct, frozen=True):
     file: Path | None = None
 
 
-class _Asked(BaseException):
+class _AskedToEnd(BaseException):
     """The process was asked to end before Spark ran."""
 
 
 class _Stop:
     """What a process does when it is asked to end: SIGTERM, Ctrl-C, or the end of its JVM.
 
-    Before Spark runs, the process gives up its start (`_Asked`). Once Spark runs, it hands its
+    Before Spark runs, the process gives up its start (`_AskedToEnd`). Once Spark runs, it hands its
     partitions over, unless a second signal asks it to end at once, and ends between two batches.
     """
 
@@ -119,7 +119,7 @@ class _Stop:
 
     def _give_up(self) -> None:
         self._starts = False
-        raise _Asked
+        raise _AskedToEnd
 
     def _jvm_ends(self) -> None:
         self._jvm_log.ending()
@@ -166,23 +166,15 @@ def run(
             coordinate(
                 spark, root, settings, make_machine, stop.request, began, makes_archive, seen
             )
-    except (_Asked, KeyboardInterrupt):
+    except (_AskedToEnd, KeyboardInterrupt):
         _end_jvm()
         log.info("stopped before it had begun")
-    except PackagesMissing as error:
-        process_log.fail(str(error))
-        return 1
-    except (JavaMissing, SparkNotStarted) as error:
+    except (PackagesMissing, JavaMissing, SparkNotStarted) as error:
         # Before there are tables, whose state would say more.
         process_log.fail(" ".join(str(error).split()))
         return 1
     except _what_ends_it() as error:
-        if stop.request.asked.is_set():
-            # Who stops a process often stops its children with it: the JVM was first to go.
-            log.warning("the JVM ended before the query was stopped; its batch will be run again")
-            return 0
-        process_log.fail(*_told(error, root, stop))
-        return 1
+        return _failed(error, root, stop, process_log)
     finally:
         stop.done()
     return 0
@@ -226,6 +218,16 @@ def _session(
         spark.stop()
 
 
+def _failed(error: Exception, root: str, stop: _Stop, process_log: ProcessLog) -> int:
+    """Tell a person why the coordinator ended; return the exit status."""
+    if stop.request.asked.is_set():
+        # Who stops a process often stops its children with it: the JVM was first to go.
+        log.warning("the JVM ended before the query was stopped; its batch will be run again")
+        return 0
+    process_log.fail(*_told(error, root, stop))
+    return 1
+
+
 def _told(error: Exception, root: str, stop: _Stop) -> tuple[str, str]:
     """The line that tells a person of a failure, and what the log has besides."""
     if stop.jvm_has_ended():
@@ -260,7 +262,7 @@ def _what_ends_it() -> tuple[type[Exception], ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What spark-submit runs, once `shipped` has looked."""
+    """What spark-submit runs, once `needed` has found nothing missing."""
     parser = argparse.ArgumentParser(prog="job.py", description="Run a group coordinator.")
     parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")

@@ -16,7 +16,6 @@ import tarfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
-from shutil import copyfile
 
 from msgspec import Struct
 from packaging.requirements import Requirement
@@ -25,12 +24,23 @@ from packaging.utils import canonicalize_name
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.extras import PROJECT, how_to_install
-from group_coordinator.pipeline.node import shipped
+from group_coordinator.pipeline.node import needed
 
 OWN_PACKAGE = "group_coordinator"
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 # gzip at 1 takes a third of the time that it takes at 6, for a tenth more bytes.
 _LEVEL = 1
+# The end of job.py; before it is the text of `needed`.
+_START = """
+
+if __name__ == "__main__":
+    found = missing_modules()
+    if found is not None:
+        sys.exit(f"group-coordinator: {advice('driver', found)}")
+    from group_coordinator.pipeline.node.job import main
+
+    sys.exit(main())
+"""
 
 
 class NotInstalled(Failure):
@@ -53,7 +63,7 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
     """
     found = distributions()
     out.mkdir(parents=True, exist_ok=True)
-    archive = out / f"{shipped.ARCHIVE_FOLDER}.tar.gz"
+    archive = out / f"{needed.ARCHIVE_FOLDER}.tar.gz"
     begun = archive.with_suffix(".begun")
     try:
         with tarfile.open(begun, "w:gz", compresslevel=_LEVEL) as tar:
@@ -68,8 +78,13 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
     finally:
         begun.unlink(missing_ok=True)
     job = out / "job.py"
-    copyfile(shipped.__file__, job)
+    job.write_text(job_text())
     return Packaged(archive, job, tuple(f"{one.metadata['Name']} {one.version}" for one in found))
+
+
+def job_text() -> str:
+    """What spark-submit starts: it starts the job if the driver's Python has what the job needs."""
+    return Path(needed.__file__).read_text() + _START
 
 
 def licence_line(one: Distribution) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from group_coordinator.pipeline.node.shipped import ARCHIVE_FOLDER
+from group_coordinator.pipeline.node.needed import ARCHIVE_FOLDER
 from tests.ends import check_runs
 from tests.users import make_own_folders
 from tests.waiting import wait_until

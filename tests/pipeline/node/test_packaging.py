@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.extras import PROJECT
-from group_coordinator.pipeline.node import packaging, shipped
+from group_coordinator.pipeline.node import needed, packaging
 from group_coordinator.pipeline.node.packaging import NotInstalled, write_package
 from tests.ends import check_end
 
@@ -116,24 +116,24 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_the_job_names_all_that_a_drivers_python_lacks_in_one_line(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
-    job.write_bytes(Path(shipped.__file__).read_bytes())
+    job.write_text(packaging.job_text())
     ended = subprocess.run(
         [sys.executable, "-S", str(job), "--root", "r"], capture_output=True, text=True, env={}
     )
     check_end(ended.returncode, ended.stderr, 1)
     (line,) = ended.stderr.splitlines()
     assert line.startswith("group-coordinator: the driver's Python 3.")
-    assert f"has no {', '.join(shipped.NEEDED)}. Submit with PYSPARK_DRIVER_PYTHON" in line
+    assert f"has no {', '.join(needed.NEEDED)}. Submit with PYSPARK_DRIVER_PYTHON" in line
 
 
 def test_nothing_is_missing_here() -> None:
-    assert shipped.missing_modules() is None
-    assert "has no no_such_module" in str(shipped.missing_modules(["sys", "no_such_module"]))
+    assert needed.missing_modules() is None
+    assert "has no no_such_module" in str(needed.missing_modules(["sys", "no_such_module"]))
 
 
 def test_what_is_looked_for_is_in_the_archive_or_is_spark_s() -> None:
     """The look would else refuse every start on a cluster, for a package that nobody needs."""
     packed = {PROJECT, *(each.name for each in packaging.distributions())}
     of_module = packages_distributions()
-    looked_for = {name: {*of_module[name]} & packed for name in shipped.NEEDED}
+    looked_for = {name: {*of_module[name]} & packed for name in needed.NEEDED}
     assert [name for name, found in looked_for.items() if not found] == []

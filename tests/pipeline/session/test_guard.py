@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node import executors, shipped
+from group_coordinator.pipeline.node import executors, needed
 from group_coordinator.pipeline.session import fork_server, hadoop, start, submitted
 from group_coordinator.pipeline.session.driver_jvm import BegunJvm
 from group_coordinator.pipeline.session.guard import say_if_unknown, unless_missing
@@ -288,7 +288,7 @@ def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
     executors.check_executors(spark)  # type: ignore[arg-type]
     (line,) = lines(caplog)
     assert line.startswith("what executors lack is not looked for:")
-    assert shipped.missing_modules() is None
+    assert needed.missing_modules() is None
 
 
 @pytest.mark.spark

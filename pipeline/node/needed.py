@@ -1,13 +1,12 @@
-"""What spark-submit starts on a cluster: it starts the job if Python has what the job needs.
+"""What a Python needs to run the job, and what to tell a person whose Python lacks it.
 
-`group-coordinator package` writes a copy of this file as `job.py`. Until it has looked for the
-job's packages it imports nothing but Python's own modules. Without the look, whoever forgets the
-archive would read a traceback for one missing package after the other.
+`job.py`, which spark-submit starts, begins with this file (`pipeline.node.packaging`), and
+executors get its functions by value. So it imports nothing but Python's own modules. Without the
+look, whoever forgets the archive would read a traceback for one missing package after the other.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -51,17 +50,3 @@ def advice(where: str, found: str) -> str:
         f"executors need: submit with --archives DIR/{ARCHIVE_FOLDER}.tar.gz#{ARCHIVE_FOLDER} "
         f"--conf spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER}"
     )
-
-
-def main() -> int:
-    """Start the job if the driver has what it needs; else say in one line what is missing."""
-    missing = missing_modules()
-    if missing is not None:
-        print(f"group-coordinator: {advice('driver', missing)}", file=sys.stderr)
-        return 1
-    # By its name, because it imports what may be missing.
-    return int(importlib.import_module("group_coordinator.pipeline.node.job").main())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
