@@ -214,9 +214,8 @@ def test_the_templates_of_issues_ask_by_commands_that_work(tmp_path: Path) -> No
         fields = [field["id"] for field in template["body"]]
         assert len(set(fields)) == len(fields)
         for field in template["body"]:
-            asked += re.findall(
-                r'`group-coordinator sql "(.+?)" --root ROOT`', str(field["attributes"])
-            )
+            text = " ".join(map(str, field["attributes"].values()))
+            asked += re.findall(r'`group-coordinator sql "(.+?)" --root ROOT`', text)
     (query,) = asked
     ensure_tables(str(tmp_path))
     assert Catalog(str(tmp_path)).query(query).rows == []
