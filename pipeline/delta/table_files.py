@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _ROW_GROUP = 122_880
 
 
-class TableFiles:
-    """One version of a table, whose files are read, written and rewritten.
+class VersionFiles:
+    """The files of one version of a table, to be read.
 
     Raises UnsupportedTable if the files do not hold the table's rows as they are.
     """
@@ -52,8 +52,6 @@ class TableFiles:
         self._scratch = scratch
         self._copies: dict[str, Path] = {}
         self._folder = local_folder(handle.table_uri)
-        # Flushed: the files that a rewrite replaces will be deleted.
-        self._writer = Writer(handle.table_uri, flushed=True)
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
@@ -72,6 +70,41 @@ class TableFiles:
         options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}"
         return f"SELECT {names} FROM read_parquet([{listed}], {options})"
 
+    def why_damaged(self, file: DataFile) -> str | None:
+        """Return why a file certainly cannot be read whole, None if it may be."""
+        return why_damaged(fs.LocalFileSystem(), str(self.local(file)))
+
+    def gone(self, files: Sequence[DataFile]) -> list[str]:
+        """Return the paths of those files that the handle's version does not have."""
+        present = {file.path for file in data_files(self.handle)}
+        return [file.path for file in files if file.path not in present]
+
+    def local(self, file: DataFile) -> Path:
+        """Return the path at which the file is read: its own, or that of a copy."""
+        copy = self._copies.get(file.path)
+        if copy is None and self._folder is not None:
+            return self._folder / file.path
+        if copy is None:
+            copy = self._scratch / "read" / file.path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            ObjectStore(self.handle.table_uri).download(file.path, copy)
+            self._copies[file.path] = copy
+        return copy
+
+    def read_instead(self, file: DataFile, copy: Path) -> None:
+        """Read the file's rows from a copy of them from now on."""
+        self._copies[file.path] = copy
+
+
+class TableFiles(VersionFiles):
+    """The files of one version of a table, which are read, written and rewritten; as its base."""
+
+    def __init__(self, handle: DeltaTable, scratch: Path) -> None:
+        super().__init__(handle, scratch)
+        # From now on it notices what others change. Flushed: the files that a rewrite replaces will
+        # be deleted.
+        self._writer = Writer(handle.table_uri, flushed=True)
+
     def write(
         self,
         engine: Engine,
@@ -89,10 +122,6 @@ class TableFiles:
             f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         return self.written(path, records, partition, modified_ms)
-
-    def why_damaged(self, file: DataFile) -> str | None:
-        """Return why a file certainly cannot be read whole, None if it may be."""
-        return why_damaged(fs.LocalFileSystem(), str(self.local(file)))
 
     def new_file(self, partition: Mapping[str, str | None] | None = None) -> tuple[str, Path]:
         """Name a new file of the table; returns its path there, and where to write it."""
@@ -147,30 +176,9 @@ class TableFiles:
             raise RewriteConflict(self.handle.table_uri, f"its transactions came to {dict(found)}")
         refresh(self.handle)
 
-    def gone(self, files: Sequence[DataFile]) -> list[str]:
-        """Return the paths of those files that the handle's version does not have."""
-        present = {file.path for file in data_files(self.handle)}
-        return [file.path for file in files if file.path not in present]
-
     def _force(self, target: Path) -> None:
         """Force a new file to the disk: the files that it is to replace will be deleted."""
         flush(target)
         flush(target.parent)
         if target.parent != self._folder:
             flush(target.parent.parent)
-
-    def local(self, file: DataFile) -> Path:
-        """Return the path at which the file is read: its own, or that of a copy."""
-        copy = self._copies.get(file.path)
-        if copy is None and self._folder is not None:
-            return self._folder / file.path
-        if copy is None:
-            copy = self._scratch / "read" / file.path
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            ObjectStore(self.handle.table_uri).download(file.path, copy)
-            self._copies[file.path] = copy
-        return copy
-
-    def read_instead(self, file: DataFile, copy: Path) -> None:
-        """Read the file's rows from a copy of them from now on."""
-        self._copies[file.path] = copy

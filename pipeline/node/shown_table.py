@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import VersionFiles
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_utf8
 
@@ -40,7 +40,7 @@ class ShownTable:
         self._engine = engine
         self._uri = handle.table_uri
         self._view = view
-        self._table = TableFiles(handle, engine.scratch)
+        self._table = VersionFiles(handle, engine.scratch)
         engine.show(view, self._table, self.files)
 
     def run(self, work: Callable[[], T]) -> T:

@@ -14,8 +14,10 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Changes, Move
+from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
+from group_coordinator.pipeline.delta.table_files import VersionFiles
 from group_coordinator.pipeline.delta.writer import Writer, checksum_path
 from tests.support.failing_reads import count_files, telling_of_reads
 
@@ -98,3 +100,14 @@ def test_a_table_may_be_named_by_a_url(folder: Path) -> None:
     Appender(url).append(pa.table({"n": [1]}))
     assert checksum_path(folder / "_delta_log", 1).exists()
     assert newest_version(url) == 1
+
+
+def test_who_only_reads_a_versions_files_reads_nothing_of_the_log(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    Appender(folder).append(pa.table({"n": [1]}))
+    handle = open_delta(str(folder))
+    with heard() as names:
+        files = VersionFiles(handle, tmp_path_factory.mktemp("scratch"))
+        assert files.gone(data_files(handle)) == []
+    assert names == []

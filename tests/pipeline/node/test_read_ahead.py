@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import VersionFiles
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.answers import Answers
@@ -81,14 +81,14 @@ def test_only_new_files_are_read(root, ahead, monkeypatch):
     ask(root, "b")
     answer(root, "b", batch=1)
     read = []
-    pages_of, rows = TableScan._pages_of, TableFiles.rows
+    pages_of, rows = TableScan._pages_of, VersionFiles.rows
     monkeypatch.setattr(
         TableScan,
         "_pages_of",
         lambda scan, path, *more: read.append(path) or pages_of(scan, path, *more),
     )
     monkeypatch.setattr(
-        TableFiles,
+        VersionFiles,
         "rows",
         lambda table, files, by_name: (
             read.extend(f.path for f in files) or rows(table, files, by_name)
