@@ -6,6 +6,7 @@ Only Spark brings times of its own. A simulation puts clocks of its own in the m
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,11 @@ def monotonic() -> float:
 def sleep(seconds: float) -> None:
     """Return after so many seconds."""
     _clock.sleep(seconds)
+
+
+def back_off(attempt: int) -> None:
+    """Sleep a random time below 2 ms, doubled with each attempt, at most 250 ms."""
+    sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
 
 
 # Linux stops CLOCK_MONOTONIC while a machine sleeps, macOS does not and has no other.

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.delta.file_rows import newest_first
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import LogGone, is_table
+from group_coordinator.pipeline.delta.parquet_file import newest_first
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri

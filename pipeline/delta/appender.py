@@ -27,7 +27,7 @@ from group_coordinator.pipeline.delta.data_files import (
     write_rows,
 )
 from group_coordinator.pipeline.delta.protocol import check_writable
-from group_coordinator.pipeline.delta.stores import open_store
+from group_coordinator.pipeline.delta.table import open_store
 from group_coordinator.pipeline.delta.writer import TooOld, Writer
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from group_coordinator.pipeline.clock import Freshness, monotonic
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
-from group_coordinator.pipeline.delta.store_files import is_in_store
+from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
 from group_coordinator.pipeline.delta.table import NOTE, LastCheckpoint, newest_checkpoint
 
 # How often a reader that finds no commit asks whether it was cleaned up, s.

@@ -16,19 +16,18 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.clock import Freshness
+from group_coordinator.pipeline.clock import Freshness, back_off
 from group_coordinator.pipeline.delta.commit import Action, NotWhole, parse_commit
 from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed, Outcome, Store
-from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import (
     ATTEMPTS,
     NOTE,
     LastCheckpoint,
-    back_off,
     local_folder,
     log_names,
     newest_checkpoint,
     open_delta,
+    open_store,
 )
 from group_coordinator.pipeline.errors import Failure
 

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlparse
 
 import obstore
 
-from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.clock import back_off, clock_ms, monotonic, sleep
 from group_coordinator.pipeline.delta.bucket import (
     EMPTY_RANGE,
     PATIENCE_S,
@@ -31,7 +31,6 @@ from group_coordinator.pipeline.delta.bucket import (
     bucket_of,
 )
 from group_coordinator.pipeline.delta.store import Costs, Created, Listed, Outcome, settle
-from group_coordinator.pipeline.delta.table import back_off
 
 if TYPE_CHECKING:
     from pathlib import Path

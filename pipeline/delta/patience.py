@@ -18,11 +18,10 @@ from typing import TypeVar
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
-from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.epoch import FencedError
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.store import NotFlushed
-from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure, first_line
 
 log = logging.getLogger(__name__)

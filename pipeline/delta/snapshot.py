@@ -1,23 +1,32 @@
-"""What the log of a table says of the table now, kept up commit by commit."""
+"""What the log of a table says of the table now, kept up commit by commit.
+
+`LiveFiles` have the statistics of each file as its writer wrote them: these may say more than Delta
+asks for.
+"""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
+from msgspec import Struct
 
-from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction
+from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction, parse_commit
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
-from group_coordinator.pipeline.delta.replay import Sizes, TableState, replay
+from group_coordinator.pipeline.delta.replay import Sizes, TableState, from_checkpoint, replay
 from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
+    from pyarrow.fs import FileSystem
 
     from group_coordinator.pipeline.delta.commit import Commit
     from group_coordinator.pipeline.delta.log import Log
@@ -44,7 +53,7 @@ class Snapshot:
         # Only the identifiers that were asked for are kept: a table may have very many others.
         self._asked: set[str] = set()
         self.state = self._read()
-        self.features = self._features()
+        self.features = writer_features(self.state)
 
     @property
     def is_append_only(self) -> bool:
@@ -81,7 +90,7 @@ class Snapshot:
                 state = self._read()
                 self.described += state.description != self.state.description
                 self.state = state
-                self.features = self._features()
+                self.features = writer_features(self.state)
                 continue
             if actions is None:
                 return
@@ -96,17 +105,96 @@ class Snapshot:
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1
-            self.features = self._features()
-
-    def _features(self) -> tuple[str, ...]:
-        """What the table asks of its writers."""
-        return writer_features(self.state)
+            self.features = writer_features(self.state)
 
     def _read(self) -> Sizes:
         state = replay(self.log, read_checkpoint(_COLUMNS), lambda: Sizes(self._asked.__contains__))
         if state.version < 0:
             raise TableNotFoundError(f"no Delta table at {self.uri}")
         return state
+
+
+class Change(Struct, frozen=True):
+    """What one commit did: files that it added and removed, transactions, in its order.
+
+    `everything`: the table was read anew, and has the files in `added` and no others.
+    """
+
+    added: list[AddedFile]
+    removed: list[str]
+    transactions: dict[str, int]
+    everything: bool = False
+
+
+class LiveFiles:
+    """A place in a table's log: from its beginning, or its newest Delta checkpoint, on.
+
+    `version` is the newest one that is behind it, `features` what the table asks of its writers
+    there. A table of ours has plain Delta checkpoints of one file; one in another form is refused
+    by a Failure. For one thread.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.files: FileSystem = open_files(uri)
+        self.version = -1
+        self.features: tuple[str, ...] = ()
+        self._uri = uri
+        self._description = _state()
+        self._check_gone = GoneCheck(self.files)
+
+    def look(self) -> tuple[Change, LiveFiles] | None:
+        """Return the next change and the place behind it; None if there is none.
+
+        This place stays where it is: whoever cannot take the change in looks again. From the
+        beginning the change is the whole table at its newest Delta checkpoint, if it has one. One
+        attempt to open a file. Raises OSError, and Failure where nothing of a log is found: what is
+        away for a moment is not taken for a table without files.
+        """
+        if self.version < 0 and (found := self._load()) is not None:
+            return found
+        content = read_commit(self.files, self.version + 1)
+        if content is None:
+            if self.version < 0:
+                raise Failure(f"{self._uri} has no log that can be read")
+            try:
+                self._check_gone(self.version + 1)
+            except LogGone:
+                return self._load()
+            return None
+        actions = parse_commit(content)
+        return _change(actions), self._behind(self.version + 1, actions)
+
+    def _behind(self, version: int, actions: Sequence[Action]) -> LiveFiles:
+        behind = copy(self)
+        behind.version = version
+        described = [a for a in actions if a.meta_data is not None or a.protocol is not None]
+        if described:
+            behind._description = copy(self._description)
+            for action in described:
+                behind._description.take(action)
+            behind.features = writer_features(behind._description)
+        return behind
+
+    def _load(self) -> tuple[Change, LiveFiles] | None:
+        read = read_checkpoint(("add", "txn", "metaData", "protocol"))
+        state = from_checkpoint(open_log(self._uri), read, _state)
+        if state.version < 0:
+            return None
+        description = [Action(meta_data=state.meta_data), Action(protocol=state.protocol)]
+        change = Change([*state.files.values()], [], state.transactions, everything=True)
+        return change, self._behind(state.version, description)
+
+
+def _state() -> TableState[AddedFile]:
+    return TableState(lambda added: added, lambda _app_id: True)
+
+
+def _change(actions: list[Action]) -> Change:
+    return Change(
+        [action.add for action in actions if action.add is not None],
+        [action.remove.file for action in actions if action.remove is not None],
+        {each.txn.app_id: each.txn.version for each in actions if each.txn is not None},
+    )
 
 
 def read_checkpoint(columns: Sequence[str]) -> ReadCheckpoint:

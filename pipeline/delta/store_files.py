@@ -1,9 +1,16 @@
-"""A table's files as pyarrow reads them, on a disk and in an object store."""
+"""A table's files as pyarrow reads them, on a disk and in an object store.
+
+A request to a store takes tens of milliseconds, nearly all of it waiting: so several are made side
+by side.
+"""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -17,13 +24,21 @@ from pyarrow.fs import (
     SubTreeFileSystem,
 )
 
+from group_coordinator.pipeline import background
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from group_coordinator.pipeline.delta.store import Listed
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+# How many requests are under way at once. An answer of a small file's whole content waits in
+# memory, so of larger files each holds `object_store.FIRST_BYTES`.
+AT_ONCE = 16
 
 
 def open_files(uri: str) -> FileSystem:
@@ -37,6 +52,28 @@ def open_files(uri: str) -> FileSystem:
 def is_in_store(files: FileSystem) -> bool:
     """Whether a file system of `open_files` is a store's, where each look is a request."""
     return isinstance(files, PyFileSystem)
+
+
+def side_by_side(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = AT_ONCE
+) -> Iterator[_Result]:
+    """Yield what `work` makes of each item, in the items' order; up to `most` are under way.
+
+    What it raises is raised in the item's turn; later items are then left alone, but for those
+    that are under way, whose end is awaited.
+    """
+    under_way: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(most, "side-by-side") as pool:
+        try:
+            for item in items:
+                under_way.append(background.submit(pool, partial(work, item)))
+                if len(under_way) == most:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for each in under_way:
+                each.cancel()
 
 
 class StoreFiles(FileSystemHandler):  # type: ignore[misc]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,10 +11,13 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 
-from group_coordinator.pipeline.clock import sleep
+from group_coordinator.pipeline.clock import back_off
+from group_coordinator.pipeline.delta.disk import Disk
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+    from group_coordinator.pipeline.delta.store import Store
 
 T = TypeVar("T")
 
@@ -44,6 +46,17 @@ def local_folder(uri: str) -> Path | None:
     if url.scheme == "file":
         return Path(unquote(url.path))
     return None if url.scheme else Path(uri)
+
+
+def open_store(uri: str) -> Store:
+    """Return the store of a URI's folder."""
+    folder = local_folder(uri)
+    if folder is not None:
+        return Disk(folder)
+    # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
+    from group_coordinator.pipeline.delta.object_store import ObjectStore
+
+    return ObjectStore(uri)
 
 
 def open_delta(uri: str) -> DeltaTable:
@@ -135,8 +148,3 @@ def _beside_writers(read: Callable[[], T]) -> T:
                 raise
             back_off(attempt)
     raise AssertionError("the last attempt returns or raises")
-
-
-def back_off(attempt: int) -> None:
-    """Sleep a random time below 2 ms, doubled with each attempt, at most 250 ms."""
-    sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import why_damaged
 from group_coordinator.pipeline.delta.protocol import check_readable
-from group_coordinator.pipeline.delta.side_by_side import side_by_side
+from group_coordinator.pipeline.delta.store_files import side_by_side
 from group_coordinator.pipeline.delta.table import local_folder, refresh
 from group_coordinator.pipeline.delta.writer import RewriteConflict, Writer
 

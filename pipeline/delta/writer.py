@@ -22,14 +22,14 @@ from urllib.parse import quote
 import msgspec
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, CLEAN_UP_S, checkpoint
 from group_coordinator.pipeline.delta.data_files import COMMITTABLE_S
 from group_coordinator.pipeline.delta.disk import write_partial
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.store import NotFlushed
-from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off, local_folder
+from group_coordinator.pipeline.delta.table import ATTEMPTS, local_folder
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:

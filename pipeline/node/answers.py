@@ -14,7 +14,7 @@ import pyarrow as pa
 from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
 from group_coordinator.pipeline.delta.data_files import data_files, modified_within
 from group_coordinator.pipeline.delta.engine import quoted
-from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.store_files import AT_ONCE
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.node.table_scan import TableScan

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.store_files import AT_ONCE
 from group_coordinator.pipeline.delta.table import refresh
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.answers import Answers

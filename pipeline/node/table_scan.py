@@ -15,8 +15,12 @@ import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
-from group_coordinator.pipeline.delta.side_by_side import AT_ONCE, side_by_side
-from group_coordinator.pipeline.delta.store_files import is_in_store, open_files
+from group_coordinator.pipeline.delta.store_files import (
+    AT_ONCE,
+    is_in_store,
+    open_files,
+    side_by_side,
+)
 from group_coordinator.pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:

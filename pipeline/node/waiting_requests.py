@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.store_files import AT_ONCE
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts

@@ -24,7 +24,7 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import to_table
-from group_coordinator.pipeline.delta.file_rows import read_files
+from group_coordinator.pipeline.delta.parquet_file import read_files
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id

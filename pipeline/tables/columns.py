@@ -21,7 +21,8 @@ import pyarrow as pa
 from deltalake import Schema
 from deltalake.exceptions import CommitFailedError
 
-from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off, refresh
+from group_coordinator.pipeline.clock import back_off
+from group_coordinator.pipeline.delta.table import ATTEMPTS, refresh
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known
 

@@ -25,7 +25,7 @@ from deltalake.exceptions import DeltaError
 from msgspec import Struct, structs
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.clock import Freshness, clock_ms, monotonic
+from group_coordinator.pipeline.clock import Freshness, back_off, clock_ms, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.data_files import (
@@ -38,8 +38,7 @@ from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
-from group_coordinator.pipeline.delta.stores import open_store
-from group_coordinator.pipeline.delta.table import back_off
+from group_coordinator.pipeline.delta.table import open_store
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
 from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.data_files import DataFile
-from group_coordinator.pipeline.delta.live_files import LiveFiles
 from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.snapshot import LiveFiles
 from group_coordinator.pipeline.tables.segment_stats import SegmentBounds, partition_of
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from group_coordinator.pipeline.delta.commit import AddedFile
-    from group_coordinator.pipeline.delta.live_files import Change
+    from group_coordinator.pipeline.delta.snapshot import Change
 
 
 # The transaction identifier that is set once the table's topic is deleted.

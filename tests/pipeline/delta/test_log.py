@@ -11,10 +11,10 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Commit, NotWhole, txn_action
 from group_coordinator.pipeline.delta.followed import Tail
-from group_coordinator.pipeline.delta.live_files import LiveFiles
 from group_coordinator.pipeline.delta.log import Log, LogGone, commit_path, open_log
 from group_coordinator.pipeline.delta.log_trim import bring, trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.snapshot import LiveFiles
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import NOTE, open_delta

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from group_coordinator.pipeline.delta.side_by_side import side_by_side
+from group_coordinator.pipeline.delta.store_files import side_by_side
 
 
 def test_so_many_are_under_way_at_once_and_come_in_their_order() -> None:

@@ -18,7 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import checkpoint as checkpoints
 from group_coordinator.pipeline.delta import log as logs
-from group_coordinator.pipeline.delta import log_trim, object_store, stores, writer
+from group_coordinator.pipeline.delta import log_trim, object_store, writer
+from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
@@ -43,7 +44,7 @@ def at_once(monkeypatch) -> None:
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch) -> None:
     """Have every log read and written as one that is not in a local folder."""
-    for module in (stores, log_trim, checkpoints):
+    for module in (opening, log_trim, checkpoints):
         monkeypatch.setattr(module, "local_folder", lambda _uri: None)
 
 

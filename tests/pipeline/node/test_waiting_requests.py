@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import store_files, stores
+from group_coordinator.pipeline.delta import store_files
+from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
@@ -325,7 +326,7 @@ def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
-    for module in (store_files, stores):
+    for module in (store_files, opening):
         monkeypatch.setattr(module, "local_folder", lambda _: None)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import checkpoint, log_trim, store_files, stores
+from group_coordinator.pipeline.delta import checkpoint, log_trim, store_files
+from group_coordinator.pipeline.delta import table as opening
 from tests.clocks import AheadClocks
 
 
@@ -15,7 +16,7 @@ from tests.clocks import AheadClocks
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the topic's table lies; a local folder stands for a store."""
     if request.param == "store":
-        for module in (checkpoint, log_trim, store_files, stores):
+        for module in (checkpoint, log_trim, store_files, opening):
             monkeypatch.setattr(module, "local_folder", lambda _uri: None)
     return str(request.param)
 
