@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from typing import Protocol
 
 BASE = 2
 JITTER = 0.2
@@ -13,10 +12,24 @@ JITTER = 0.2
 Jitter = Callable[[], float]
 
 
+class Retrying(Protocol):
+    """Settings of a client that tries again."""
+
+    @property
+    def retry_backoff_ms(self) -> int:
+        """The first pause, ms."""
+        ...
+
+    @property
+    def retry_backoff_max_ms(self) -> int:
+        """The longest pause, ms."""
+        ...
+
+
 class Backoff:
     """retry.backoff.ms, doubled by every attempt up to retry.backoff.max.ms, spread by 20%."""
 
-    def __init__(self, settings: ConsumerSettings, jitter: Jitter) -> None:
+    def __init__(self, settings: Retrying, jitter: Jitter) -> None:
         self._first_ms = min(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._max_ms = settings.retry_backoff_max_ms
         self._jitter = jitter

@@ -47,11 +47,22 @@ from group_coordinator.pipeline.client.producer import (
     UnwritableRequest,
 )
 from group_coordinator.pipeline.client.producer_settings import ProducerSettings, parse_producer
+from group_coordinator.pipeline.client.record_columns import InvalidColumns
+from group_coordinator.pipeline.client.records_producer import Producer
 from group_coordinator.pipeline.client.request_client import NoAnswer, RequestClient
 from group_coordinator.pipeline.client.response_reader import (
     NoTables,
     ResponseReader,
     ResponsesLost,
+)
+from group_coordinator.pipeline.client.sent_records import (
+    NotProducible,
+    RecordMetadata,
+    RecordRefused,
+    RecordTooLarge,
+    SentRecord,
+    SentTable,
+    WrittenRange,
 )
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import SettingsError
@@ -79,6 +90,7 @@ __all__ = [
     "GroupMember",
     "GroupMembershipOperation",
     "InconsistentGroupProtocolError",
+    "InvalidColumns",
     "InvalidGroupIdError",
     "InvalidSessionTimeoutError",
     "LaterRelease",
@@ -87,13 +99,18 @@ __all__ = [
     "NoCatalogue",
     "NoOffsetForPartitionError",
     "NoTables",
+    "NotProducible",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetMetadataTooLargeError",
     "OffsetOutOfRangeError",
+    "Producer",
     "ProducerClosed",
     "ProducerSettings",
     "RebalanceInProgressError",
+    "RecordMetadata",
+    "RecordRefused",
+    "RecordTooLarge",
     "RequestClient",
     "RequestProducer",
     "RequestTooLarge",
@@ -102,6 +119,8 @@ __all__ = [
     "RetriableCommitFailedError",
     "RetriableError",
     "SchemaMismatch",
+    "SentRecord",
+    "SentTable",
     "SettingsError",
     "SubscriptionError",
     "TableReplaced",
@@ -110,5 +129,6 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
     "UnwritableRequest",
+    "WrittenRange",
     "parse_producer",
 ]

@@ -17,6 +17,7 @@ default). DELETE, UPDATE, MERGE and overwrites end the topic before their commit
 """
 
 from group_coordinator.pipeline.topics.definition import (
+    Definitions,
     check_log_topic,
     create_log_topic,
     create_table_topic,
@@ -34,7 +35,8 @@ from group_coordinator.pipeline.topics.errors import (
 )
 from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, Outcome
 from group_coordinator.pipeline.topics.log_reader import plain_rows
-from group_coordinator.pipeline.topics.new_batch import NewBatch
+from group_coordinator.pipeline.topics.murmur2 import positive_hashes
+from group_coordinator.pipeline.topics.new_batch import HEADERS, NewBatch, joined
 from group_coordinator.pipeline.topics.producer_ids import ProducerIds
 from group_coordinator.pipeline.topics.producer_state import (
     InvalidProducerEpoch,
@@ -58,11 +60,13 @@ from group_coordinator.pipeline.topics.topic_writer import (
 )
 
 __all__ = [
+    "HEADERS",
     "LOG_APPEND_TIME",
     "AppendStateUnknown",
     "Appended",
     "BatchRefused",
     "CannotFollow",
+    "Definitions",
     "InvalidConfig",
     "InvalidProducerEpoch",
     "InvalidTable",
@@ -89,8 +93,10 @@ __all__ = [
     "create_table_topic",
     "decode_config",
     "encode_segment_stats",
+    "joined",
     "log_topics",
     "mark_deleted",
     "merged",
     "plain_rows",
+    "positive_hashes",
 ]

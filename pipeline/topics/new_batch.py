@@ -22,15 +22,15 @@ HEADERS = TOPIC_RECORDS.schema.field("headers").type
 class NewBatch(Struct):
     """Records of one producer for one partition, in their order; `timestamps` in ms.
 
-    A column is a list, or an Arrow array: of binary, of int64 for the timestamps, and of `HEADERS`.
+    A column is a list, or Arrow's: of binary, of int64 for the timestamps, and of `HEADERS`.
     `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
     """
 
     partition: int
-    keys: list[bytes | None] | pa.Array
-    values: list[bytes | None] | pa.Array
-    timestamps: list[int] | pa.Array
-    headers: list[Headers] | pa.Array | None = None
+    keys: list[bytes | None] | pa.ChunkedArray
+    values: list[bytes | None] | pa.ChunkedArray
+    timestamps: list[int] | pa.ChunkedArray
+    headers: list[Headers] | pa.ChunkedArray | None = None
     producer_id: int = NO_PRODUCER
     producer_epoch: int = -1
     first_sequence: int = -1
@@ -39,6 +39,17 @@ class NewBatch(Struct):
     def last_sequence(self) -> int:
         """The sequence of its last record."""
         return last_sequence(self.first_sequence, len(self.values))
+
+
+def joined(batches: Sequence[NewBatch]) -> NewBatch:
+    """Make one batch of several of one partition, at least one; the producer's fields are left."""
+    return NewBatch(
+        batches[0].partition,
+        _column((batch.keys for batch in batches), pa.binary()),
+        _column((batch.values for batch in batches), pa.binary()),
+        _column((batch.timestamps for batch in batches), pa.int64()),
+        None if all(batch.headers is None for batch in batches) else _headers(batches),
+    )
 
 
 def to_rows(
@@ -61,33 +72,32 @@ def to_rows(
         "offset": pa.array(range(base, base + count), pa.int64()),
         "timestamp": times.cast(pa.timestamp("ms", "UTC")).cast(TIMESTAMP),
         "timestampType": pa.repeat(pa.scalar(kind, pa.int32()), count),
-        "headers": _headers(batches, count),
+        "headers": _headers(batches),
     }
     return pa.table(columns), times
 
 
 def _column(parts: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
-    """One column of the batches' parts, be they lists or arrays; neighbouring lists are a chunk."""
+    """One column of the batches' parts, lists or Arrow's; neighbouring lists are one chunk."""
     chunks: list[pa.Array] = []
     for are_lists, run in groupby(parts, lambda part: isinstance(part, list)):
         if are_lists:
             chunks.append(pa.array(list(chain.from_iterable(run)), kind))
         else:
-            chunks.extend(run)
+            chunks.extend(chain.from_iterable(each.chunks for each in run))
     return pa.chunked_array(chunks, kind)
 
 
-def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array | pa.ChunkedArray:
+def _headers(batches: Sequence[NewBatch]) -> pa.ChunkedArray:
     """The column of the headers: null for a record without any, as in Spark's Kafka source."""
     if all(batch.headers is None for batch in batches):
-        return pa.nulls(count, HEADERS)
-    return pa.chunked_array([_headers_of(batch) for batch in batches], HEADERS)
+        return pa.chunked_array([pa.nulls(sum(len(each.values) for each in batches), HEADERS)])
+    return _column((_headers_of(batch) for batch in batches), HEADERS)
 
 
-def _headers_of(batch: NewBatch) -> pa.Array:
+def _headers_of(batch: NewBatch) -> Any:
     if batch.headers is None:
-        return pa.nulls(len(batch.values), HEADERS)
-    if isinstance(batch.headers, pa.Array):
+        return pa.chunked_array([pa.nulls(len(batch.values), HEADERS)])
+    if not isinstance(batch.headers, list):
         return batch.headers
-    rows = [[{"key": key, "value": value} for key, value in each] or None for each in batch.headers]
-    return pa.array(rows, HEADERS)
+    return [[{"key": key, "value": value} for key, value in each] or None for each in batch.headers]

@@ -74,9 +74,9 @@ def test_an_append_that_others_are_faster_than_ends_in_time(
 
 def test_columns_may_be_arrow_s_beside_lists(root: str) -> None:
     topic = make(root, 1)
-    headers = pa.array([None, [{"key": "h", "value": b"1"}]], HEADERS)
-    columns = [pa.array(each, pa.binary()) for each in ([b"k", None], [None, b"v"])]
-    given = NewBatch(0, *columns, pa.array([7, 5], pa.int64()), headers)
+    headers = pa.chunked_array([[None], [[{"key": "h", "value": b"1"}]]], HEADERS)
+    columns = [pa.chunked_array([each], pa.binary()) for each in ([b"k", None], [None, b"v"])]
+    given = NewBatch(0, *columns, pa.chunked_array([[7], [5]], pa.int64()), headers)
     outcomes = appender(topic).append([batch(0, "a"), given, batch(0, "b")])
     assert offsets(outcomes) == [0, 1, 3]
     found = opened(root).read("t", 0, 0, 1_000, 10)

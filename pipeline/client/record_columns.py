@@ -1,0 +1,139 @@
+"""Records as columns of an Arrow table: their types, sizes and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from group_coordinator.coordinator.producer.accumulator import RECORD_OVERHEAD, record_size
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.topics import HEADERS, positive_hashes
+
+if TYPE_CHECKING:
+    from group_coordinator.coordinator.producer.accumulator import TopicQueue
+
+Array = np.ndarray[Any, Any]
+_TYPES = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "partition": pa.int32(),
+    "timestamp": pa.int64(),
+    "headers": HEADERS,
+}
+
+
+class InvalidColumns(WrongCall):
+    """A table whose columns are not those of records; the message says which, and what they are."""
+
+
+def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
+    """Return the columns of records with their types: value, key, partition, timestamp, headers.
+
+    Raises InvalidColumns.
+    """
+    unknown = [name for name in table.column_names if name not in _TYPES]
+    if unknown or "value" not in table.column_names:
+        raise InvalidColumns(
+            f"columns {', '.join(table.column_names) or 'none'}: records have a `value`, and may "
+            "have a `key`, a `partition`, a `timestamp` and `headers`"
+        )
+    columns = {}
+    for name, kind in _TYPES.items():
+        if name not in table.column_names:
+            columns[name] = _absent(name, table.num_rows, now_ms)
+            continue
+        column = table.column(name)
+        try:
+            if name == "timestamp" and pa.types.is_timestamp(column.type):
+                # To the millisecond, as Kafka's timestamps are.
+                column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+            columns[name] = column.cast(kind)
+        except pa.ArrowException as error:
+            raise InvalidColumns(f"column {name!r} cannot be {kind}: {error}") from error
+    for name in ("partition", "timestamp"):
+        if name in table.column_names and columns[name].null_count:
+            raise InvalidColumns(f"column {name!r} has nulls")
+    return pa.table(columns)
+
+
+def _absent(name: str, count: int, now_ms: int) -> pa.Array:
+    if name == "timestamp":
+        return pa.repeat(pa.scalar(now_ms, pa.int64()), count)
+    return pa.nulls(count, _TYPES[name])
+
+
+def sizes_of(keys: Any, values: Any, headers: Any) -> Iterator[int]:
+    """The size of each record, bytes; columns are lists, or Arrow's."""
+    if not isinstance(keys, list):
+        yield from column_sizes(keys, values, headers).tolist()
+        return
+    for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+        yield record_size(key, value, headers[place] if headers is not None else ())
+
+
+def column_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray, headers: Any) -> Array:
+    """The size of each record, bytes, as `record_size` counts it."""
+    sizes = RECORD_OVERHEAD + _lengths(keys) + _lengths(values)
+    if headers is not None and headers.null_count < len(headers):
+        for place, given in enumerate(headers.to_pylist()):
+            if given:
+                pairs = [(each["key"], each["value"]) for each in given]
+                sizes[place] += record_size(None, None, pairs) - RECORD_OVERHEAD
+    return sizes
+
+
+def _lengths(column: pa.ChunkedArray) -> Array:
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(), np.int64)
+
+
+def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
+    """The partition of each row: as the table says, by its key's hash, or as the queue chooses.
+
+    `hashes`: whether a key's hash is what the topic's partitioner goes by.
+    """
+    given = rows.column("partition")
+    if not given.null_count:
+        return np.asarray(given.to_numpy(), np.int64)
+    keys = rows.column("key")
+    if hashes:
+        found = np.concatenate(
+            [positive_hashes(chunk.cast(pa.large_binary())) for chunk in keys.chunks]
+            or [np.zeros(0, np.int64)]
+        )
+        found %= queue.count
+        if keys.null_count:
+            without = np.asarray(keys.is_null().to_numpy())
+            # Those without a key are one batch: all go to one partition.
+            found[without] = queue.choose(None, None, 0)
+        return found
+    pairs: Iterable[tuple[bytes | None, bytes | None]] = zip(
+        keys.to_pylist(), rows.column("value").to_pylist(), strict=True
+    )
+    return np.array([queue.choose(key, value, 0) for key, value in pairs], np.int64)
+
+
+def by_partition(
+    rows: pa.Table, partitions: Array, sizes: Array
+) -> Iterator[tuple[int, tuple[Any, ...], int]]:
+    """The rows of each partition, in their order: its number, their columns, and their bytes.
+
+    The columns are keys, values, timestamps and headers, None where no row has any.
+    """
+    order = np.argsort(partitions, kind="stable")
+    found, starts = np.unique(partitions[order], return_index=True)
+    for number, start, end in zip(
+        found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True
+    ):
+        part = rows if len(found) == 1 else rows.take(pa.array(order[start:end]))
+        headers = part.column("headers")
+        columns = (
+            part.column("key"),
+            part.column("value"),
+            part.column("timestamp"),
+            None if headers.null_count == len(headers) else headers,
+        )
+        yield number, columns, int(sizes[order[start:end]].sum())

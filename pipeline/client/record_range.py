@@ -1,0 +1,81 @@
+"""A partition's records of one commit: what of its batches the topic takes, in their order.
+
+Source of what is refused: Apache Kafka, LogValidator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from group_coordinator.pipeline.client.record_columns import sizes_of
+from group_coordinator.pipeline.client.sent_records import RecordRefused, RecordTooLarge
+from group_coordinator.pipeline.topics import NewBatch, Refused, check_size, check_times, joined
+
+if TYPE_CHECKING:
+    from group_coordinator.coordinator.producer.accumulator import RecordBatch
+    from group_coordinator.pipeline.errors import Failure
+    from group_coordinator.pipeline.topics import TopicConfig
+
+
+class Range(Struct):
+    """Batches of one partition, what is refused of each (by place), and what is appended."""
+
+    batches: list[RecordBatch]
+    refused: list[dict[int, Failure]]
+    appended: NewBatch
+
+
+def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Range:
+    """Make one range of the batches of one partition, without what the topic does not take.
+
+    `now_ms` is the time of day. A batch that is too large is taken apart: of its records only those
+    are refused that are too large by themselves.
+    """
+    refused = [_refused(batch, config, now_ms) for batch in batches]
+    kept = [_kept(*each) for each in zip(batches, refused, strict=True)]
+    return Range(batches, refused, joined(kept))
+
+
+def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:
+    """Which records of a batch its topic does not take, by their places."""
+    refused: dict[int, Failure] = {}
+    if batch.size > config.max_message_bytes:
+        for place, size in enumerate(sizes_of(batch.keys, batch.values, batch.headers)):
+            try:
+                check_size(size, config)
+            except Refused as error:
+                refused[place] = RecordTooLarge(str(error))
+    times = batch.timestamps
+    if isinstance(times, list):
+        times = pa.array(times, pa.int64())
+    span = pc.min_max(times).as_py()
+    try:
+        check_times(span["min"], span["max"], config, now_ms)
+    except Refused:
+        for place, at in enumerate(times.to_pylist()):
+            try:
+                check_times(at, at, config, now_ms)
+            except Refused as error:
+                refused.setdefault(place, RecordRefused(str(error)))
+    return refused
+
+
+def _kept(batch: RecordBatch, refused: dict[int, Failure]) -> NewBatch:
+    """The records of a batch that are taken."""
+    columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
+    if refused:
+        places = [place for place in range(len(batch)) if place not in refused]
+        columns = tuple(_at(column, places) for column in columns)
+    return NewBatch(batch.partition, *columns)
+
+
+def _at(column: Any, places: list[int]) -> Any:
+    if column is None:
+        return None
+    if isinstance(column, list):
+        return [column[place] for place in places]
+    return column.take(pa.array(places, pa.int64()))

@@ -1,0 +1,108 @@
+"""The topics that a producer may write to: their tables, partitions, configs and ACLs.
+
+What is known is at most a second old whenever records are committed. ACLs keep programs from
+mistakes: whoever may write files under the root may write anything.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from group_coordinator.coordinator.authorization import TOPIC, WRITE, Authorizer, super_users_of
+from group_coordinator.coordinator.consumer.errors import (
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from group_coordinator.pipeline.client.sender import PRINCIPAL
+from group_coordinator.pipeline.client.sent_records import NotProducible
+from group_coordinator.pipeline.clock import Freshness
+from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.topics import Definitions
+from group_coordinator.schemas.acls import ANONYMOUS
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.rows import TopicTable
+
+if TYPE_CHECKING:
+    from group_coordinator.coordinator.producer.settings import RecordProducerSettings
+
+# How old what is known of a topic may be when records are committed, s.
+MOST_AGE_S = 1.0
+# A program has no address by which ACLs would know it: only those of any host concern it.
+_HOST = ""
+
+
+class OwnTopic(Struct, frozen=True):
+    """A topic with a table of its own, and its number of partitions."""
+
+    table: TopicTable
+    partitions: int
+
+
+class RecordTopics:
+    """The topics of a root, for one principal and any thread."""
+
+    def __init__(self, root: str, settings: RecordProducerSettings) -> None:
+        self._root = root
+        self._principal = settings.principal or os.environ.get(PRINCIPAL) or ANONYMOUS
+        self._super_users = super_users_of(settings.super_users)
+        self._without_acls = settings.allow_everyone_if_no_acl_found
+        self._lock = threading.Lock()
+        self._definitions = Definitions(root)
+        self._watcher = AclWatcher(root)
+        self._authorizer: Authorizer | None = None
+        self._seen = Freshness()
+
+    def find(self, topic: str, most_age_s: float = MOST_AGE_S) -> OwnTopic:
+        """Return a topic as it is, or was not longer ago than that.
+
+        Raises UnknownTopicOrPartitionError, NotProducible and TopicAuthorizationError, and what
+        reading the tables raises: OSError, DeltaError and Failure.
+        """
+        with self._lock:
+            if not self._seen.is_within(most_age_s):
+                self._look()
+            table = self._definitions.topics.get(topic)
+            count = self._definitions.catalogue.get(topic)
+            authorizer = self._authorizer
+        # Who may not write a topic is not told whether it is there, as by a broker.
+        if authorizer is not None and not authorizer.allows(
+            self._principal, _HOST, WRITE, TOPIC, topic
+        ):
+            raise TopicAuthorizationError(
+                f"{self._principal} has no {WRITE} on topic {topic!r}",
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+        if count is None:
+            raise UnknownTopicOrPartitionError(
+                f"there is no topic {topic!r} under {self._root} "
+                f"(`group-coordinator topics create {topic} ...` makes one)",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        if table is None:
+            raise NotProducible(f"topic {topic!r} has no table for its records")
+        if table.config is None:
+            raise NotProducible(
+                f"topic {topic!r} is a table of yours: write to {table.table}, not to the topic"
+            )
+        return OwnTopic(table, count)
+
+    def _look(self) -> None:
+        now = Freshness.now()
+        self._definitions.poll()
+        before = self._watcher.acls
+        acls = self._watcher.poll()
+        if acls is not None and (acls is not before or self._authorizer is None):
+            self._authorizer = Authorizer(acls, self._super_users, self._without_acls)
+        self._seen.renew(now)
+
+
+def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
+    """What is told of a partition that a topic of so many does not have."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} has no partition {partition}, only 0 to {count - 1}",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
