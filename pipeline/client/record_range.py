@@ -13,7 +13,13 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.client.record_columns import sizes_of
 from group_coordinator.pipeline.client.sent_records import RecordRefused, RecordTooLarge
-from group_coordinator.pipeline.topics import NewBatch, Refused, check_size, check_times, joined
+from group_coordinator.pipeline.topics import (
+    BatchRefused,
+    NewBatch,
+    check_size,
+    check_times,
+    joined,
+)
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.producer.accumulator import RecordBatch
@@ -47,7 +53,7 @@ def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, 
         for place, size in enumerate(sizes_of(batch.keys, batch.values, batch.headers)):
             try:
                 check_size(size, config)
-            except Refused as error:
+            except BatchRefused as error:
                 refused[place] = RecordTooLarge(str(error))
     times = batch.timestamps
     if isinstance(times, list):
@@ -55,11 +61,11 @@ def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, 
     span = pc.min_max(times).as_py()
     try:
         check_times(span["min"], span["max"], config, now_ms)
-    except Refused:
+    except BatchRefused:
         for place, at in enumerate(times.to_pylist()):
             try:
                 check_times(at, at, config, now_ms)
-            except Refused as error:
+            except BatchRefused as error:
                 refused.setdefault(place, RecordRefused(str(error)))
     return refused
 

@@ -36,7 +36,7 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics import (
     Appended,
-    NotWritten,
+    AppendStateUnknown,
     TopicWriter,
     UnknownTopicOrPartition,
 )
@@ -165,7 +165,9 @@ class TopicSender:
             except (OSError, DeltaError, Failure) as error:
                 last = error
             else:
-                failed = next((each for each in outcomes if isinstance(each, NotWritten)), None)
+                failed = next(
+                    (each for each in outcomes if isinstance(each, AppendStateUnknown)), None
+                )
                 if failed is None:
                     return self._settle(ranges, outcomes)
                 last = failed

@@ -163,7 +163,7 @@ def test_elsewhere_than_on_a_local_disk_it_is_the_same(root, monkeypatch):
     RequestLog(root).append(requests)
     node = Node(root)
     before = node.killed_after_records(None, *requests)
-    for module in ("table_files", "store_files", "stores"):
+    for module in ("table_files", "store_files", "table"):
         monkeypatch.setattr(
             f"group_coordinator.pipeline.delta.{module}.local_folder", lambda _: None
         )

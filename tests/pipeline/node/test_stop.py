@@ -29,7 +29,7 @@ def stop() -> Iterator[job._Stop]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_start_is_given_up_at_once(stop: job._Stop, number: int) -> None:
-    with pytest.raises(job._Asked):
+    with pytest.raises(job._AskedToEnd):
         os.kill(os.getpid(), number)
 
 
@@ -42,7 +42,7 @@ def test_but_an_import_is_not_cut_off(stop: job._Stop) -> None:
             os.kill(os.getpid(), signal.SIGINT)
             seen.append("imported")
 
-    with pytest.raises(job._Asked):
+    with pytest.raises(job._AskedToEnd):
         start()
     assert seen == ["imported"]
 
