@@ -9,8 +9,8 @@ use it.
 
 * The user's thread calls `poll` and the user's own calls: `subscribe`, commits, `seek`, `close`.
   Only `poll` joins, commits automatically, and returns events. After a RevokePartitions,
-  LosePartitions or AssignPartitions the driver runs the listener, without the lock, and calls
-  `callback_done`; the rebalance waits for that.
+  LosePartitions or AssignPartitions the driver runs the listener, after a CallAssignor its `run`,
+  without the lock, and then calls `callback_done`; the rebalance waits for that.
 * A background thread calls `tick`, which sends heartbeats, looks for the coordinator, gives up late
   answers, retries commits, notices a lost session, and leaves the group when the user has not
   polled for max.poll.interval.ms. Any thread may call `response`.
@@ -75,14 +75,8 @@ class ConsumerCoordinator:
         self._requests = Requests(settings, new_request_id)
         self._lookup = CoordinatorLookup(settings, self._requests, backoff, self._notes)
         self._heartbeat = Heartbeat(settings, backoff, now)
-        self._rebalance = Rebalance(settings, self.subscription, backoff)
         self._membership = Membership(
-            settings,
-            self._requests,
-            self._lookup,
-            self._heartbeat,
-            self._notes,
-            self._rebalance.lead,
+            settings, self._requests, self._lookup, self._heartbeat, self._notes
         )
         self._calls = Calls(self._lookup, backoff)
         self._commits = Commits(
@@ -95,7 +89,14 @@ class ConsumerCoordinator:
         )
         self._fetches = OffsetFetches(settings, self._requests, self._lookup, self._calls)
         self._auto_commit = AutoCommit(settings, self._commits, self.subscription, now)
-        self._rebalance.connect(self._membership, self._lookup, self._auto_commit)
+        self._rebalance = Rebalance(
+            settings,
+            self.subscription,
+            backoff,
+            self._membership,
+            self._lookup,
+            self._auto_commit,
+        )
         self._commit_ids = 0
         # The steps that the user's thread has begun, and whether the listener is running.
         self._steps: Steps | None = None
@@ -258,7 +259,7 @@ class ConsumerCoordinator:
             self._begin = self._working
             self._leaving = False
             return None
-        except ConsumerError:
+        except Exception:
             # The steps hold no state that is not also elsewhere: the next poll starts them anew.
             self._steps = None
             raise

@@ -59,6 +59,10 @@ class InconsistentGroupProtocolError(ConsumerError):
     """This member offers no assignor of the group's, or the group is not one of consumers."""
 
 
+class InvalidAssignmentError(ConsumerError):
+    """An assignor of the user's own gave an assignment that would break the group."""
+
+
 class InvalidSessionTimeoutError(ConsumerError):
     """The session timeout is outside the coordinator's bounds."""
 
@@ -182,7 +186,7 @@ def fatal(
         group=settings.group_id,
         instance=settings.group_instance_id,
         session=settings.session_timeout_ms,
-        strategy=", ".join(settings.partition_assignment_strategy),
+        strategy=", ".join(settings.strategy_names),
     )
     said = f"; the coordinator says: {message}" if message else ""
     return kind(f"{api} of group {settings.group_id!r}: {name_of(code)}: {text}{said}", code)

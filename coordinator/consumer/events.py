@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.errors import ConsumerError
 from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
+
+T = TypeVar("T")
 
 
 class RevokePartitions(Struct, frozen=True):
@@ -32,6 +35,29 @@ class AssignPartitions(Struct, frozen=True):
     generation_id: int
 
 
+class CallAssignor(Generic[T]):
+    """Call `run`: an assignor, which may be the user's own, then does its part of a rebalance.
+
+    What it returned is `result`; what it raised, `run` raises too, and it is `error`.
+    """
+
+    __slots__ = ("_call", "error", "result")
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self.result: T | None = None
+        self.error: BaseException | None = RuntimeError("the driver did not call run()")
+
+    def run(self) -> None:
+        """Call the assignor; raises what it raises."""
+        try:
+            self.result = self._call()
+        except BaseException as error:
+            self.error = error
+            raise
+        self.error = None
+
+
 class CommitDone(Struct, frozen=True):
     """An asynchronous commit ended; `error` None: the offsets are committed.
 
@@ -43,7 +69,9 @@ class CommitDone(Struct, frozen=True):
     error: ConsumerError | None
 
 
-Event: TypeAlias = "RevokePartitions | LosePartitions | AssignPartitions | CommitDone"
+Event: TypeAlias = (
+    "RevokePartitions | LosePartitions | AssignPartitions | CallAssignor[Any] | CommitDone"
+)
 
 
 class Note(Struct, frozen=True):

@@ -1,19 +1,24 @@
-"""The leader's part: read all subscriptions, assign, write the assignments.
+"""The leader's part: read all subscriptions, assign, check and write the assignments.
 
-Source: Kafka's ConsumerCoordinator.onLeaderElected, without its validation of cooperative
-assignments: Kafka skips it for its own assignors, and there are no others here.
+Source: Kafka's ConsumerCoordinator (onLeaderElected, validateCooperativeAssignment). Kafka checks
+cooperative moves only; what else breaks a group it lets the members find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from group_coordinator.coordinator.consumer.assignors import Assignor
+from group_coordinator.coordinator.consumer.assignors import (
+    ConsumerPartitionAssignor,
+    CooperativeStickyAssignor,
+)
+from group_coordinator.coordinator.consumer.errors import InvalidAssignmentError
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
+    TopicPartition,
     decode_subscription,
     encode_assignment,
 )
@@ -36,13 +41,67 @@ def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[st
 
 
 def assign(
-    assignor: Assignor,
-    partition_counts: Mapping[str, int],
+    assignor: ConsumerPartitionAssignor,
+    counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
 ) -> tuple[SyncGroupAssignment, ...]:
-    """Every member's assignment, as the leader's SyncGroup carries it."""
-    assigned = assignor.assign(partition_counts, subscriptions)
+    """Every member's assignment, as the leader's SyncGroup carries it.
+
+    Raises InvalidAssignmentError, and what the assignor raises.
+    """
+    given = assignor.assign(counts, subscriptions)
+    for fault in _faults(given, counts, subscriptions):
+        raise InvalidAssignmentError(f"assignor {assignor.name!r} gave {fault}")
+    if assignor.name != CooperativeStickyAssignor.name:
+        _check_moves(assignor.name, given, subscriptions)
     return tuple(
-        SyncGroupAssignment(member_id, encode_assignment(Assignment(tuple(partitions))))
-        for member_id, partitions in assigned.items()
+        SyncGroupAssignment(member_id, encode_assignment(one)) for member_id, one in given.items()
     )
+
+
+def _faults(
+    given: Mapping[str, Assignment],
+    counts: Mapping[str, int],
+    subscriptions: Mapping[str, Subscription],
+) -> Iterator[str]:
+    """What would break the group: each member waits for its part, each partition has one owner."""
+    for member_id in subscriptions.keys() - given.keys():
+        yield f"nothing, not even an empty Assignment, to {member_id!r}"
+    owners: dict[TopicPartition, str] = {}
+    for member_id, one in given.items():
+        if member_id not in subscriptions:
+            yield f"something to {member_id!r}, who is no member of the group"
+            continue
+        if not isinstance(one, Assignment):
+            yield f"{member_id!r} a {type(one).__name__}, and no Assignment"
+            continue
+        topics = frozenset(subscriptions[member_id].topics)
+        for partition in one.partitions:
+            topic, number = partition
+            name = f"{topic}-{number}"
+            if not 0 <= number < counts.get(topic, 0):
+                yield f"{name} to {member_id!r}, but {name} does not exist"
+            if topic not in topics:
+                yield f"{name} to {member_id!r}, who does not subscribe to {topic!r}"
+            if partition in owners:
+                yield f"{name} twice: to {owners[partition]!r} and to {member_id!r}"
+            owners[partition] = member_id
+
+
+def _check_moves(
+    name: str, given: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription]
+) -> None:
+    """Refuse to move a partition that its owner keeps while it joins, as cooperative members do.
+
+    `cooperative-sticky` is left out, as in Kafka: it knows which claims are of an old generation.
+    """
+    owned = {m: frozenset(s.owned_partitions) for m, s in subscriptions.items()}
+    owner = {one: member_id for member_id, some in owned.items() for one in some}
+    for member_id, one in given.items():
+        for partition in one.partitions:
+            if partition in owner and partition not in owned[member_id]:
+                raise InvalidAssignmentError(
+                    f"assignor {name!r} gave {partition[0]}-{partition[1]} to {member_id!r} while "
+                    f"{owner[partition]!r} owns it: assign it to nobody now, and to "
+                    f"{member_id!r} in the rebalance that follows when it was given up"
+                )

@@ -7,7 +7,6 @@ says what each error code means.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct
@@ -25,7 +24,7 @@ from group_coordinator.coordinator.consumer.errors import (
 from group_coordinator.coordinator.consumer.events import Note
 from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
-from group_coordinator.coordinator.consumer.protocol import PROTOCOL_TYPE, ProtocolError
+from group_coordinator.coordinator.consumer.protocol import PROTOCOL_TYPE
 from group_coordinator.coordinator.consumer.reactions import (
     ON_HEARTBEAT,
     ON_JOIN,
@@ -77,15 +76,13 @@ class JoinFailed(Struct, frozen=True):
     at_once: bool = False
 
 
-Lead = Callable[[JoinGroupResponse], "tuple[SyncGroupAssignment, ...]"]
-
-
 class Membership:
-    """One member. `lead` computes the assignments when the member is elected leader.
+    """One member.
 
-    `outcome` is the result of the present attempt to join, kept until `rebalance` takes it.
-    `needs_prepare`: the partitions owned must be dealt with before the next join. `failure` is an
-    error found in the background, for the user's thread to raise.
+    `elected` is the answer to JoinGroup that made the member the leader, until `sync`. `outcome` is
+    the result of the present attempt to join, kept until `rebalance` takes it. `needs_prepare`: the
+    partitions owned must be dealt with before the next join. `failure` is an error found in the
+    background, for the user's thread to raise.
     """
 
     def __init__(
@@ -95,14 +92,12 @@ class Membership:
         lookup: CoordinatorLookup,
         heartbeat: Heartbeat,
         notes: list[Note],
-        lead: Lead,
     ) -> None:
         self._settings = settings
         self._requests = requests
         self._lookup = lookup
         self._heartbeat = heartbeat
         self._notes = notes
-        self._lead = lead
         self._attempt = 0
         self.state = MemberState.UNJOINED
         self.generation = Generation()
@@ -110,6 +105,7 @@ class Membership:
         self.rejoin_reason = ""
         self.needs_prepare = True
         self.joining = False
+        self.elected: JoinGroupResponse | None = None
         self.outcome: Joined | JoinFailed | None = None
         self.failure: ConsumerError | None = None
         lookup.on_found.append(heartbeat.reset_session)
@@ -144,6 +140,7 @@ class Membership:
         """Drop the present attempt to join; an answer to it will be ignored."""
         self._attempt += 1
         self.joining = False
+        self.elected = None
         self.outcome = None
 
     # --- join -----------------------------------------------------------------------------------
@@ -173,9 +170,9 @@ class Membership:
         if response is None or response.error_code != ErrorCode.NONE or body is None:
             self._join_failed("join_group", ON_JOIN, sent, now, response)
         elif body.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
+            self.fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
         elif self.state is not MemberState.PREPARING_REBALANCE:
-            self._fail(RetriableError("the member left the group while it joined"))
+            self.fail(RetriableError("the member left the group while it joined"))
         else:
             self._on_joined(now, body)
 
@@ -183,13 +180,17 @@ class Membership:
         self.state = MemberState.COMPLETING_REBALANCE
         self._heartbeat.reset_timeouts(now)
         self.generation = Generation(body.generation_id, body.member_id, body.protocol_name)
-        assignments: tuple[SyncGroupAssignment, ...] = ()
         if body.leader == body.member_id:
-            try:
-                assignments = self._lead(body)
-            except (ConsumerError, ProtocolError) as error:
-                self._fail(error if isinstance(error, ConsumerError) else ConsumerError(str(error)))
-                return
+            self.elected = body
+        else:
+            self.sync(now, ())
+
+    def sync(self, now: int, assignments: tuple[SyncGroupAssignment, ...]) -> None:
+        """Send SyncGroup, as the leader with everybody's assignment."""
+        self.elected = None
+        if self.state is not MemberState.COMPLETING_REBALANCE:
+            self.fail(ConsumerError("the generation was lost while the leader assigned"), True)
+            return
         generation = self.generation
         request = SyncGroupRequest(
             generation_id=generation.generation_id,
@@ -209,12 +210,12 @@ class Membership:
         if response is None or response.error_code != ErrorCode.NONE or body is None:
             self._join_failed("sync_group", ON_SYNC, sent, now, response)
         elif body.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
+            self.fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
         elif self.state is not MemberState.COMPLETING_REBALANCE or self.generation != sent:
             # A heartbeat was answered meanwhile, and lost the generation.
-            self._fail(ConsumerError("the generation was lost while the member synced"), True)
+            self.fail(ConsumerError("the generation was lost while the member synced"), True)
         elif body.protocol_name not in (None, sent.protocol_name):
-            self._fail(
+            self.fail(
                 self._inconsistent(
                     f"it was synced with {body.protocol_name!r}, and joined with "
                     f"{sent.protocol_name!r}"
@@ -238,7 +239,7 @@ class Membership:
         response: Response | None,
     ) -> None:
         if response is None:
-            self._fail(disconnected(api))
+            self.fail(disconnected(api))
             return
         code = response.error_code
         reaction = table.get(code, Reaction.FATAL)
@@ -246,18 +247,19 @@ class Membership:
             error = fatal(api, code, self._settings, response.error_message)
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self.fence(now, error)
-            self._fail(error)
+            self.fail(error)
             return
         if reaction is Reaction.TAKE_MEMBER_ID and response.join_group is not None:
             self.generation = Generation(member_id=response.join_group.member_id)
             self.request_rejoin(now, "need to re-join with the given member-id")
         elif reaction in _RESETS and self.generation == sent:
             self.reset_on_error(now, api, code)
-        self._fail(passing(api, code), at_once=reaction not in _AFTER_BACKOFF)
+        self.fail(passing(api, code), at_once=reaction not in _AFTER_BACKOFF)
         if reaction is Reaction.FIND_COORDINATOR:
             self._lookup.mark_unknown(now, f"{api} answered {name_of(code)}")
 
-    def _fail(self, error: ConsumerError, at_once: bool = False) -> None:
+    def fail(self, error: ConsumerError, at_once: bool = False) -> None:
+        """End the present attempt to join with an error."""
         self.outcome = JoinFailed(error, at_once)
 
     def _inconsistent(self, what: str) -> ConsumerError:

@@ -1,7 +1,8 @@
 """The rebalance as the user's thread sees it: automatic commit, listener, join, listener.
 
 The steps are generators that the user's `poll` resumes, written in the order in which they happen.
-A `yield` hands the user's thread an event, or a Wait, and returns the time of the next poll.
+A `yield` hands the user's thread an event, or a Wait, and returns the time of the next poll. The
+listener's and the assignors' code runs in between, and while it does, timers and answers go on.
 
 Eager members give up all partitions before they join. Cooperative members keep theirs, join, give
 up only those that the leader took away, and join again, so that these can go to others. If the
@@ -13,21 +14,27 @@ onJoinComplete).
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer import leader
-from group_coordinator.coordinator.consumer.assignors import Assignor, RebalanceProtocol
+from group_coordinator.coordinator.consumer.assignors import (
+    ConsumerPartitionAssignor,
+    RebalanceProtocol,
+)
 from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff
 from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     InconsistentGroupProtocolError,
+    group_of,
     name_of,
 )
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
+    CallAssignor,
     Event,
     LosePartitions,
     RevokePartitions,
@@ -41,15 +48,13 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_assignment,
     encode_subscription,
 )
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings, rebalance_protocol
+from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata, MemberState
 from group_coordinator.coordinator.consumer.subscription import SubscriptionState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NO_GENERATION,
     JoinGroupProtocol,
     JoinGroupResponse,
-    SyncGroupAssignment,
 )
 
 
@@ -72,31 +77,28 @@ class Rebalance:
         settings: ConsumerSettings,
         subscription: SubscriptionState,
         backoff: Backoff,
+        membership: Membership,
+        lookup: CoordinatorLookup,
+        auto_commit: AutoCommit,
     ) -> None:
         self._settings = settings
         self._subscription = subscription
         self._backoff = backoff
-        self._assignors = {one.name: one for one in settings.assignors}
-        self._protocol = settings.rebalance_protocol
+        self._membership = membership
+        self._lookup = lookup
+        self._auto_commit = auto_commit
+        assignors = settings.new_assignors()
+        self._assignors = {one.name: one for one in assignors}
+        self._protocol = rebalance_protocol(assignors)
         # The catalogue of topics with their partition counts; None until there is one.
         self._catalogue: dict[str, int] | None = None
         # The counts of the topics that matter to this member, now and when it assigned as leader.
         self._watched: dict[str, int] = {}
         self._assigned_for: dict[str, int] | None = None
         self._joined_topics: frozenset[str] | None = None
-        self._last_assignment: tuple[TopicPartition, ...] | None = None
-        self._last_generation = NO_GENERATION
         self._failures = 0
         self._retry_at = 0
         self.is_leader = False
-
-    def connect(
-        self, membership: Membership, lookup: CoordinatorLookup, auto_commit: AutoCommit
-    ) -> None:
-        """Set the collaborators that cannot exist earlier: `Membership` is given `lead`."""
-        self._membership = membership
-        self._lookup = lookup
-        self._auto_commit = auto_commit
 
     # --- topics ---------------------------------------------------------------------------------
 
@@ -153,6 +155,7 @@ class Rebalance:
         membership and the subscription, so that another `run` goes on from there.
         """
         membership = self._membership
+        said: tuple[frozenset[str], list[bytes | None]] | None = None
         while self.needed(now):
             if membership.outcome is not None:
                 now = yield from self._take_outcome(now)
@@ -160,6 +163,8 @@ class Rebalance:
                 # Without a catalogue no pattern can be matched, and no leader can assign.
                 self._lookup.want()
                 now = yield WAIT
+            elif membership.elected is not None:
+                now = yield from self._lead(now, membership.elected)
             elif membership.joining:
                 now = yield WAIT
             elif membership.needs_prepare:
@@ -168,8 +173,15 @@ class Rebalance:
                 now = yield from self._prepare(now)
             elif now < self._retry_at:
                 now = yield Wait(self._retry_at)
+            elif said is None:
+                # The loop looks again whether to join: much may have changed during the call.
+                topics = self._subscription.topics
+                call = CallAssignor(partial(self._user_data, topics))
+                now = yield call
+                said = None if call.result is None else (topics, call.result)
             else:
-                membership.join(now, self._protocols())
+                membership.join(now, self._protocols(*said))
+                said = None
         return now
 
     def _take_outcome(self, now: int) -> Steps:
@@ -237,49 +249,68 @@ class Rebalance:
             while now < again_at:
                 now = yield Wait(again_at)
 
-    def _protocols(self) -> tuple[JoinGroupProtocol, ...]:
-        subscription = self._subscription
-        self._joined_topics = subscription.topics
-        topics = tuple(sorted(subscription.topics))
-        owned = subscription.assigned
+    def _user_data(self, topics: frozenset[str]) -> list[bytes | None]:
+        return [one.user_data(sorted(topics)) for one in self._assignors.values()]
+
+    def _protocols(
+        self, topics: frozenset[str], user_data: list[bytes | None]
+    ) -> tuple[JoinGroupProtocol, ...]:
+        """What JoinGroup offers; `user_data` are those of each assignor."""
+        self._joined_topics = topics
+        owned = self._subscription.assigned
         generation_id = self._membership.generation.generation_id
         return tuple(
             JoinGroupProtocol(
-                assignor.name,
+                name,
                 encode_subscription(
                     Subscription(
-                        topics=topics,
-                        user_data=assignor.user_data(
-                            topics, self._last_assignment, self._last_generation
-                        ),
+                        topics=tuple(sorted(topics)),
+                        user_data=data,
                         owned_partitions=owned,
                         generation_id=generation_id,
                         rack_id=self._settings.client_rack or None,
                     )
                 ),
             )
-            for assignor in self._assignors.values()
+            for name, data in zip(self._assignors, user_data, strict=True)
         )
 
     # --- in between: the leader -----------------------------------------------------------------
 
-    def lead(self, join: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
-        """Compute the group's assignment. Raises ProtocolError if a subscription cannot be read.
-
-        From now on this member, as the leader, watches the topics of all members.
-        """
-        assignor = self._assignor(join.protocol_name)
-        subscriptions = leader.read_subscriptions(join)
+    def _lead(self, now: int, join: JoinGroupResponse) -> Steps:
+        """Have the assignor assign, and sync. Now this member watches the topics of all members."""
+        membership = self._membership
+        try:
+            assignor = self._assignor(join.protocol_name)
+            subscriptions = leader.read_subscriptions(join)
+        except (ConsumerError, ProtocolError) as error:
+            membership.fail(
+                error if isinstance(error, ConsumerError) else ConsumerError(str(error))
+            )
+            return now
         self._subscription.group_topics = leader.subscribed_topics(subscriptions)
         self._watch()
         self.is_leader = True
         self._assigned_for = self._watched
         if join.skip_assignment:
             # A static leader that came back: the group keeps its assignment (KIP-814).
-            return ()
-        return leader.assign(assignor, self._watched, subscriptions)
+            membership.sync(now, ())
+            return now
+        call = CallAssignor(partial(leader.assign, assignor, self._watched, subscriptions))
+        now = yield call
+        if membership.elected is not join:
+            # The member has left meanwhile: its user's thread was away for too long.
+            return now
+        if call.result is not None:
+            membership.sync(now, call.result)
+            return now
+        # `poll` has raised the error already.
+        membership.end_attempt()
+        cause = type(call.error).__name__
+        membership.request_rejoin(now, f"rebalance failed due to {cause}", str(call.error))
+        return now
 
-    def _assignor(self, name: str | None) -> Assignor:
+    def _assignor(self, name: str | None) -> ConsumerPartitionAssignor:
         assignor = self._assignors.get(name or "")
         if assignor is None:
             offered = ", ".join(self._assignors)
@@ -293,17 +324,18 @@ class Rebalance:
 
     def _complete(self, now: int, blob: bytes) -> Steps:
         membership, subscription = self._membership, self._subscription
-        generation_id = membership.generation.generation_id
+        generation = membership.generation
         if not self.is_leader:
             self._assigned_for = None
-        self._assignor(membership.generation.protocol_name)
+        assignor = self._assignor(generation.protocol_name)
         try:
-            assigned = decode_assignment(blob).partitions
+            assignment = decode_assignment(blob)
         except ProtocolError as error:
             raise ConsumerError(
                 f"the leader of group {self._settings.group_id!r} left this member without an "
                 f"assignment that can be read: {error}"
             ) from error
+        assigned = assignment.partitions
         if not subscription.covers(assigned):
             membership.request_rejoin(
                 now, "received assignment does not match the current subscription"
@@ -317,11 +349,17 @@ class Rebalance:
                 now = yield RevokePartitions(gone, reason)
                 membership.request_rejoin(now, reason, f"{reason}: {gone}")
         self._add_matched_topics(assigned)
-        self._last_assignment, self._last_generation = assigned, generation_id
+        metadata = ConsumerGroupMetadata(
+            group_of(self._settings),
+            generation.generation_id,
+            generation.member_id,
+            self._settings.group_instance_id,
+        )
+        now = yield CallAssignor(partial(assignor.on_assignment, assignment, metadata))
         self._auto_commit.restart(now)
         subscription.assign(assigned)
         added = tuple(sorted(set(assigned).difference(owned)))
-        return (yield AssignPartitions(added, generation_id))
+        return (yield AssignPartitions(added, generation.generation_id))
 
     def _add_matched_topics(self, assigned: tuple[TopicPartition, ...]) -> None:
         """Add topics that match the pattern and that only the leader's catalogue has so far."""

@@ -14,12 +14,13 @@ from group_coordinator.coordinator.config import (
     typed,
 )
 from group_coordinator.coordinator.consumer.assignors import (
-    Assignor,
+    ConsumerPartitionAssignor,
     RebalanceProtocol,
     UnknownAssignor,
     assignor,
 )
 
+_STRATEGY = "partition.assignment.strategy"
 # An assignor may be named as Kafka's own setting names it, by its Java class.
 _JAVA_PACKAGE = "org.apache.kafka.clients.consumer."
 _JAVA_NAMES = {
@@ -43,9 +44,10 @@ class AutoOffsetReset(StrEnum):
 class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
     """Settings of one consumer. Times in ms.
 
-    `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries. Raises ConfigError,
-    naming the setting, for values that contradict each other. Without a group (`group_id` None)
-    nothing is committed.
+    `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries.
+    `partition_assignment_strategy` has the names of Kafka's assignors, and classes or functions
+    that make a ConsumerPartitionAssignor. Without a group (`group_id` None) nothing is committed.
+    Raises ConfigError, naming the setting, for values that contradict each other.
     """
 
     group_id: str | None = None
@@ -67,7 +69,7 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
     fetch_max_wait_ms: NonNegative = 500
     fetch_max_bytes: NonNegative = 50 << 20
     max_partition_fetch_bytes: NonNegative = 1 << 20
-    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
     internal_leave_group_on_close: bool = True
 
     def __post_init__(self) -> None:
@@ -84,19 +86,32 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be lower than "
                 f"session.timeout.ms ({self.session_timeout_ms})"
             )
-        _check_assignors(self.partition_assignment_strategy)
+        for one in self.partition_assignment_strategy:
+            _check_strategy(one)
+        if not self.partition_assignment_strategy:
+            raise ConfigError(f"{_STRATEGY} must name at least one assignor")
 
     @property
-    def assignors(self) -> tuple[Assignor, ...]:
-        """The assignors offered, the preferred one first."""
-        return tuple(assignor(name) for name in self.partition_assignment_strategy)
+    def strategy_names(self) -> tuple[str, ...]:
+        """The assignors offered, by the names that are known before they are made."""
+        return tuple(str(getattr(one, "name", one)) for one in self.partition_assignment_strategy)
 
-    @property
-    def rebalance_protocol(self) -> RebalanceProtocol:
-        """COOPERATIVE if every assignor offered supports it, else EAGER."""
-        if RebalanceProtocol.COOPERATIVE in common_protocols(self.assignors):
-            return RebalanceProtocol.COOPERATIVE
-        return RebalanceProtocol.EAGER
+    def new_assignors(self) -> tuple[ConsumerPartitionAssignor, ...]:
+        """Make the assignors of one member, the preferred one first.
+
+        Raises ConfigError if two have one name, if one has none or is none, or if they have no
+        rebalance protocol in common.
+        """
+        made = tuple(map(_make_assignor, self.partition_assignment_strategy))
+        names = [one.name for one in made]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{_STRATEGY} names an assignor twice: {', '.join(names)}")
+        if not _common_protocols(made):
+            raise ConfigError(
+                f"{_STRATEGY}: {', '.join(names)} have no rebalance protocol in common: "
+                "they cannot be offered together"
+            )
+        return made
 
     @property
     def join_timeout_ms(self) -> int:
@@ -105,26 +120,34 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
         return max(self.request_timeout_ms, longest_join)
 
 
-def common_protocols(assignors: tuple[Assignor, ...]) -> set[RebalanceProtocol]:
-    """The rebalance protocols that all of these assignors support."""
+def rebalance_protocol(assignors: tuple[ConsumerPartitionAssignor, ...]) -> RebalanceProtocol:
+    """COOPERATIVE if every one of these assignors supports it, else EAGER."""
+    if RebalanceProtocol.COOPERATIVE in _common_protocols(assignors):
+        return RebalanceProtocol.COOPERATIVE
+    return RebalanceProtocol.EAGER
+
+
+def _common_protocols(assignors: tuple[ConsumerPartitionAssignor, ...]) -> set[RebalanceProtocol]:
     return set.intersection(*(set(one.protocols) for one in assignors))
 
 
-def _check_assignors(names: tuple[str, ...]) -> None:
-    setting = "partition.assignment.strategy"
-    if not names:
-        raise ConfigError(f"{setting} must name at least one assignor")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"{setting} names an assignor twice: {', '.join(names)}")
-    try:
-        assignors = tuple(assignor(name) for name in names)
-    except UnknownAssignor as error:
-        raise ConfigError(f"{setting}: {error}") from error
-    if not common_protocols(assignors):
-        raise ConfigError(
-            f"{setting}: {', '.join(names)} have no rebalance protocol in common: "
-            "they cannot be offered together"
-        )
+def _check_strategy(one: Any) -> None:
+    if isinstance(one, str):
+        try:
+            assignor(one)
+        except UnknownAssignor as error:
+            raise ConfigError(f"{_STRATEGY}: {error}") from error
+    elif not callable(one):
+        raise ConfigError(f"{_STRATEGY}: {one!r} is neither a name nor makes an assignor")
+
+
+def _make_assignor(one: Any) -> ConsumerPartitionAssignor:
+    made = assignor(one) if isinstance(one, str) else one()
+    if not isinstance(made, ConsumerPartitionAssignor):
+        raise ConfigError(f"{_STRATEGY}: {one!r} made no ConsumerPartitionAssignor, but {made!r}")
+    if not getattr(made, "name", ""):
+        raise ConfigError(f"{_STRATEGY}: the assignor of {one!r} has no name")
+    return made
 
 
 def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
@@ -136,15 +159,21 @@ def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
     given = dict(settings)
     if given.get("group.id") is None:
         given.setdefault("enable.auto.commit", False)
-    strategy = given.get("partition.assignment.strategy")
+    strategy = given.get(_STRATEGY)
     if strategy is not None:
-        given["partition.assignment.strategy"] = _assignor_names(strategy)
+        given[_STRATEGY] = _by_our_names(strategy)
     return typed(ConsumerSettings, given)
 
 
-def _assignor_names(strategy: Any) -> Any:
-    names = strategy.split(",") if isinstance(strategy, str) else strategy
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        return names
-    trimmed = (name.strip().removeprefix(_JAVA_PACKAGE) for name in names)
-    return tuple(_JAVA_NAMES.get(name, name) for name in trimmed if name)
+def _by_our_names(strategy: Any) -> Any:
+    given = strategy.split(",") if isinstance(strategy, str) else strategy
+    if not isinstance(given, (list, tuple)):
+        return given
+    return tuple(ours for one in given if (ours := _by_our_name(one)))
+
+
+def _by_our_name(one: Any) -> Any:
+    if not isinstance(one, str):
+        return one
+    name = one.strip().removeprefix(_JAVA_PACKAGE)
+    return _JAVA_NAMES.get(name, name)

@@ -44,6 +44,15 @@ class GroupMembershipOperation(Enum):
     REMAIN_IN_GROUP = "stay until the session ends"
 
 
+class ConsumerGroupMetadata(Struct, frozen=True):
+    """A member of a group at a time: Kafka's groupMetadata()."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class Generation(Struct, frozen=True):
     """The member's generation, its id in it, and the assignor that the group selected.
 

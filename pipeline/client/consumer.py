@@ -109,7 +109,11 @@ class Consumer:
         self._closing = self._closed = False
         self._counts: dict[str, int] = {}
         self._hub = acquire(root, client, asks=group_id is not None)
-        self._driver = self._hub.add(self.settings)
+        try:
+            self._driver = self._hub.add(self.settings)
+        except BaseException:
+            release(self._hub)
+            raise
         self._events = MemberEvents(self._driver, on_revoked, on_lost, on_assigned)
         self._records = MemberRecords(root, self.settings, whole_rows, self._driver)
 

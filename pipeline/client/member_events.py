@@ -1,4 +1,4 @@
-"""What a member does with its consumer's events: listeners and commit callbacks.
+"""What a member does with its consumer's events: listeners, assignors and commit callbacks.
 
 All of it runs in the user's thread, within `poll`, `commit`, `unsubscribe` and `close`.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from group_coordinator.coordinator.consumer.errors import ConsumerError
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
+    CallAssignor,
     CommitDone,
     Event,
     LosePartitions,
@@ -55,7 +56,7 @@ class MemberEvents:
     def handle_all(self) -> int:
         """Handle all events that are there; returns a mark for `MemberDriver.wait`.
 
-        Raises what a listener raises, and ConsumerError.
+        Raises what a listener or an assignor raises, and ConsumerError.
         """
         while True:
             event, mark = self._driver.poll()
@@ -100,6 +101,8 @@ class MemberEvents:
                 self._on_lost(event.partitions)
             elif isinstance(event, AssignPartitions):
                 self._on_assigned(event.partitions)
+            elif isinstance(event, CallAssignor):
+                event.run()
         finally:
             with self._driver.step() as consumer:
                 consumer.callback_done()

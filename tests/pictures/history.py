@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
-from group_coordinator.coordinator.consumer.events import CommitDone
+from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
 from group_coordinator.coordinator.group.machine import BatchMachine
@@ -203,6 +203,8 @@ class Consumer:
             self._is_closing = True
             consumer.close(now)
         while (event := consumer.poll(now)) is not None:
+            if isinstance(event, CallAssignor):
+                event.run()
             if not isinstance(event, CommitDone):
                 consumer.callback_done()
         for partition in consumer.subscription.awaiting_reset():

@@ -24,7 +24,6 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from group_coordinator.coordinator.consumer.assignors import assignor
 from group_coordinator.coordinator.consumer.assignors.base import in_order
 from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
@@ -40,6 +39,7 @@ from tests.coordinator.consumer.assigning import (
     Group,
     check_balanced,
     check_valid,
+    divide,
     moved,
     subscription,
 )
@@ -139,7 +139,7 @@ def dealt_out(counts: dict[str, int], members: dict[str, Subscription]) -> Assig
 @given(clusters())
 def test_range_is_kafka_pythons(cluster: tuple[dict[str, int], dict[str, Subscription]]) -> None:
     counts, members = cluster
-    ours = assignor("range").assign(counts, members)
+    ours = divide("range", counts, members)
     check_valid(counts, {m: s.topics for m, s in members.items()}, ours)
     assert ours == kafka_python(RangePartitionAssignor, counts, members)
 
@@ -150,7 +150,7 @@ def test_round_robin_is_kafka_pythons(
     cluster: tuple[dict[str, int], dict[str, Subscription]],
 ) -> None:
     counts, members = cluster
-    ours = assignor("roundrobin").assign(counts, members)
+    ours = divide("roundrobin", counts, members)
     check_valid(counts, {m: s.topics for m, s in members.items()}, ours)
     assert ours == dealt_out(counts, members)
     try:
@@ -182,7 +182,7 @@ def test_a_fresh_sticky_assignment_is_kafka_pythons(
     counts: dict[str, int], topics: dict[str, list[str]], kind: str
 ) -> None:
     members = {m: subscription(kind, names) for m, names in topics.items()}
-    ours = assignor(kind).assign(counts, members)
+    ours = divide(kind, counts, members)
     check_valid(counts, topics, ours)
     check_balanced(topics, ours)
     theirs = kafka_python(StickyPartitionAssignor(), subscribed(counts, topics), members)
@@ -279,7 +279,7 @@ def test_members_may_claim_anything(
         for m in topics
     }
     members = {m: subscription(kind, names, *claims[m]) for m, names in topics.items()}
-    after = assignor(kind).assign(counts, members)
+    after = divide(kind, counts, members)
     if kind != COOPERATIVE:
         check_valid(counts, topics, after)
         check_balanced(topics, after)

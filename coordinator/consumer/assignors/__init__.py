@@ -1,12 +1,15 @@
 """Kafka's assignors: range, roundrobin, sticky and cooperative-sticky.
 
-`assignor(name)` finds one; `Assignor` is what all of them are. They are pure functions of partition
-counts and subscriptions, and know neither the group nor its coordinator.
+`assignor(name)` makes one; `ConsumerPartitionAssignor` is what all of them are, as is a user's own.
+They know neither the group nor its coordinator.
 """
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.consumer.assignors.base import Assignor, RebalanceProtocol
+from group_coordinator.coordinator.consumer.assignors.base import (
+    ConsumerPartitionAssignor,
+    RebalanceProtocol,
+)
 from group_coordinator.coordinator.consumer.assignors.cooperative_sticky import (
     CooperativeStickyAssignor,
 )
@@ -16,7 +19,7 @@ from group_coordinator.coordinator.consumer.assignors.sticky import StickyAssign
 
 __all__ = [
     "ASSIGNORS",
-    "Assignor",
+    "ConsumerPartitionAssignor",
     "CooperativeStickyAssignor",
     "RangeAssignor",
     "RebalanceProtocol",
@@ -26,23 +29,23 @@ __all__ = [
     "assignor",
 ]
 
-_ALL: tuple[Assignor, ...] = (
-    RangeAssignor(),
-    RoundRobinAssignor(),
-    StickyAssignor(),
-    CooperativeStickyAssignor(),
+_ALL: tuple[type[ConsumerPartitionAssignor], ...] = (
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    CooperativeStickyAssignor,
 )
-ASSIGNORS: dict[str, Assignor] = {one.name: one for one in _ALL}
+ASSIGNORS = {one.name: one for one in _ALL}
 
 
 class UnknownAssignor(ValueError):
     """A name that no assignor has; the message lists the names there are."""
 
 
-def assignor(name: str) -> Assignor:
-    """Return the assignor of that name. Raises UnknownAssignor."""
+def assignor(name: str) -> ConsumerPartitionAssignor:
+    """Return a new assignor of that name. Raises UnknownAssignor."""
     try:
-        return ASSIGNORS[name]
+        return ASSIGNORS[name]()
     except KeyError:
         known = ", ".join(ASSIGNORS)
         raise UnknownAssignor(f"no assignor is called {name!r}; there are {known}") from None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
 
-from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
+from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata
 
 
 class RebalanceProtocol(StrEnum):
@@ -20,63 +25,46 @@ class RebalanceProtocol(StrEnum):
     COOPERATIVE = "cooperative"
 
 
-class Assignor(Protocol):
-    """Divides partitions among members, without any state of its own.
+class ConsumerPartitionAssignor(ABC):
+    """Divides partitions among members; each member has an instance of its own.
+
+    `name` is the protocol name in JoinGroup. `protocols` are the rebalance protocols that it
+    supports, the preferred one first. All methods are called within `poll`, which raises what they
+    raise, and heartbeats go on meanwhile.
 
     Racks (KIP-881) are ignored: Kafka matches a member's rack with those of a partition's replicas,
     and here no partition has replicas.
     """
 
-    @property
-    def name(self) -> str:
-        """The protocol name in JoinGroup."""
-        ...
+    name: str
+    protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
 
-    @property
-    def protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """The rebalance protocols that it supports, the preferred one first."""
-        ...
+    def user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002
+        """Return bytes of its own for a member's subscription, None for none. Before each join."""
+        return None
 
-    @property
-    def version(self) -> int:
-        """The version of its user data and of its algorithm (0 for all of Kafka's)."""
-        ...
-
-    def user_data(
-        self, topics: Sequence[str], owned: Sequence[TopicPartition] | None, generation: int
-    ) -> bytes | None:
-        """Return the assignor's own bytes for a member's subscription, None for none.
-
-        `owned` is the member's last assignment, which an eager member has given up by now; None if
-        it never had one. `generation` is the generation of that assignment, -1 if there was none.
-        """
-        ...
-
+    @abstractmethod
     def assign(
-        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
-    ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of every member of `members`, by member id.
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        """Return each member's partitions and user data, by member id; only the leader is asked.
 
-        `partition_counts` are the topics that exist; other topics, and topics without subscribers,
-        are skipped. The order of both mappings makes no difference.
+        `counts` are the numbers of partitions of the topics that exist; `subscriptions` are those
+        of all members, by member id. Kafka's own skip topics that do not exist and topics without
+        subscribers, and the order of both mappings makes no difference.
         """
         ...
 
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: B027
+        """Take note of what this member was assigned.
 
-class PlainAssignor:
-    """Base of eager assignors that look at topics alone, and so need no user data."""
+        Comes after the partitions that go were revoked, and before the new ones are assigned.
+        """
 
-    protocols = (RebalanceProtocol.EAGER,)
-    version = 0
 
-    def user_data(
-        self,
-        topics: Sequence[str],  # noqa: ARG002
-        owned: Sequence[TopicPartition] | None,  # noqa: ARG002
-        generation: int,  # noqa: ARG002
-    ) -> None:
-        """Nothing."""
-        return
+def assignments(divided: Mapping[str, Iterable[TopicPartition]]) -> dict[str, Assignment]:
+    """Return each member's partitions as its assignment, without user data."""
+    return {member_id: Assignment(tuple(each)) for member_id, each in divided.items()}
 
 
 def subscribed_counts(

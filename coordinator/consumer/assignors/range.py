@@ -9,33 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from group_coordinator.coordinator.consumer.assignors.base import (
-    PlainAssignor,
+    ConsumerPartitionAssignor,
+    assignments,
     in_order,
     subscribed_counts,
 )
-from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
 
 
-class RangeAssignor(PlainAssignor):
+class RangeAssignor(ConsumerPartitionAssignor):
     """`range`, Kafka's default."""
 
     name = "range"
 
     def assign(
-        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
-    ) -> dict[str, list[TopicPartition]]:
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
         """Divide each topic; the first members get one more if the division leaves a remainder."""
-        assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-        counts = subscribed_counts(partition_counts, members)
-        subscribers: dict[str, list[str]] = {topic: [] for topic in counts}
-        for member_id in in_order(members):
-            for topic in counts.keys() & set(members[member_id].topics):
+        assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
+        wanted = subscribed_counts(counts, subscriptions)
+        subscribers: dict[str, list[str]] = {topic: [] for topic in wanted}
+        for member_id in in_order(subscriptions):
+            for topic in wanted.keys() & set(subscriptions[member_id].topics):
                 subscribers[topic].append(member_id)
-        for topic, count in counts.items():
+        for topic, count in wanted.items():
             each, extra = divmod(count, len(subscribers[topic]))
             start = 0
             for place, member_id in enumerate(subscribers[topic]):
                 end = start + each + (place < extra)
                 assigned[member_id].extend(TopicPartition(topic, n) for n in range(start, end))
                 start = end
-        return assigned
+        return assignments(assigned)

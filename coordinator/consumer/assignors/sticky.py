@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from group_coordinator.coordinator.consumer.assignors.base import (
-    RebalanceProtocol,
+    ConsumerPartitionAssignor,
+    assignments,
     subscribed_counts,
 )
 from group_coordinator.coordinator.consumer.assignors.general import assign_general
@@ -20,31 +21,38 @@ from group_coordinator.coordinator.consumer.assignors.user_data import (
     decode_claim,
     encode_claim,
 )
-from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
+from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata
 
 
-class StickyAssignor:
+class StickyAssignor(ConsumerPartitionAssignor):
     """`sticky`."""
 
     name = "sticky"
-    protocols = (RebalanceProtocol.EAGER,)
-    version = 0
 
-    def user_data(
-        self,
-        topics: Sequence[str],  # noqa: ARG002
-        owned: Sequence[TopicPartition] | None,
-        generation: int,
-    ) -> bytes | None:
+    def __init__(self) -> None:
+        # The member's last assignment, which an eager member has given up when it joins.
+        self._claim: Claim | None = None
+
+    def user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002
         """The member's last assignment and its generation; None before the first assignment."""
-        return None if owned is None else encode_claim(owned, generation)
+        claim = self._claim
+        return None if claim is None else encode_claim(claim.partitions, claim.generation)
+
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
+        """Keep it for the next join."""
+        self._claim = Claim(assignment.partitions, metadata.generation_id)
 
     def assign(
-        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
-    ) -> dict[str, list[TopicPartition]]:
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
         """Divide all partitions; owners are read from the user data, not from the subscriptions."""
-        claims = {member_id: decode_claim(m.user_data) for member_id, m in members.items()}
-        return assign_sticky(partition_counts, members, claims, settle(claims))
+        claims = {member_id: decode_claim(s.user_data) for member_id, s in subscriptions.items()}
+        return assignments(assign_sticky(counts, subscriptions, claims, settle(claims)))
 
 
 def assign_sticky(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from group_coordinator.coordinator.consumer.assignors import assignor
-from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
+from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata
 
 COOPERATIVE = "cooperative-sticky"
 STICKY_KINDS = ["sticky", COOPERATIVE]
@@ -28,6 +33,26 @@ def words(assigned: Mapping[str, Iterable[TopicPartition]]) -> dict[str, str]:
     return {
         m: " ".join(f"{p.topic}-{p.partition}" for p in sorted(ps)) for m, ps in assigned.items()
     }
+
+
+def divide(
+    kind: str, counts: Mapping[str, int], members: Mapping[str, Subscription]
+) -> dict[str, list[TopicPartition]]:
+    """The partitions that an assignor of Kafka's gives to each member, without any user data."""
+    given = assignor(kind).assign(counts, members)
+    assert {each.user_data for each in given.values()} <= {None}
+    return {member_id: list(each.partitions) for member_id, each in given.items()}
+
+
+def said(
+    kind: str, topics: Iterable[str], owned: Iterable[TopicPartition] | None, generation: int
+) -> bytes | None:
+    """The user data of a member that was assigned `owned` in a generation; None: nothing yet."""
+    by = assignor(kind)
+    if owned is not None:
+        metadata = ConsumerGroupMetadata("g", generation, "member", None)
+        by.on_assignment(Assignment(tuple(owned)), metadata)
+    return by.user_data(tuple(topics))
 
 
 def owner(
@@ -53,7 +78,7 @@ def subscription(
     partitions = None if owned is None else tuple(owned)
     return Subscription(
         topics=names,
-        user_data=assignor(kind).user_data(names, partitions, generation),
+        user_data=said(kind, names, partitions, generation),
         owned_partitions=(partitions or ()) if kind == COOPERATIVE else (),
         generation_id=generation,
         group_instance_id=instance_id,
@@ -125,7 +150,7 @@ class Group:
             )
             for m, names in self.topics.items()
         }
-        given = assignor(self.kind).assign(self.counts, members)
+        given = divide(self.kind, self.counts, members)
         before, self.owned = self.owned, given
         self.generation += 1
         if self.kind != COOPERATIVE:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
-from group_coordinator.coordinator.consumer.events import Event
+from group_coordinator.coordinator.consumer.events import CallAssignor, Event
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     TopicPartition,
@@ -79,11 +79,19 @@ class Lone:
         self.consumer.tick(until)
 
     def poll(self) -> list[Event]:
-        """The user's thread polls until it must wait; its listener does nothing."""
-        events = []
+        """The user's thread polls until it must wait; its listener does nothing.
+
+        Assignors are called, and that is no event of those returned.
+        """
+        events: list[Event] = []
         while (event := self.consumer.poll(self.now)) is not None:
-            events.append(event)
-            self.consumer.callback_done()
+            try:
+                if isinstance(event, CallAssignor):
+                    event.run()
+                else:
+                    events.append(event)
+            finally:
+                self.consumer.callback_done()
         return events
 
     # --- requests and answers -------------------------------------------------------------------

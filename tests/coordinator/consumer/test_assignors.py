@@ -11,7 +11,6 @@ import pytest
 
 from group_coordinator.coordinator.consumer.assignors import (
     ASSIGNORS,
-    Assignor,
     RebalanceProtocol,
     UnknownAssignor,
     assignor,
@@ -22,7 +21,9 @@ from tests.coordinator.consumer.assigning import (
     Assigned,
     check_balanced,
     check_valid,
+    divide,
     moved,
+    said,
     subscription,
     tps,
 )
@@ -33,7 +34,11 @@ ALL = ["range", "roundrobin", *STICKY_KINDS]
 def test_the_names_are_kafkas() -> None:
     assert list(ASSIGNORS) == ALL
     assert [assignor(name).name for name in ALL] == ALL
-    assert {assignor(name).version for name in ALL} == {0}
+
+
+def test_each_call_makes_an_assignor_of_its_own() -> None:
+    for name in ALL:
+        assert assignor(name) is not assignor(name)
 
 
 def test_only_cooperative_sticky_is_cooperative_and_it_can_be_eager_too() -> None:
@@ -61,31 +66,31 @@ class TestEach:
     """Facts of AbstractPartitionAssignor, and of each assignor's test in Kafka."""
 
     def test_no_members(self, name: str) -> None:
-        assert assignor(name).assign({"t": 3}, {}) == {}
+        assert divide(name, {"t": 3}, {}) == {}
 
     def test_a_member_without_topics_gets_nothing(self, name: str) -> None:
-        assert assignor(name).assign({"t": 3}, {"c": Subscription(())}) == {"c": []}
+        assert divide(name, {"t": 3}, {"c": Subscription(())}) == {"c": []}
 
     @pytest.mark.parametrize("counts", [{}, {"t": 0}], ids=["unknown", "without partitions"])
     def test_a_topic_that_is_not_there(self, name: str, counts: dict[str, int]) -> None:
-        assert assignor(name).assign(counts, {"c": Subscription(("t",))}) == {"c": []}
+        assert divide(name, counts, {"c": Subscription(("t",))}) == {"c": []}
 
     def test_the_topics_that_are_there_do_not_wait_for_one_that_is_not(self, name: str) -> None:
-        given = assignor(name).assign({"t1": 1, "t3": 2}, {"c": Subscription(("t1", "t2", "t3"))})
+        given = divide(name, {"t1": 1, "t3": 2}, {"c": Subscription(("t1", "t2", "t3"))})
         assert sorted(given["c"]) == tps("t1-0 t3-0 t3-1")
 
     def test_only_subscribed_topics_are_assigned(self, name: str) -> None:
-        given = assignor(name).assign({"t": 2, "other": 2}, {"c": Subscription(("t",))})
+        given = divide(name, {"t": 2, "other": 2}, {"c": Subscription(("t",))})
         assert given == {"c": tps("t-0 t-1")}
 
     def test_more_members_than_partitions(self, name: str) -> None:
         members = {f"c{n}": Subscription(("t",)) for n in range(4)}
-        given = assignor(name).assign({"t": 2}, members)
+        given = divide(name, {"t": 2}, members)
         assert given == {"c0": tps("t-0"), "c1": tps("t-1"), "c2": [], "c3": []}
 
     def test_a_topic_named_twice_counts_once(self, name: str) -> None:
         members = {"a": Subscription(("t", "t")), "b": Subscription(("t",))}
-        given = assignor(name).assign({"t": 2}, members)
+        given = divide(name, {"t": 2}, members)
         assert given == {"a": tps("t-0"), "b": tps("t-1")}
 
     def test_the_order_of_members_and_topics_makes_no_difference(self, name: str) -> None:
@@ -96,8 +101,8 @@ class TestEach:
             "c2": subscription(name, ["t2", "t3", "t1"], tps("t1-0 t1-1 t1-2"), 4),
         }
         turned = dict(reversed(members.items()))
-        one = assignor(name).assign(counts, members)
-        assert one == assignor(name).assign(dict(reversed(counts.items())), turned)
+        one = divide(name, counts, members)
+        assert one == divide(name, dict(reversed(counts.items())), turned)
 
 
 # --- user data ------------------------------------------------------------------------------------
@@ -105,23 +110,21 @@ class TestEach:
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 def test_range_and_round_robin_send_nothing_of_their_own(name: str) -> None:
-    assert assignor(name).user_data(("t",), tps("t-0"), 3) is None
+    assert said(name, ["t"], tps("t-0"), 3) is None
 
 
 def test_what_sticky_sends() -> None:
     """The last assignment by topic, then its generation; no version before them."""
-    sticky = assignor("sticky")
-    assert sticky.user_data(("t",), None, -1) is None
-    assert sticky.user_data(("t",), tps("t-0 t-2"), 3) == bytes.fromhex(
+    assert said("sticky", ["t"], None, -1) is None
+    assert said("sticky", ["t"], tps("t-0 t-2"), 3) == bytes.fromhex(
         "00000001 0001 74 00000002 00000000 00000002 00000003"
     )
-    assert sticky.user_data(("t",), [], 3) == bytes.fromhex("00000000 00000003")
+    assert said("sticky", ["t"], [], 3) == bytes.fromhex("00000000 00000003")
 
 
 def test_what_cooperative_sticky_sends() -> None:
-    cooperative = assignor("cooperative-sticky")
-    assert cooperative.user_data(("t",), None, -1) == bytes.fromhex("ffffffff")
-    assert cooperative.user_data(("t",), tps("t-0 t-2"), 3) == bytes.fromhex("00000003")
+    assert said("cooperative-sticky", ["t"], None, -1) == bytes.fromhex("ffffffff")
+    assert said("cooperative-sticky", ["t"], tps("t-0 t-2"), 3) == bytes.fromhex("00000003")
 
 
 # --- size -----------------------------------------------------------------------------------------
@@ -144,14 +147,14 @@ def large(
 
 
 def assign(
-    by: Assignor, counts: dict[str, int], topics: dict[str, tuple[str, ...]], owned: Assigned
+    kind: str, counts: dict[str, int], topics: dict[str, tuple[str, ...]], owned: Assigned
 ) -> Assigned:
     """Assign to members, of which some own partitions since generation 1."""
     members = {
-        m: subscription(by.name, names, owned.get(m), 1 if m in owned else -1)
+        m: subscription(kind, names, owned.get(m), 1 if m in owned else -1)
         for m, names in topics.items()
     }
-    return by.assign(counts, members)
+    return divide(kind, counts, members)
 
 
 def counted(work: Callable[[], Assigned]) -> tuple[int, Assigned]:
@@ -183,10 +186,9 @@ def test_twice_the_members_and_partitions_take_twice_the_steps(name: str, unifor
         counts, topics = large(uniform, 50 * size, 10, 25 * size)
         here = dict(sorted(topics.items())[:-1])
         left = dict(sorted(here.items())[1:])
-        by = assignor(name)
-        formed, first = counted(lambda: assign(by, counts, here, {}))
-        after_leave, _ = counted(lambda: assign(by, counts, left, first))
-        after_join, _ = counted(lambda: assign(by, counts, topics, first))
+        formed, first = counted(lambda: assign(name, counts, here, {}))
+        after_leave, _ = counted(lambda: assign(name, counts, left, first))
+        after_join, _ = counted(lambda: assign(name, counts, topics, first))
         return [formed, after_leave, after_join]
 
     grown = [twice / once for once, twice in zip(steps(1), steps(2), strict=True)]
@@ -200,14 +202,14 @@ def test_a_thousand_members_share_ten_thousand_partitions(name: str, uniform: bo
     counts, topics = large(uniform)
     newcomer = f"c{MEMBERS:04}"
     here = {m: names for m, names in topics.items() if m != newcomer}
-    first = assign(assignor(name), counts, here, {})
+    first = assign(name, counts, here, {})
     check_valid(counts, here, first)
 
     left = dict(here)
     gone = first[min(left)]
     del left[min(left)]
-    after_leave = assign(assignor(name), counts, left, first)
-    after_join = assign(assignor(name), counts, topics, first)
+    after_leave = assign(name, counts, left, first)
+    after_join = assign(name, counts, topics, first)
     if name == "sticky":
         for group, given in ((here, first), (left, after_leave), (topics, after_join)):
             check_valid(counts, group, given)

@@ -11,7 +11,6 @@ from itertools import permutations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.assignors import assignor
 from group_coordinator.coordinator.consumer.assignors.user_data import (
     Claim,
     decode_claim,
@@ -25,6 +24,7 @@ from tests.coordinator.consumer.assigning import (
     Group,
     check_balanced,
     check_valid,
+    divide,
     moved,
     owner,
     tps,
@@ -37,7 +37,7 @@ kinds = pytest.mark.parametrize("kind", STICKY_KINDS)
 
 
 def assign(kind: str, counts: dict[str, int], **members: Subscription) -> dict[str, str]:
-    return words(assignor(kind).assign(counts, members))
+    return words(divide(kind, counts, members))
 
 
 # --- all subscribe alike --------------------------------------------------------------------------
@@ -217,8 +217,10 @@ def test_no_two_members_swap_partitions_of_a_topic(kind: str) -> None:
 def lost(counts: dict[str, int], **members: tuple[str, str]) -> int:
     """How many partitions owners must give up, by their topics and what they own, for balance."""
     topics = {m: names.split() for m, (names, _) in members.items()}
-    given = assignor("sticky").assign(
-        counts, {m: owner("sticky", names, owned, 1) for m, (names, owned) in members.items()}
+    given = divide(
+        "sticky",
+        counts,
+        {m: owner("sticky", names, owned, 1) for m, (names, owned) in members.items()},
     )
     check_valid(counts, topics, given)
     check_balanced(topics, given)
@@ -428,7 +430,7 @@ def test_three_generations_claim_one_partition() -> None:
             for n, generation in enumerate(generations)
         }
         members["c3"] = owner("sticky", "u", "u-0", 2)
-        given = assignor("sticky").assign({"t": 6, "u": 1}, members)
+        given = divide("sticky", {"t": 6, "u": 1}, members)
         check_valid({"t": 6, "u": 1}, {m: s.topics for m, s in members.items()}, given)
         assert sorted(map(len, given.values())) == [1, 2, 2, 2]
 
@@ -441,15 +443,13 @@ def test_a_member_comes_back_with_an_old_assignment(second: str) -> None:
 
     def given(**owned: tuple[str, int]) -> dict[str, str]:
         members = {m: owner("sticky", names[m], *claim) for m, claim in owned.items()}
-        result = assignor("sticky").assign(counts, members)
+        result = divide("sticky", counts, members)
         topics = {m: s.topics for m, s in members.items()}
         check_valid(counts, topics, result)
         check_balanced(topics, result)
         return words(result)
 
-    first = words(
-        assignor("sticky").assign(counts, {m: owner("sticky", t) for m, t in names.items()})
-    )
+    first = words(divide("sticky", counts, {m: owner("sticky", t) for m, t in names.items()}))
     assert {m: len(text.split()) for m, text in first.items()} == {"c1": 4, "c2": 4, "c3": 4}
     then = given(c1=(first["c1"], 1), c2=(first["c2"], 1))
     assert set(first["c2"].split()) <= set(then["c2"].split())

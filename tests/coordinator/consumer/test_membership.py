@@ -120,6 +120,7 @@ def test_the_leader_assigns_for_all() -> None:
         for name in ("member", "other")
     ]
     one.answer_join(leads=members)
+    one.poll()
     sync = one.sent("sync_group").sync_group
     assert sync is not None and sync.assignments is not None
     given = {a.member_id: decode_assignment(a.assignment).partitions for a in sync.assignments}
@@ -133,6 +134,7 @@ def test_a_static_leader_that_returns_is_told_not_to_assign() -> None:
     one.poll()
     blob = encode_subscription(Subscription(("t", "u")))
     one.answer_join(leads=[m.JoinGroupResponseMember("member", "one", blob)], skip_assignment=True)
+    one.poll()
     sync = one.sent("sync_group").sync_group
     assert sync is not None and sync.assignments == ()
     one.answer_sync([T0])

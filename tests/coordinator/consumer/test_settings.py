@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from group_coordinator.coordinator.config import ConfigError
-from group_coordinator.coordinator.consumer.assignors import (
-    ASSIGNORS,
-    CooperativeStickyAssignor,
-    RebalanceProtocol,
-)
+from group_coordinator.coordinator.consumer.assignors import RebalanceProtocol
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
+from group_coordinator.coordinator.consumer.settings import (
+    AutoOffsetReset,
+    parse_settings,
+    rebalance_protocol,
+)
 
 
 def test_the_defaults_are_kafkas() -> None:
@@ -35,7 +35,7 @@ def test_the_defaults_are_kafkas() -> None:
     assert settings.fetch_max_bytes == 52_428_800
     assert settings.max_partition_fetch_bytes == 1_048_576
     assert settings.partition_assignment_strategy == ("range", "cooperative-sticky")
-    assert settings.rebalance_protocol is RebalanceProtocol.EAGER
+    assert rebalance_protocol(settings.new_assignors()) is RebalanceProtocol.EAGER
     assert settings.join_timeout_ms == 305_000
 
 
@@ -67,7 +67,7 @@ def test_the_most_advanced_protocol_that_all_assignors_have(
     strategy: str, protocol: RebalanceProtocol
 ) -> None:
     given = {"group.id": "g", "partition.assignment.strategy": strategy}
-    assert parse_settings(given).rebalance_protocol is protocol
+    assert rebalance_protocol(parse_settings(given).new_assignors()) is protocol
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,12 @@ def test_the_most_advanced_protocol_that_all_assignors_have(
         ({"partition.assignment.strategy": "fair"}, "partition.assignment.strategy"),
         ({"partition.assignment.strategy": []}, "partition.assignment.strategy"),
         ({"partition.assignment.strategy": 3}, "partition.assignment.strategy"),
-        ({"partition.assignment.strategy": "range,range"}, "twice"),
     ],
 )
 def test_what_is_refused_is_named(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_settings({"group.id": "g", **given})
     assert words in str(raised.value)
-
-
-def test_assignors_without_a_protocol_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OnlyCooperative(CooperativeStickyAssignor):
-        protocols = (RebalanceProtocol.COOPERATIVE,)
-
-    monkeypatch.setitem(ASSIGNORS, "only-cooperative", OnlyCooperative())
-    given = {"group.id": "g", "partition.assignment.strategy": "range,only-cooperative"}
-    with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy.*in common"):
-        parse_settings(given)
 
 
 def test_a_consumer_without_a_group_commits_nothing_automatically() -> None:

@@ -20,6 +20,7 @@ from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinat
 from group_coordinator.coordinator.consumer.errors import ConsumerError
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
+    CallAssignor,
     CommitDone,
     Event,
     LosePartitions,
@@ -109,6 +110,8 @@ class Member:
                 self.history.append((self.world.now, event))
                 if isinstance(event, CommitDone):
                     continue
+                if isinstance(event, CallAssignor):
+                    event.run()
                 self._listen(event)
                 self.consumer.callback_done()
         except ConsumerError as error:

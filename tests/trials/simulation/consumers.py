@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
 from group_coordinator.coordinator.consumer.errors import ConsumerError
-from group_coordinator.coordinator.consumer.events import AssignPartitions, CommitDone
+from group_coordinator.coordinator.consumer.events import AssignPartitions, CallAssignor, CommitDone
 from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.settings import parse_settings
 from group_coordinator.pipeline.clock import monotonic
@@ -80,6 +80,8 @@ class ConsumerMember(Client):
         consumer, now = self._consumer, _now_ms()
         try:
             while (event := consumer.poll(now)) is not None:
+                if isinstance(event, CallAssignor):
+                    event.run()
                 if not isinstance(event, CommitDone):
                     consumer.callback_done()
                 if isinstance(event, AssignPartitions):
