@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.client import (
+        Assignment,
         AutoOffsetReset,
         BufferExhausted,
         CannotFollow,
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
         ConfigError,
         Consumer,
         ConsumerError,
+        ConsumerGroupMetadata,
+        ConsumerPartitionAssignor,
         ConsumerRecord,
         ConsumerSettings,
         CoordinatorTimeoutError,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         GroupMember,
         GroupMembershipOperation,
         InconsistentGroupProtocolError,
+        InvalidAssignmentError,
         InvalidColumns,
         InvalidGroupIdError,
         InvalidSessionTimeoutError,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
         ProducerClosed,
         ProducerSettings,
         RebalanceInProgressError,
+        RebalanceProtocol,
         RecordMetadata,
         RecordRefused,
         RecordTooLarge,
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
         SentRecord,
         SentTable,
         SettingsError,
+        Subscription,
         SubscriptionError,
         TableReplaced,
         TopicAuthorizationError,
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
 # These need pyspark.
 _OF_SPARK = ("ProgressCommits", "register_views")
 __all__ = [
+    "Assignment",
     "AutoOffsetReset",
     "BufferExhausted",
     "CannotFollow",
@@ -84,6 +91,8 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "ConsumerError",
+    "ConsumerGroupMetadata",
+    "ConsumerPartitionAssignor",
     "ConsumerRecord",
     "ConsumerSettings",
     "CoordinatorTimeoutError",
@@ -97,6 +106,7 @@ __all__ = [
     "GroupMember",
     "GroupMembershipOperation",
     "InconsistentGroupProtocolError",
+    "InvalidAssignmentError",
     "InvalidColumns",
     "InvalidGroupIdError",
     "InvalidSessionTimeoutError",
@@ -116,6 +126,7 @@ __all__ = [
     "ProducerSettings",
     "ProgressCommits",
     "RebalanceInProgressError",
+    "RebalanceProtocol",
     "RecordMetadata",
     "RecordRefused",
     "RecordTooLarge",
@@ -130,6 +141,7 @@ __all__ = [
     "SentRecord",
     "SentTable",
     "SettingsError",
+    "Subscription",
     "SubscriptionError",
     "TableReplaced",
     "TopicAuthorizationError",

@@ -46,13 +46,13 @@ class CallAssignor(Generic[T]):
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self.result: T | None = None
-        self.error: BaseException | None = RuntimeError("the driver did not call run()")
+        self.error: Exception | None = RuntimeError("the driver did not call run()")
 
     def run(self) -> None:
         """Call the assignor; raises what it raises."""
         try:
             self.result = self._call()
-        except BaseException as error:
+        except Exception as error:
             self.error = error
             raise
         self.error = None

@@ -298,9 +298,6 @@ class Rebalance:
             return now
         call = CallAssignor(partial(leader.assign, assignor, self._watched, subscriptions))
         now = yield call
-        if membership.elected is not join:
-            # The member has left meanwhile: its user's thread was away for too long.
-            return now
         if call.result is not None:
             membership.sync(now, call.result)
             return now

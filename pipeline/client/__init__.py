@@ -7,6 +7,10 @@ neither Spark nor pandas.
 """
 
 from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.consumer.assignors import (
+    ConsumerPartitionAssignor,
+    RebalanceProtocol,
+)
 from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     ConsumerError,
@@ -16,6 +20,7 @@ from group_coordinator.coordinator.consumer.errors import (
     GroupAuthorizationError,
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
+    InvalidAssignmentError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     NoOffsetForPartitionError,
@@ -29,9 +34,16 @@ from group_coordinator.coordinator.consumer.errors import (
     UnsupportedVersionError,
 )
 from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
-from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
 from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
-from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.coordinator.consumer.state import (
+    ConsumerGroupMetadata,
+    GroupMembershipOperation,
+)
 from group_coordinator.coordinator.consumer.subscription import SubscriptionError
 from group_coordinator.pipeline.client.consumer import Consumer, MemberClosed, NoCatalogue
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
@@ -70,6 +82,7 @@ from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismat
 from group_coordinator.pipeline.topics import CannotFollow, TableReplaced
 
 __all__ = [
+    "Assignment",
     "AutoOffsetReset",
     "BufferExhausted",
     "CannotFollow",
@@ -77,6 +90,8 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "ConsumerError",
+    "ConsumerGroupMetadata",
+    "ConsumerPartitionAssignor",
     "ConsumerRecord",
     "ConsumerSettings",
     "CoordinatorTimeoutError",
@@ -90,6 +105,7 @@ __all__ = [
     "GroupMember",
     "GroupMembershipOperation",
     "InconsistentGroupProtocolError",
+    "InvalidAssignmentError",
     "InvalidColumns",
     "InvalidGroupIdError",
     "InvalidSessionTimeoutError",
@@ -108,6 +124,7 @@ __all__ = [
     "ProducerClosed",
     "ProducerSettings",
     "RebalanceInProgressError",
+    "RebalanceProtocol",
     "RecordMetadata",
     "RecordRefused",
     "RecordTooLarge",
@@ -122,6 +139,7 @@ __all__ = [
     "SentRecord",
     "SentTable",
     "SettingsError",
+    "Subscription",
     "SubscriptionError",
     "TableReplaced",
     "TopicAuthorizationError",

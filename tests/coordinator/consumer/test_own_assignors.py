@@ -208,10 +208,11 @@ def test_what_the_others_raise_is_polls_too_and_the_group_goes_on(where: str) ->
     class Failing(Mine):
         failed = False
 
-    def failing(*_: Any) -> None:
+    def failing(*_: Any) -> bytes:
         if not Failing.failed:
             Failing.failed = True
             raise LookupError(where)
+        return b"said"
 
     setattr(Failing, where, failing)
     one = Lone(partition_assignment_strategy=[Failing])
@@ -222,7 +223,11 @@ def test_what_the_others_raise_is_polls_too_and_the_group_goes_on(where: str) ->
             one.poll()
         except LookupError as error:
             raised.append(str(error))
-        if one.requests("join_group"):
+        for request in one.requests("join_group"):
+            assert request.join_group is not None
+            (offered,) = request.join_group.protocols
+            data = b"said" if where == "user_data" else b"of t"
+            assert decode_subscription(offered.metadata).user_data == data
             one.answer_join()
             one.answer_sync([T0])
     assert raised == [where]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from group_coordinator.pipeline.client import (
+    Assignment,
     CommitFailedError,
     ConfigError,
+    ConsumerPartitionAssignor,
     CoordinatorTimeoutError,
     FencedInstanceIdError,
     GroupMember,
     InconsistentGroupProtocolError,
+    InvalidAssignmentError,
     InvalidSessionTimeoutError,
     MemberClosed,
     NoCatalogue,
@@ -24,6 +27,7 @@ from group_coordinator.pipeline.client import (
     NoTables,
     OffsetAndMetadata,
     RequestClient,
+    Subscription,
     SubscriptionError,
     UnknownTopicOrPartitionError,
     member_hub,
@@ -297,6 +301,60 @@ def test_poll_is_not_for_listeners(join: Any) -> None:
     member = join(on_assigned=lambda _: member.poll_positions())
     with pytest.raises(RuntimeError, match="while the listener runs"):
         member.poll_positions(20_000)
+
+
+# --- assignors of the program's own ---------------------------------------------------------------
+
+
+class Mine(ConsumerPartitionAssignor):
+    """Gives everything to one member, after it did what the test says."""
+
+    name = "mine"
+    does: Callable[[], Any]
+
+    def assign(
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        type(self).does()
+        everything = tuple(Tp("t", number) for number in range(counts["t"]))
+        return {each: Assignment(everything) for each in subscriptions}
+
+
+def test_an_assignor_works_in_the_programs_thread_may_ask_and_heartbeats_go_on(join: Any) -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        heartbeat = member._driver._consumer._heartbeat
+        before = heartbeat.session_ends_at
+        seen.append((threading.current_thread(), member.committed(T[:1]), member.assignment))
+        wait_until("a heartbeat is answered", lambda: heartbeat.session_ends_at > before, WAIT_S)
+
+    Mine.does = work
+    member = join(partition_assignment_strategy=[Mine])
+    share(member)
+    assert seen == [(threading.current_thread(), {T[0]: None}, ())]
+
+
+def test_what_an_assignor_raises_comes_out_of_poll_and_the_group_goes_on(join: Any) -> None:
+    def fail() -> None:
+        raise LookupError("mine")
+
+    Mine.does = fail
+    member = join(partition_assignment_strategy=[Mine])
+    for _ in range(2):
+        with pytest.raises(LookupError, match="mine"):
+            member.poll_positions(20_000)
+    Mine.does = lambda: None
+    share(member)
+    other = join(partition_assignment_strategy=[Mine])
+    with pytest.raises(InvalidAssignmentError, match="assignor 'mine' gave t-0 twice"):
+        poll_all(member, other, until=lambda: False)
+
+
+def test_a_strategy_that_makes_no_assignor_leaves_nothing_behind(join: Any) -> None:
+    with pytest.raises(ConfigError, match="made no ConsumerPartitionAssignor"):
+        join(partition_assignment_strategy=[dict])
+    assert "heartbeats" not in [thread.name for thread in threading.enumerate()]
 
 
 # --- heartbeats -----------------------------------------------------------------------------------
