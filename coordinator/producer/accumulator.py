@@ -160,14 +160,16 @@ class TopicQueue:
         """
         taken: list[RecordBatch] = []
         left = most_bytes
-        # The partition that begins a commit has its turn last the next time.
         for partition in list(self._waiting):
-            waiting = self._waiting.pop(partition)
+            waiting, before = self._waiting[partition], len(taken)
             while waiting and (not taken or waiting[0].size <= left):
                 left -= waiting[0].size
                 taken.append(waiting.popleft())
-            if waiting:
-                self._waiting[partition] = waiting
+            if len(taken) > before:
+                # Where there is more, it has its turn behind the others.
+                del self._waiting[partition]
+                if waiting:
+                    self._waiting[partition] = waiting
         return taken
 
     def _open_batch(self, partition: int, size: int) -> RecordBatch | None:

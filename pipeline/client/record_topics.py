@@ -56,14 +56,14 @@ class RecordTopics:
         self._authorizer: Authorizer | None = None
         self._seen = Freshness()
 
-    def find(self, topic: str, most_age_s: float = MOST_AGE_S) -> OwnTopic:
-        """Return a topic as it is, or was not longer ago than that.
+    def find(self, topic: str, most_age_s: float | None = None) -> OwnTopic:
+        """Return a topic as it is, or was not longer ago than so many seconds, None: MOST_AGE_S.
 
         Raises UnknownTopicOrPartitionError, NotProducible and TopicAuthorizationError, and what
         reading the tables raises: OSError, DeltaError and Failure.
         """
         with self._lock:
-            if not self._seen.is_within(most_age_s):
+            if not self._seen.is_within(MOST_AGE_S if most_age_s is None else most_age_s):
                 self._look()
             table = self._definitions.topics.get(topic)
             count = self._definitions.catalogue.get(topic)

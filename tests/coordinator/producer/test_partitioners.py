@@ -1,0 +1,101 @@
+"""Keys go where Kafka's clients send them; records without one fill a batch, then go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import DefaultPartitioner, murmur2
+
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.producer.accumulator import TopicQueue
+from group_coordinator.coordinator.producer.murmur2 import positive_hash
+from group_coordinator.coordinator.producer.partitioners import NAMES, new_partitioner
+from group_coordinator.pipeline.topics import positive_hashes
+
+KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=265)
+
+
+def choose(count: int) -> int:
+    return count - 1
+
+
+@given(KEYS)
+def test_a_key_is_hashed_as_by_kafka_python_and_as_a_column(key: bytes) -> None:
+    assert positive_hash(key) == murmur2(key) & 0x7FFFFFFF
+    assert positive_hashes(pa.array([key], pa.large_binary())).tolist() == [positive_hash(key)]
+
+
+@given(KEYS, st.integers(1, 100))
+def test_a_key_goes_where_kafka_python_sends_it(key: bytes, count: int) -> None:
+    every = set(range(count))
+    cluster = SimpleNamespace(
+        topics=lambda: {"t"},
+        partitions_for_topic=lambda _: every,
+        available_partitions_for_topic=lambda _: every,
+    )
+    theirs = DefaultPartitioner().partition("t", key, key, None, None, cluster)
+    assert new_partitioner("default", "t", choose).partition(key, None, count) == theirs
+
+
+@given(
+    st.integers(1, 9),
+    st.lists(st.sampled_from(["without", "key", "drain"]), max_size=60),
+    st.randoms(use_true_random=False),
+)
+def test_records_without_a_key_fill_a_batch_and_go_on(
+    count: int, steps: list[str], random: Random
+) -> None:
+    queue = TopicQueue(400, 0, new_partitioner("default", "t", random.randrange), count, object)
+    batch: Any = None
+    for step in steps:
+        if step == "drain":
+            queue.drain(1 << 30)
+            continue
+        key = b"k" if step == "key" else None
+        partition = queue.choose(key, b"v", 100)
+        found = queue.append(partition, key, b"v", 0, (), 100, 0)
+        if key is None:
+            if batch is not None and len(found) == 1 and count > 1:
+                assert found.partition != batch.partition, "it begins another batch"
+            batch = found
+
+
+def test_all_partitions_come_to_their_share() -> None:
+    queue = TopicQueue(100, 0, new_partitioner("default", "t", Random(1).randrange), 5, object)
+    found = Counter(
+        queue.append(queue.choose(None, b"", 100), None, b"", 0, (), 100, 0).partition
+        for _ in range(5_000)
+    )
+    assert all(900 < found[number] < 1_100 for number in range(5))
+
+
+def test_round_robin_takes_turns_whatever_the_key() -> None:
+    queue = TopicQueue(1_000, 0, new_partitioner("round_robin", "t", choose), 3, object)
+    keys = [None, b"a", b"a", None, b"b"]
+    found = [queue.choose(key, b"", 100) for key in keys]
+    assert found == [0, 1, 2, 0, 1]
+
+
+def test_a_function_chooses() -> None:
+    asked: list[Any] = []
+    last = new_partitioner(lambda *given: asked.append(given) or given[-1] - 1, "t", choose)
+    assert last.partition(b"k", b"v", 4) == 3
+    assert asked == [("t", b"k", b"v", 4)]
+    for wrong in (4, -1, None):
+        bad: Any = new_partitioner(lambda *_, found=wrong: found, "t", choose)
+        with pytest.raises(ValueError, match="topic 't' has 4 partitions"):
+            bad.partition(None, None, 4)
+
+
+def test_an_unknown_partitioner_is_named() -> None:
+    with pytest.raises(ConfigError, match="'round-robin'; did you mean 'round_robin'"):
+        new_partitioner("round-robin", "t", choose)
+    for name in NAMES:
+        assert new_partitioner(name, "t", choose).partition(b"k", b"v", 1) == 0
