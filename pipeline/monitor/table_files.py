@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta.plain_table import PlainTable, read_plain_table
 from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.tables.format import is_known
+from group_coordinator.pipeline.tables.columns import is_known_format
 from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _is_plain(table: PlainTable, rows: TableRows) -> bool:
     return (
         sql_columns_of_delta(table.fields) == sql_columns(rows)
         and tuple(table.partition_by) == rows.partition_by
-        and is_known(table.properties)
+        and is_known_format(table.properties)
         and all(
             path.startswith(
                 "".join(f"{name}={value}/" for name, value in file.partition_values.items())

@@ -17,7 +17,6 @@ from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import COORDINATORS
 
@@ -33,6 +32,11 @@ _RENEWALS_PER_LEASE = 4
 # How long a query's first batch may take, s. It waits until a cluster has executors to give, and
 # until they have unpacked what they run; on an overloaded machine it took a minute.
 FIRST_BATCH_S = 600.0
+
+
+def lease_app_id(node_id: int) -> str:
+    """The transaction whose version is when a node last said that it is alive, ms."""
+    return f"coordinator-lease-{node_id}"
 
 
 class AwakeClock:

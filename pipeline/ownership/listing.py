@@ -19,7 +19,7 @@ from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.interrupt import duckdb_interrupted
 from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
-from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.pipeline.ownership.lease import lease_app_id
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.rows import COORDINATORS
 

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.pipeline.ownership.lease import lease_app_id
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord, OffsetCommitValue
