@@ -34,7 +34,7 @@ IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
 _ALL, _ALLOW, _DENY = "ALL", "ALLOW", "DENY"
 _LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
 
-# The operations that, allowed, allow the one.
+# The operations that imply an operation: who is allowed one of them is allowed it, too.
 _IMPLIED_BY = {
     DESCRIBE: (_ALL, DESCRIBE, READ, WRITE, DELETE, ALTER),
     DESCRIBE_CONFIGS: (_ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS),
@@ -145,7 +145,7 @@ def _concerns(acl: AclBinding, principal: str, host: str, operation: str) -> boo
 
 
 def _covers(acl: AclBinding, other: AclBinding) -> bool:
-    """Whether every name that the other's pattern matches is matched by this one's."""
+    """Whether this ACL's pattern matches every name that the other's pattern matches."""
     if acl.pattern_type == _PREFIXED:
         return other.resource_name.startswith(acl.resource_name) and (
             other.pattern_type == _PREFIXED or other.resource_name != ANY_NAME

@@ -13,8 +13,8 @@ the stream's, not Kafka's:
 * A request whose records stand is answered by them and not decided
   (`coordinator.group.recorded`).
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
-* A bug in a handler affects one request only: it is answered UNKNOWN_SERVER_ERROR, the group stays
-  as it was before, and the traceback goes to the audit log.
+* A bug in a handler affects one request only: the request is answered UNKNOWN_SERVER_ERROR, the
+  group stays as it was before, and the traceback goes to the audit log.
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
 * Clocks may differ and may be set back, so no time orders what two processes did: epochs order
@@ -191,7 +191,7 @@ class GroupBatch:
         turn, and the answers to events that were not decided.
         """
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
-        # Not encoded where `state` will do: a group of 100 members takes 12 us, for a bug only.
+        # Not encoded where `state` will do: only a handler with a bug would need it.
         self._safe = encode(GroupSnapshot(group)) if state is None and group is not None else state
         self._decided: list[RequestEvent | Response] = []
 
@@ -317,7 +317,7 @@ class GroupBatch:
             self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
     def _changes_nothing(self, event: RequestEvent) -> bool:
-        """Whether a second decision of a request does no harm: of one that is denied neither."""
+        """Whether a second decision of a request changes nothing, as of one that is denied."""
         if DECIDED[event.api].is_repeatable:
             return True
         authorizer = self.coordinator.authorizer

@@ -78,7 +78,7 @@ def recorded_event(request: str, records: str) -> str:
 
 
 def is_control(text: str) -> bool:
-    """Whether an event of the stream is the coordinator's own, and not as its sender wrote it."""
+    """Whether an event of the stream is the coordinator's own, and no sender's."""
     return text.startswith(PREFIX)
 
 

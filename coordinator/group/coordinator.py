@@ -75,7 +75,7 @@ class Node(Struct, frozen=True):
     port: int
 
 
-# Looked up once, for every request: an Enum's attribute takes 0.08 us.
+# Looked up once, because every request needs it, and the look-up in an Enum is slow.
 _NONE = ErrorCode.NONE
 
 Handler = Callable[[Turn, RequestEvent, Any], None]

@@ -31,11 +31,11 @@ from msgspec import Struct, field
 MAX_RECENT = 1024
 
 _DIGEST_BYTES = 8
-# A window is divided into this many chunks of time. One a batch would be 400 where batches take 150
-# ms, and to decide a group that holds 400 chunks takes 77 us instead of 14.
+# A window is divided into this many chunks of time. With one a batch, short batches would make
+# hundreds, and every decision of a group would read all of them.
 _CHUNKS = 8
-# Up to this many digests are searched one by one in the bytes, 3 us in 1,024 digests; for more, a
-# set of all is made, 33 us.
+# Up to this many digests are searched one by one in the bytes; for more, a set of all is made
+# first.
 _FEW = 8
 _Packed = TypeVar("_Packed", bytes, memoryview)
 # The time of the newest digest (ms), and the digests, ascending.
@@ -199,7 +199,7 @@ def marks_of(
 
 @cache
 def _mask(signer: str | None) -> int:
-    """What makes a request's digest that of its signer; a second hash would take as long again."""
+    """What turns a request's digest into that of its signer, without a second hash of the id."""
     return digest("nobody" if signer is None else f"signer {signer}")
 
 

@@ -9,7 +9,7 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
 
 _EMPTY = HeartbeatResponse()
-# Nine requests in ten are heartbeats, and to look up an Enum's member takes 0.08 us.
+# Looked up once: most requests are heartbeats, and the look-up in an Enum is slow.
 _NONE = ErrorCode.NONE
 _DEAD, _EMPTY_GROUP = GroupState.DEAD, GroupState.EMPTY
 _PREPARING_REBALANCE = GroupState.PREPARING_REBALANCE

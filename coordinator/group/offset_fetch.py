@@ -36,7 +36,8 @@ def offset_fetch(turn: Turn, event: RequestEvent, body: OffsetFetchRequest) -> N
     for name, indexes in asked:
         found, code = offsets.get(name, {}), ErrorCode.NONE
         if not turn.allows(event, DESCRIBE, name):
-            # Who asks for all topics is not even told that there are others.
+            # A request for all topics is answered with those that its sender may see, without an
+            # error.
             if body.topics is None:
                 continue
             found, code = {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED

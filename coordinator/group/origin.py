@@ -28,9 +28,10 @@ class Arrived(NamedTuple):
     problem: str | None = None
 
     def may_be_copied(self, now: int) -> bool:
-        """Whether it may be a copy, so that an id counts though it is older than the window.
+        """Whether the event may be a copy: ids count that are older than the window, then.
 
-        It is, where nobody has signed it, or its deadline is over: a join may wait for longer.
+        An unsigned event may be a copy, and a signed one once its deadline is over. Older ids count
+        because a join may wait for longer than the window.
         """
         deadline = self.event.deadline if isinstance(self.event, RequestEvent) else None
         return self.signer is None or (deadline is not None and now > deadline)

@@ -23,7 +23,7 @@ _WAY_OUT = "delete the node's folder in _checkpoints under the root: the tables 
 
 
 class UnknownSnapshot(ValueError):
-    """A state that cannot be read: it is damaged, for a start has asked for its version."""
+    """A state that cannot be read: its bytes are damaged, as a start has checked its version."""
 
 
 class GroupSnapshot(Struct, array_like=True):
