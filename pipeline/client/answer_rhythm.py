@@ -4,23 +4,18 @@ A coordinator decides micro-batches one after the other: just after it has writt
 batch it looks for requests, and takes what is there. What comes a moment later waits for a whole
 batch. A client that writes when it has seen answers comes that moment later. So the requests are to
 be written just before the next answers are expected.
-
-A batch at 2,000 heartbeats/s through a gateway, medians in ms since its look for requests, on two
-cores: 8 they are read, 41 its frame is there (planned, logged), 97 its groups are decided, 104 its
-answers are written, 110 the next look. A client that writes upon answers had seen them at 112, and
-its requests were written at 123. They were read 79 later at the median, and now 25: the p50 of an
-answer was 254, and is 181.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-# The intervals that are remembered, and the one of them, in the order of their lengths, after which
-# the next answers are expected: to be late costs a batch, to be early a few ms for a few requests.
+# So many intervals are remembered, and the next answers are expected after this one of them,
+# counted from the shortest. A request that is written too late waits for a whole batch; one that is
+# written too early misses the few that come after it.
 _REMEMBERED = 8
 _EXPECTED = 2
-# Fewer tell nothing.
+# With fewer intervals no time is expected.
 _LEAST = 3
 
 

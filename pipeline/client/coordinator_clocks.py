@@ -39,8 +39,8 @@ def time_question(event: RequestEvent, request_id: str) -> RequestEvent:
 class CoordinatorClocks:
     """Carries on by `since_boot_ms` what each group's last answer told; for any thread.
 
-    A coordinator's clock is ahead of what is known by what its answer took, never behind, unless it
-    was set back since.
+    What is known lags a coordinator's clock by the time that its answer took. It is never ahead of
+    that clock, unless the clock was set back since.
     """
 
     def __init__(self) -> None:

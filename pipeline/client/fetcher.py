@@ -53,7 +53,7 @@ LOOK_EVERY_MS = 100
 _END_S = 30.0
 # So many records of a partition are read at once at most, however small they are.
 _MOST_RECORDS = 50_000
-# What another look may not find any more: the store, or a table that is being written.
+# Errors that may be gone at the next look: of the store, or of a table that is being written.
 _PASSING = (OSError, DeltaError, pa.ArrowException)
 
 

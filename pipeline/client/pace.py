@@ -9,7 +9,8 @@ import math
 
 # The least time between two batches: each commit costs every reader a file.
 LEAST_MS = 25
-# How much earlier than it must be a batch is written: to be late costs a micro-batch.
+# A batch is written so much earlier than it must be: one that is late waits for a whole
+# micro-batch.
 EARLIER_MS = 5
 
 

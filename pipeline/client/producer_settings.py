@@ -22,18 +22,16 @@ _MOST = 2**31 - 1
 class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     """How requests are gathered and sent. Times in ms, sizes in bytes of the encoded requests.
 
-    * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of a thousand requests
-      costs as much as a commit of one). A larger request is a commit of its own.
+    * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of many requests costs
+      about as much as a commit of one). A larger request is a commit of its own.
     * `linger.ms`: how long a batch waits for more requests (Kafka: 5); for a `RequestClient`, which
-      hears of answers, the most that it waits. Answers come sooner with
-      fewer, larger files: below 50 ms the number of files costs a coordinator's micro-batch more
-      than the shorter wait saves.
+      hears of answers, the most that it waits. Answers come sooner with fewer, larger files: a
+      shorter wait costs the coordinator's micro-batch more, by the number of files, than it saves.
     * `buffer.memory`: the most bytes that wait or are being written; beyond it `send` blocks.
     * `max.block.ms`: how long `send` blocks at most.
     * `max.in.flight.requests.per.connection`: commits in flight at once (Kafka: 5). Commits to one
-      Delta table are serial: a second one only writes its file meanwhile, and then the two race.
-      On a local disk 2 wrote 33,000 requests/s where 1 wrote 40,000, and made up to twice as many
-      commits of the same requests.
+      Delta table are serial: a second one only writes its file meanwhile, and then the two race. On
+      a local disk two write fewer requests a second than one does, in more files.
     * `delivery.timeout.ms`: how long after `send` a request is given up.
     * `principal`: who the requests say they are of, if they do not say so themselves.
     * `request.key.file`: the file with the key by which they are signed (`keys add`).

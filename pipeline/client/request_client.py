@@ -55,8 +55,8 @@ class RequestClient:
 
     `clocks` are those of the coordinators that have answered. A request that is signed, and changes
     something, is decided within `SIGNED_FOR_MS`, or answered REQUEST_TIMED_OUT: nobody who copies
-    its row has it decided once more. `send` and `submit` are told no time before they were answered
-    about the group: a request before that has no deadline.
+    its row has it decided once more. `send` and `submit` know the coordinator's time once it has
+    answered about the group; a request before that has no deadline.
 
     Raises SchemaMismatch and LaterRelease, and NoTables where no coordinator has run yet.
     """

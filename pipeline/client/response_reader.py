@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 # What reading a table can raise.
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 # A tail cannot tell a table without news from a deleted one: check whether it exists this often, s;
-# in a store that is a list, which costs as much as a dozen looks.
+# in an object store that is a list, which costs far more than a look.
 _LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
-# In a store each look is a request, and takes as long as several on a local disk: looks are so many
-# times as far apart, while requests wait and while none does.
+# In an object store each look is a request that is paid for, and slow. So looks are so many times
+# as far apart as on a disk: while requests wait, and while none does.
 _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
 # How much longer the time between two looks becomes with each that finds nothing: on a disk an
 # answer that comes after t ms is found t / 40 later, and in a store looks are few.

@@ -37,8 +37,9 @@ class Acls:
 
     Raises DeltaError, OSError and Failure if they cannot be read: a gateway that does not know them
     must not begin to serve. Later those that were read hold for `LEASE_S` after the last good look.
-    After that, or at once where there may be a first ACL that was not read, nothing is known: what
-    cannot be read is never allowed. Nor is it denied, because clients take that for final.
+    After that nothing is known, and at once where there may be a first ACL that was not read. Then
+    no request is allowed, since an unread ACL may forbid it, and none is denied, because clients
+    take a denial for final.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:

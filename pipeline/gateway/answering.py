@@ -119,12 +119,14 @@ class Answering:
             return
         try:
             event = answer.ask(self._call, self._request)
-        # It may be another connection that gave the room: it must not hear of this one's fault.
+        # This may run within another connection that gave the room, which must not hear of the
+        # error.
         except Exception as error:
             self._leave()
             self._running = asyncio.get_running_loop().call_soon(self._client.failed, error)
         else:
-            # What waits for other clients' requests, Kafka lets nothing of its connection pass.
+            # A request that waits for other clients' requests is passed by none of its connection,
+            # as in Kafka.
             taken_in = None if self._api.parks else self._client.taken_in
             link = self._call.services.link
             if answer.in_time:

@@ -41,8 +41,8 @@ class ApiError(NamedTuple):
     message: str | None
 
 
-# What a client is told that may not make a change: not whether the topic exists. Kafka's
-# ControllerApis has other words for CreateTopics than for DeleteTopics, and none otherwise.
+# The answer to a client that may not make a change, which is not told whether the topic exists.
+# Kafka's ControllerApis has other words for CreateTopics than for DeleteTopics, and none otherwise.
 DENIED = ApiError(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
 
 

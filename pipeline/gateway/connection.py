@@ -59,9 +59,9 @@ LOG_IN_S = 30.0
 class _Turn:
     """A frame that is being answered, and its place among the connection's answers.
 
-    What runs for it knows it, to tell it the answer. Once told it forgets what ran, or each request
-    would be freed by the garbage collector only: with 50,000 members that took 0.9 s of CPU at a
-    time, in which the gateway answered nobody.
+    What runs for it knows it, to tell it the answer. Once told it forgets what ran. Otherwise only
+    the garbage collector would free each request, and with many members it would stop the gateway's
+    answers for as long as it runs.
     """
 
     __slots__ = ("_connection", "answer", "error", "frame", "is_over", "is_taken_in", "running")

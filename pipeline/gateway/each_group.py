@@ -1,8 +1,8 @@
 """One request that names many groups: each is a request to the coordinator of its own.
 
-Each takes room among the requests in flight, as if it had been sent alone. So many are asked at
-once, and the next ones then: the coordinator decides all that waits in one batch, and the
-heartbeats in it are answered with the rest.
+Each takes room among the requests in flight, as if it had been sent alone. At most `_AT_ONCE` are
+asked at once, and the next ones after their answers. The coordinator decides all that waits in one
+batch, so that more would keep the heartbeats in it waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 # How many groups of a request are asked at once.
 _AT_ONCE = 1_000
-# More are looked at in a thread: the loop serves others.
+# More groups than these are looked at in a thread: the loop serves others meanwhile.
 _FEW = 100
 
 

@@ -19,7 +19,8 @@ from group_coordinator.pipeline.clock import since_boot_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A frame is dated too early by twice as much at most, unless the loop stands still, s.
+# The time between two ticks, s. A frame is dated too early by two of them at most, unless the loop
+# stands still.
 _TICK_EVERY_S = 0.25
 
 

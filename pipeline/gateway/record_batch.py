@@ -105,7 +105,7 @@ def _encode_varint(number: int) -> bytes:
     return writing.varint((number << 1) ^ (number >> 63))
 
 
-# Lengths and deltas are nearly always small: a look-up takes a fifth of the computing.
+# Lengths and deltas are nearly always small, and a look-up is faster than computing.
 _TABLE = [_encode_varint(number) for number in range(8_192)]
 
 

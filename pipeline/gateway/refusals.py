@@ -72,7 +72,7 @@ class Refusals:
             return None
         self._count(event)
         denied = failed(event, _DENIED, denial_of(event))
-        # As in Kafka: not the member id that was asked by.
+        # As in Kafka, without the member id of the request.
         is_join = event.api == "join_group"
         return replace(denied, join_group=JoinGroupResponse()) if is_join else denied
 

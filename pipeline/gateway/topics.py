@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # How often new rows are looked for, s: they are seen so much later at most.
 _LOOK_EVERY_S = 0.1
-# Of so many partitions of a request the thread reads, before it reads for others.
+# The thread reads at most so many partitions of one request before it reads for others.
 MOST_AT_ONCE = 500
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 CreateAclsResponse = struct("CreateAclsResponse")
-# Kafka's authorizer denies it too: to that, no ACLs allow nothing.
+# Kafka's authorizer refuses this as well: where there are no ACLs, it allows nothing.
 _FIRST = (
     "The first ACL denies everything else to everybody but super users: one of these makes it, or "
     "`group-coordinator acls add`."

@@ -49,7 +49,7 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
     topics = call.services.topics
     until = monotonic() + request.max_wait_ms / 1000
     most = min(request.max_bytes, call.services.settings.fetch_max_bytes)
-    # As Kafka does: more than is sent at most would never be there.
+    # As Kafka does: a fetch never waits for more than the most that is sent.
     least = min(request.min_bytes, most)
     names = {topic.topic for topic in request.topics}
     while True:
@@ -148,8 +148,8 @@ class _Reading:
             return b""
         records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
         batches = _encode(records) if records else b""
-        # Nor is one sent with others that is too large for what is left: clients refuse an answer
-        # that is much longer than they asked for. It comes first another time.
+        # Behind others, a record that is too large for what is left is not sent: clients refuse an
+        # answer that is much longer than they asked for. It comes first in a later answer.
         if self.size and len(records) == 1 and self.size + len(batches) > self._max_bytes:
             return b""
         return batches

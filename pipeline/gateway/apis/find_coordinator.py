@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 FindCoordinatorResponse = struct("FindCoordinatorResponse")
-# What a key is that a coordinator is asked for.
+# What the key of a request names: a group, or a producer's transactions.
 _GROUP, _TRANSACTION = 0, 1
 # From this version on a request names any number of groups (KIP-699).
 _MANY_KEYS = 4

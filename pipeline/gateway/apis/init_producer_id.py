@@ -35,7 +35,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     try:
         producer_id = await call.services.producing.new_producer_id()
     except (OSError, DeltaError, Failure) as error:
-        # Clients ask again.
+        # Clients send the request again upon this code.
         log.warning("no producer id can be given: %s", first_line(error))
         return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _response(ErrorCode.NONE, producer_id, 0)

@@ -87,7 +87,7 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int, is_f
         elif timestamp == _MAX_TIMESTAMP:
             offset, of_time = logs.offset_of_max_timestamp(topic, partition) or (_NONE, _NONE)
         elif timestamp == _LATEST_TIERED:
-            # An unknown topic is one all the same.
+            # There is no such offset, but an unknown topic is still told as unknown.
             logs.bounds(topic, partition)
         elif timestamp >= 0:
             offset, of_time = logs.offset_for_time(topic, partition, timestamp) or (_NONE, _NONE)

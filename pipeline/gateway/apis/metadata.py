@@ -47,7 +47,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
 def _described(call: RequestContext, request: Any, not_created: Container[str]) -> Any:
     brokers = call.services.brokers.alive(call.listener)
     counts = call.services.topics.counts()
-    # Version 0 has no null: no topics are all topics.
+    # Version 0 has no null: an empty list asks for all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [
             _topic(call, name, counts[name])

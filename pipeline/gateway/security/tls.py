@@ -36,7 +36,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 async def client_speaks(accepted: socket.socket) -> None:
     """Wait until a client has sent something, which is left to be read.
 
-    asyncio makes 0.3 MB of buffers for TLS, which whoever is silent is not to have.
+    asyncio makes large buffers for TLS, and a silent client must not take them.
     """
     loop = asyncio.get_running_loop()
     spoke = asyncio.Event()
