@@ -92,7 +92,7 @@ def append(root: str, uri: str, partition_set: PartitionSet) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
-    for module in ("table_files", "store_files", "stores"):
+    for module in ("table_files", "store_files", "table"):
         monkeypatch.setattr(
             f"group_coordinator.pipeline.delta.{module}.local_folder", lambda _: None
         )
