@@ -88,13 +88,13 @@ def delete_groups(
 def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
     """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
 
-    A table of the topic's own is told first, and nobody appends to it from then on: a deletion that
-    was killed before the topic is out of the catalogue is to be repeated. `check` raises to delete
-    nothing; it is called after each look at the catalogue. Returns how many groups have such
-    offsets. A coordinator deletes them before it decides a group's next request, so each of these
-    groups is sent a DescribeGroups, which waits while no coordinator runs.
+    A topic's own table is marked as deleted first, and nobody appends to it from then on. A
+    deletion that is killed before the topic is out of the catalogue has to be repeated. `check`
+    raises to delete nothing; it is called after each look at the catalogue. Returns how many groups
+    have such offsets. A coordinator deletes them before it decides a group's next request, so each
+    of these groups is sent a DescribeGroups, which waits while no coordinator runs.
     """
-    # What writes needs pyarrow, which a plan does without.
+    # Only a change needs pyarrow; a plan is made without it.
     from group_coordinator.pipeline.tables.request_log import RequestLog
     from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
     from group_coordinator.pipeline.topics import mark_deleted

@@ -43,8 +43,8 @@ class ListedGroup(Struct, frozen=True):
 class PartitionLag(Struct, frozen=True):
     """Where a group stands in a partition, and the member that has it; None for what is not known.
 
-    A partition is here if it was committed, or is assigned to a member. The end is known of topics
-    that are tables. `lag` is never negative: a group may have committed beyond the end.
+    A partition is here if it was committed, or is assigned to a member. Only a topic that is a
+    table has a known end. `lag` is never negative: a group may have committed beyond the end.
     """
 
     group_id: str

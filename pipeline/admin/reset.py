@@ -248,7 +248,7 @@ def _named(at: tuple[str, int]) -> str:
 
 
 def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, int], int | None]:
-    # Reading records takes pyarrow and the topics' tables: only who asks by time waits for them.
+    # Imported for aims by time alone, which read records with pyarrow.
     from group_coordinator.pipeline.topics import TableTopics
 
     tables = TableTopics(root, topics)

@@ -50,8 +50,8 @@ Consumer = Annotated[
 # What the two options stand for, by kind of resource. Source: Kafka's AclCommand.
 _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
 _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
-# What allows everything to everybody again. To remove all ACLs does not: a root is not opened by
-# removing too much.
+# The ACL that allows everything to everybody again. Removing all ACLs does not: nobody is to open a
+# root by removing too much.
 OPEN = "--allow-principal 'User:*' --topic '*' --group '*' --cluster --transactional-id '*'"
 _FIRST = (
     "These are the first ACLs: from then on all that no ACL allows is denied to everybody but "
@@ -96,7 +96,7 @@ class _Asked(Struct, frozen=True):
 
 
 def _asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb, whose first argument is an `_Asked`, the options of that on the command line."""
+    """Give a verb, whose first argument is an `_Asked`, an option for each of its fields."""
     hints = get_type_hints(_Asked, include_extras=True)
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(_NOTHING, name), annotation=hint)

@@ -177,7 +177,7 @@ async def _serve(
         _share_the_interpreter()
         _collect_seldom()
         await asked_to_stop.wait()
-    # Libraries call what the interpreter's end does not collect a leak, in sixty lines.
+    # Unfrozen, since libraries report what the interpreter's end does not collect as a leak.
     gc.unfreeze()
     log.info("gateway: stopped; what was in flight was answered first")
 
@@ -185,8 +185,8 @@ async def _serve(
 def _share_the_interpreter() -> None:
     """Let a thread that computes, for a large Fetch say, give way to the event loop sooner.
 
-    The loop gives the interpreter's lock up in every call of the system, and would wait for it so
-    long each time.
+    The loop gives up the interpreter's lock in every system call, and waits up to `_SWITCH_S` to
+    get it back from such a thread.
     """
     sys.setswitchinterval(_SWITCH_S)
 
@@ -194,11 +194,9 @@ def _share_the_interpreter() -> None:
 def _collect_seldom() -> None:
     """Let the garbage collector look less often: reference counts free nearly all that is made.
 
-    By Python's defaults the collector took half the time in which heartbeats are read, as it went
-    again and again through what waits for answers. It finds no garbage there: a request that is
-    answered is freed at once (`pipeline.gateway.connection`). When it looked at every
-    50,000 new objects, 10,000 heartbeats/s had it do so three times in ten seconds, for up to 46
-    ms.
+    By Python's defaults the collector goes again and again through the requests that wait for
+    answers, and stops the loop meanwhile. It finds no garbage there: a request that is answered is
+    freed at once (`pipeline.gateway.connection`).
     """
     gc.collect()
     gc.freeze()

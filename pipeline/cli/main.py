@@ -1,8 +1,8 @@
 """The command `group-coordinator`; `python -m group_coordinator` is the same.
 
 Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. Each verb, or group
-of verbs, is a module of this package, and only that of the verb that was called is imported: all of
-them took 0.3 s of CPU.
+of verbs, is a module of this package, and only that of the verb that was called is imported: a verb
+does not wait for the imports of the others.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def main() -> None:
         is_bug = not isinstance(error, (Failure, OSError, *_imported_failures()))
         log = ProcessLog.current
         if log is not None and log.form is LogFormat.JSON:
-            # Whoever reads objects is given one.
+            # A reader of JSON objects gets one for a failure, too.
             told = f"{type(error).__name__}: {error}" if is_bug else in_words(error)
             log.fail(told, bug=error if is_bug else None)
             sys.exit(1)

@@ -19,8 +19,8 @@ def _of_this_release(root: str) -> str:
 
 _ROOT = "The folder or URI under which the tables lie."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
-# Of verbs that write, or serve what others write. What only asks the catalogue of views is refused
-# by that, for the tables that it reads.
+# Of verbs that write, or serve what others write. Verbs that only ask the catalogue of views need
+# no check: the catalogue refuses the tables.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_of_this_release)]
 Config = Annotated[
     Path | None,

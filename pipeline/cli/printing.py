@@ -126,8 +126,7 @@ def print_result(format_: OutputFormat, result: Result) -> None:
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     """Print the heading and the rows; a value that is not known is `-`.
 
-    Column by column, and with one write: 100,000 rows of nine columns take 0.3 s of CPU, and row by
-    row they took 1.5 s.
+    It is made column by column and written at once, which is far faster than row by row.
     """
     _print_lines(columns, _texts(columns, rows))
 

@@ -1,8 +1,7 @@
 """Verbs that start no Spark do not load pandas either.
 
-pyarrow imports pandas, wherever it is installed, as it makes its first array of Python's objects:
-`topics create` took 1.80 s of CPU with pandas, and 0.90 s without. A coordinator's environment has
-it, for Spark; one without the extra `coordinator` has not.
+pyarrow imports pandas, where it is installed, as it makes its first array of Python's objects, and
+the import takes as long as a short verb. Only a coordinator's environment has pandas, for Spark.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Catalog:
         self._root = root
         self._as_of = as_of
         self._views = read_statements("views.sql")
-        # What views compute with; all of it takes 8 ms of CPU to make.
+        # The functions that views compute with.
         self._functions = read_statements("duckdb_functions.sql")
         self._present: set[str] = set()
         self._held: set[str] = set()
@@ -104,7 +104,7 @@ class Catalog:
             now = to_ms(as_of)
         self._connection = duckdb.connect(":memory:")
         with duckdb_interrupted():
-            # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
+            # Off: DuckDB would draw its progress bar over what a verb prints, on pipes too.
             self._connection.execute("SET enable_progress_bar = false")
             # A query must not fetch code over the network. What views need is within DuckDB.
             for name in ("autoinstall_known_extensions", "autoload_known_extensions"):

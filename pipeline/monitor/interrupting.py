@@ -31,7 +31,7 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         yield
         return
     told, tell = socket.socketpair()
-    # Of a signal's handler nobody waits.
+    # The handler of a signal must not wait for room in the socket.
     tell.setblocking(False)
 
     def look() -> None:

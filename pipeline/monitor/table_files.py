@@ -1,8 +1,8 @@
 """A table's rows by DuckDB's own reader of Parquet, where the table has nothing but plain files.
 
-That is a table in a local folder with exactly this release's columns: nearly every one. What
-DuckDB reads itself it reads in parallel, and only the columns that are asked for, which takes half
-the CPU time of Arrow's datasets; and a command need not import Arrow.
+That is a table in a local folder with exactly this release's columns: nearly every one. DuckDB
+reads files in parallel, and only the columns that are asked for. It takes less CPU than Arrow's
+datasets, and a command need not import Arrow.
 """
 
 from __future__ import annotations

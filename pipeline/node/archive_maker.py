@@ -1,4 +1,4 @@
-"""Makes the archive of Spark's classes, beside a running coordinator: a start of another one.
+"""Makes the archive of Spark's classes, by a start of a second coordinator beside the first.
 
     python -m group_coordinator.pipeline.node.archive_maker ARCHIVE
 

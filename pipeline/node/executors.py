@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PackagesMissing(Failure):
-    """An executor's Python lacks packages; the message says which, and how they are needed."""
+    """An executor's Python lacks packages; the message says which, and how they are shipped."""
 
 
 class NoTask(Failure):

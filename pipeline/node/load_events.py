@@ -39,12 +39,13 @@ _KEY = ", ".join(f'"{name}"' for name in RECORD_KEY)
 _HAS_NO_VALUE = " AND ".join(f'"{name}" IS NULL' for name in RECORD_VALUES)
 _IS_KNOWN = f"record_type IN ({', '.join(map(quoted, KNOWN_TYPES))})"
 _IS_PLACED = "record_type IS NOT NULL AND group_id IS NOT NULL AND log_offset IS NOT NULL"
-# A record of an unknown kind, as it is loaded: that it has a value is all that anybody asks of it.
+# A record of an unknown kind, as it is loaded: its value is empty, since only its being there
+# counts.
 _UNKNOWN = (
     """{'partition': "partition", 'record_type': record_type, 'group_id': group_id, """
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
-# A bucket of records of 300 bytes takes a quarter of this.
+# The most records of a bucket: records of a usual size take a quarter of `_BUCKET_BYTES` then.
 _BUCKET_RECORDS = 250_000
 # Compressed, as the log has them; records that compress well are bounded by their number.
 _BUCKET_BYTES = 64 << 20

@@ -16,7 +16,7 @@ def check_start(root: str) -> None:
     """
     folder = local_folder(root)
     if folder is None:
-        # Of a root in a local folder nobody waits for the import of a store's client.
+        # A root in a local folder needs no store's client, whose import is slow.
         from group_coordinator.pipeline.delta.store_check import check_store
 
         check_store(root.rstrip("/"))

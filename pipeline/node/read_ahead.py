@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # While a partition is on its way, what was written meanwhile is read this often, s, so that little
-# is left to be read after the claim; and ever more seldom: a tenth of the time that it has taken.
+# is left to be read after the claim. The pause is at least a tenth of the time that the partition
+# has been on its way.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
 # The same once its owner lets go of a partition: a read may then keep the node from its claim.
 _LET_GO_AGAIN_S = 5.0
 # How many files are asked for at once of a store while a query runs. With fewer it may take longer
 # than who lets go of a partition waits (`pipeline.ownership.prepared`).
 AT_ONCE_BESIDE_BATCHES = 8
-# How long it is kept for further partitions, s: shares become even in rounds.
+# How long what was read is kept for further partitions, s: shares become even in rounds.
 _KEPT_S = 10.0
 
 

@@ -2,9 +2,10 @@
 alive.
 
 Everything is in the `coordinators` table. A decision is an append under one transaction identifier
-whose version is its epoch, so Delta's own commits put decisions in a row: whoever decided on an old
-cluster is refused. A lease is a transaction too, without rows: its version is the time at which the
-node last said that it is alive, ms. So a node costs the table no rows by living on.
+whose version is its epoch, so Delta's own commits put decisions in a row: a decision that was made
+on an old cluster state is refused. A lease is a transaction too, without rows: its version is the
+time at which the node last said that it is alive, ms. So a node costs the table no rows by living
+on.
 
 No clock is compared with another one: a lease holds while its version changes within `lease.ms` of
 the observer's own time.
@@ -134,11 +135,12 @@ class DecisionLog:
                 return decided, events
 
     def lease_of(self, node_id: int) -> int:
-        """When a node last said that it is alive, by its own clock, ms; -1 never. As last read."""
+        """When a node last said that it is alive, by its own clock, ms, as last read; -1 for
+        never."""
         return self._appender.last_version(lease_app_id(node_id))
 
     def consumed_by(self, node_id: int) -> int:
-        """The version of `requests` that a node reads next; -1 if it has not said. As last read."""
+        """The version of `requests` that a node reads next, as last read; -1 if it has not said."""
         return self._appender.last_version(consumed_app_id(node_id))
 
     def say_consumed(self, node_id: int, version: int) -> None:
@@ -181,8 +183,8 @@ class DecisionLog:
         else:
             newer = [path for path in paths if path not in known]
             rows = read_files(self._files, newer, COORDINATORS.schema)
-        # Of decisions that a restore has taken back no row is left, but their epochs are taken: who
-        # gave one of them again would be refused for ever.
+        # A restore leaves no row of the decisions that it takes back, but their epochs stay taken:
+        # a decision with one of them would be refused for ever.
         taken = self._appender.last_version(DECISIONS)
         events = from_arrow(CoordinatorEvent, rows)
         cluster = fold(before, events)

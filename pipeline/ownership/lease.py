@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 4
 # How long a query's first batch may take, s. It waits until a cluster has executors to give, and
-# until they have unpacked what they run; on an overloaded machine it took a minute.
+# until they have unpacked what they run.
 FIRST_BATCH_S = 600.0
 
 
@@ -42,9 +42,9 @@ def lease_app_id(node_id: int) -> str:
 class AwakeClock:
     """Seconds in which its process did not stand still, for one thread at a time.
 
-    Whoever reads it does so more often than every `longest_gap_s`: of a longer gap no more counts,
-    because the process was stopped meanwhile, or its machine slept. What others did in such a gap,
-    nobody here has seen.
+    It is read more often than every `longest_gap_s`. A longer gap counts as `longest_gap_s`,
+    because the process was stopped meanwhile, or its machine slept, and has not seen what others
+    did.
     """
 
     def __init__(self, longest_gap_s: float, clock: Callable[[], float]) -> None:
@@ -100,8 +100,8 @@ def renew(appender: Appender, app_id: str, now_ms: int) -> None:
 class Observer:
     """Tells which nodes are alive, by seeing their leases change.
 
-    Of the time in which its process stood still nothing counts against others: on a machine that
-    wakes up, all of its nodes would take each other for dead.
+    Time in which its process stood still does not count against others: otherwise the nodes of a
+    machine that wakes up would all take each other for dead.
     """
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:

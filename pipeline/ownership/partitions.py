@@ -14,7 +14,7 @@ from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS
 
 _POLL_S = 0.1
-# Whoever decides here is no node.
+# An operator decides here under a number that no node has.
 _OPERATOR = -1
 
 

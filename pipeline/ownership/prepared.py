@@ -7,8 +7,8 @@ deciding for them. Only how long groups wait depends on it: a node claims what i
 for as well.
 
 A node says so for the first time before it says that it is ready: until then it is not waited for.
-Nor is any for longer than `MOST_S`: it may have died within its lease, hang, or have more to read
-than that.
+No node is waited for longer than `MOST_S`: it may have died within its lease, hang, or have more to
+read than that.
 """
 
 from __future__ import annotations

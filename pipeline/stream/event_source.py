@@ -210,8 +210,8 @@ class Search:
         self._waiting.looked(has_news)
         goes_on = not has_news or _goes_on(at, end)
         if self._found and not goes_on:
-            # A change of what is read. To go on behind what was found before it would have the
-            # groups of a partition that moves wait for a batch more: so all of it is read anew.
+            # The selection changes here, so all is read anew. To go on behind what was found before
+            # the change would keep the groups of a partition that moves waiting for one more batch.
             self._found, self._at = self._tables.take(self._start)
             return False
         self._at = end

@@ -116,7 +116,7 @@ class EventTables:
         if change is not None:
             selection = change.selection
         if selection is not start.selection:
-            # What was left over was selected as before.
+            # What was left over was read by the selection before.
             self._left_over.pop(wanted.requests, None)
         missed = selection.missed_by(start.selection, start.requests)
         selection = selection.since(start.requests.version)

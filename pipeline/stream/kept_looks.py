@@ -67,6 +67,6 @@ def looks_after(
         return TimerLooks(resolution_ms, now + HORIZON_MS)
     looks = TimerLooks(resolution_ms, kept.unknown_until)
     for tick in kept.ticks:
-        # Whose each is, is not kept: it stays until a batch reaches it.
+        # Which group a tick is for is not kept, so each stays until a batch reaches it.
         looks.told(tick)
     return looks

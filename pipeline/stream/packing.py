@@ -116,8 +116,8 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
 def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
     """JSON objects of what is not null in the fields."""
     parts: list[pa.Array | str] = ["{"]
-    # After a member that no row lacks, each member brings its comma, and before it each one is
-    # followed by its own. So no row has one too many.
+    # A member behind one that no row lacks begins with a comma, and a member before that one ends
+    # with a comma. So no row has a comma too many.
     is_first = True
     for name, array in fields.items():
         if array.null_count == length:

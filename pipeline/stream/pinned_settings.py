@@ -125,7 +125,7 @@ class PinnedSettings:
         text = self._present()
         if text != self._text:
             self._text = text
-            # Two equal pins say what one says.
+            # A pin that equals the one before says nothing new.
             pin = partial(self._appender.append, self._pin(self.run, batch_id))
             self._patience().until_done(f"pin what batch {batch_id} is decided by", pin)
         if changed is not None and self._next is changed:
@@ -161,7 +161,7 @@ class PinnedSettings:
         if self._encoded is not None and not self._looks.is_due():
             return self._encoded[1]
         known = self._look()
-        # Not encoded for every batch: 10,000 ACLs take milliseconds.
+        # Not encoded for every batch, as that takes long with many ACLs.
         if self._encoded is None or known != self._encoded[0]:
             settings = replace(self._settings, topics=known[0], acls=known[1])
             self._encoded = known, _encode(settings).decode()

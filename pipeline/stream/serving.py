@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 QUERY_NAME = "group-coordinator"
 _BATCH_WAIT_S = 10.0
 # Spark starts a Python process for a query's source and waits ten seconds for it, which no setting
-# changes (`PythonWorkerFactory.createSimpleWorker`). At a load of 16 on two cores one of eight
-# queries failed with this message, because the process took longer to start.
+# changes (`PythonWorkerFactory.createSimpleWorker`). On an overloaded machine the process takes
+# longer to start, and the query fails with this message.
 _SOURCE_IS_LATE = "Python worker failed to connect back"
 _LATE_STARTS = 5
 

@@ -141,8 +141,8 @@ class GroupFunction:
         machine = _machines.get(self._name)
         if machine is None:
             machine = _machines[self._name] = self._make_machine()
-            # Spark collects garbage after every task. Over all objects of pandas and Arrow that
-            # takes 20 ms, for which the next task waits; frozen objects are left out.
+            # Spark collects garbage after every task, and the next task waits for it. Frozen
+            # objects are left out, which nearly all of pandas' and Arrow's are.
             gc.collect()
             gc.freeze()
         settings = _settings_of_batch()

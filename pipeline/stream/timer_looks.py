@@ -57,9 +57,9 @@ HORIZON_MS = 1_800_000
 _SPREAD_MS = 10_000
 # No timer is set.
 NEVER_MS = 2**63 - 1
-# So many groups are told apart, which takes 100 to 155 bytes for each. The ticks of further groups
-# stay until a batch reaches them: so many groups with members have a batch for their heartbeats at
-# every tick anyway, and without members they share a tick every `_SPREAD_MS`.
+# So many groups are told apart, which bounds the memory for them. The ticks of further groups stay
+# until a batch reaches them: so many groups with members have a batch for their heartbeats at every
+# tick anyway, and without members they share a tick every `_SPREAD_MS`.
 MOST_GROUPS = 100_000
 # Nobody finds two ids with one digest: else one group could have the other's tick dropped.
 _DIGEST_BYTES = 16

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 # The time between two looks, s.
 _LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.025, 0.01
 _STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
-# The time between two looks for more of what can wait, s. With 2 ms, the looks of four nodes took
-# 0.2 of a core.
+# The time between two looks for more of what can wait, s: a shorter one costs each node CPU.
 _REST_S = 0.05
 # The longest and the shortest time between two looks at what the driver says, s.
 _WAKE_LOOK_S, _LEAST_PAUSE_S = 0.05, 0.0001

@@ -37,7 +37,7 @@ from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, RootSnapshot
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
-# A button sends a token, and nothing else.
+# The most bytes of a form: a button sends a token, and nothing else.
 _MOST_BODY = 4096
 _YEAR_S = 365 * 86400
 

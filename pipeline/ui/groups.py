@@ -16,7 +16,7 @@ PAGE_SIZE = 100
 # What the list may be sorted by, and what breaks a tie.
 SORTS = {
     "group": "group_id",
-    # What needs somebody first.
+    # What needs attention comes first.
     "worst": "CASE verdict WHEN 'stopped' THEN 1 WHEN 'stalled' THEN 2 WHEN 'lagging' THEN 3 "
     "ELSE 4 END, lag DESC NULLS LAST, group_id",
     "state": "state, group_id",
@@ -26,7 +26,7 @@ SORTS = {
     "delay": "lag_seconds DESC NULLS LAST, group_id",
     "since": "since DESC NULLS LAST, group_id",
 }
-# So many topics are offered to choose from; any other one can be typed.
+# At most so many topics are offered to choose from; any other one can be typed.
 _OFFERED_TOPICS = 500
 
 

@@ -93,7 +93,7 @@ async def _run(server: _Server, taken: socket.socket, announce: Callable[[], obj
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)
-    # Not before: whoever reads it may end this process from then on.
+    # Printed only now: a reader of the line may end this process at once.
     announce()
     await server.serve(sockets=[taken])
 

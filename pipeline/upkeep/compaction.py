@@ -105,7 +105,7 @@ class LogToClean(Struct, frozen=True):
         """Return the share of the records that is dirty; 1 if a file's records are not known.
 
         Kafka compares bytes. Most of a small append's file is its footer, so that by bytes a log
-        would be dirty after one record in a hundred.
+        would be dirty after few records.
         """
         if any(file.records is None for file in (*self.clean, *self.dirty)):
             return 1.0
@@ -294,7 +294,7 @@ class _Run:
             "ORDER BY partition, log_offset"
         )
         if not has_bytes:
-            # To sort two columns of nulls with the others took a tenth of a compaction's CPU time.
+            # The columns of nulls are left out of the sort, which they would make slower.
             query = f"SELECT *, NULL::BLOB AS key, NULL::BLOB AS value FROM ({query})"
         added = self._topic.write(self._engine, query, {SEGMENT: str(CLEAN_SEGMENT)})
         survivors = [] if added is None else [added]

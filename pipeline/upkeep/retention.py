@@ -6,9 +6,9 @@ answered all the same. Only whole files are removed, once their newest row is pa
 that nothing is rewritten.
 
 Packing makes one file of the many small files of a UTC day (and partition), and gives it the
-modification time of its newest row: a row is removed at most a day late. Delta's OPTIMIZE does not
-do: its file is as young as the OPTIMIZE, and in a quiet table it would pack old rows with new ones
-again and again, so that they are never removed. The commit of a packed file says that no data
+modification time of its newest row: a row is removed at most a day late. Delta's OPTIMIZE cannot be
+used: its file is as young as the OPTIMIZE, and in a quiet table it would pack old rows with new
+ones again and again, so that they are never removed. The commit of a packed file says that no data
 changed: Spark's streams and our tails ignore it and read the small files, which stay until VACUUM.
 
 Clocks. In a local folder the file system gives a file its modification time, elsewhere the machine
@@ -114,7 +114,7 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
         (OFFSETS_TOPIC, None),
         # Every decision stays: the cluster state is folded from all decisions, and they are few.
         (COORDINATORS, None),
-        # So does what says where a topic's records are.
+        # The index of a topic's records stays as well.
         (TOPIC_INDEX, None),
         # A row for each start and stop of a gateway.
         (GATEWAYS, None),

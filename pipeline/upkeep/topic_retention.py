@@ -4,10 +4,11 @@ Only whole files go, the oldest of a partition first, so that the log start rise
 rewritten: a file once its newest record is past `retention.ms` by the record's own timestamp, and
 while the others still have `retention.bytes`. Kafka deletes its segments by the same two rules.
 
-Small files that follow each other become one, whose records are in the order of their offsets. It
-has an eighth of the retention at most, and a day: a record goes that much late. Readers follow the
-table's log to the packed file. What its batches' producers were goes along, unless their records
-were written more than a day ago (producer.id.expiration.ms).
+Small files that follow each other become one, whose records are in the order of their offsets. A
+packed file spans at most an eighth of the retention, and at most a day: a record is removed at most
+that much late. Readers follow the table's log to the packed file. The state of its batches'
+producers is kept in it, unless their records were written more than a day ago
+(producer.id.expiration.ms).
 
 Source: Apache Kafka, UnifiedLog.deleteOldSegments, LogConfig.
 """
@@ -81,7 +82,7 @@ def retain_topics(
     say: Callable[[str], None] = log.info,
     thorough: bool = True,
 ) -> list[RetentionResult]:
-    """Do so for every topic with a table of its own; a failure of one does not stop the others.
+    """Remove and pack in every topic with a table of its own; one failure does not stop the others.
 
     `thorough`: unused files and old log files are deleted, too, and the tables of topics that were
     deleted. Otherwise a topic without anything to remove or to pack has no result. Killed at any

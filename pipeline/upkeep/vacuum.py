@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-# A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default of
-# 15 attempts, 3 of 56 commits beside 40 appends a second were given up.
+# A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default
+# number of attempts some commits beside busy appenders are given up.
 _PATIENT = CommitProperties(max_commit_retries=1_000)
 
 
