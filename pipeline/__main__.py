@@ -1,4 +1,4 @@
-"""`python -m pipeline` is `group-coordinator`."""
+"""`python -m group_coordinator.pipeline` is `group-coordinator`."""
 
 from group_coordinator.pipeline.cli.main import main
 

@@ -1,6 +1,6 @@
 """What a row of each table is, and the columns that SQL sees of it.
 
-Nothing here needs Arrow: a command that only asks DuckDB would wait 0.15 s of CPU for pyarrow and
+Nothing here needs Arrow: a command that only asks DuckDB would wait for the imports of pyarrow and
 numpy. `schemas.tables` has the same tables as Arrow and Delta see them.
 """
 

@@ -135,8 +135,7 @@ class DecisionLog:
                 return decided, events
 
     def lease_of(self, node_id: int) -> int:
-        """When a node last said that it is alive, by its own clock, ms, as last read; -1 for
-        never."""
+        """When a node last said that it is alive, ms by its own clock, as last read; -1: never."""
         return self._appender.last_version(lease_app_id(node_id))
 
     def consumed_by(self, node_id: int) -> int:

@@ -2,7 +2,7 @@
 
 This module turns a batch into Python lists once, and all outputs and new states of the batch into
 Arrow once. Spark's own worker cuts each group out of the Arrow batch as a pandas frame, and makes a
-frame of one row of the group's new state, which takes a hundred times as long for each group
+frame of one row of the group's new state, which takes far longer for each group
 (tests/bench/ARCHIVE.md).
 
 The format on the wire is Spark's own; the JVM sees no difference:
@@ -153,7 +153,7 @@ def unpickle(row: bytes) -> bytes:
     if at < 0:
         value: bytes = pickle.loads(row)[0]
         return value
-    # Unpickling a row parses the JSON of its schema: 15 us instead of 1.
+    # Not by unpickling the row, which parses the JSON of its schema each time.
     start = at + len(_BINARY) + 4
     size = int.from_bytes(row[start - 4 : start], "little")
     return row[start : start + size].decode().encode("latin-1")

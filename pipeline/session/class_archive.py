@@ -1,6 +1,6 @@
-"""The archive of Spark's classes, by which a JVM starts in half the CPU time (JEP 350).
+"""The archive of Spark's classes, which spares a JVM most of the work of its start (JEP 350).
 
-A coordinator's JVM spends half of its start on loading and verifying Spark's classes. An archive of
+A coordinator's JVM spends much of its start on loading and verifying Spark's classes. An archive of
 them, some 170 MB in the user's cache folder, is made once (`pipeline.node.archive_maker`) for a
 machine's Java, its Spark and the virtual environment that Spark lies in: a JVM refuses an archive
 of others, and starts without it.

@@ -1,9 +1,9 @@
 """The Python processes that Spark starts, forked from one that has imported what they need.
 
 A query starts five Python processes and their workers one after the other. Each would import
-Spark's worker, pandas, Arrow and this package anew, a third of a start's CPU time, while the JVM
-waits. The fork server imports all of it once, beside the start of the JVM, and each further process
-is a fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
+Spark's worker, pandas, Arrow and this package anew, a large part of a start's CPU time, while the
+JVM waits. The fork server imports all of it once, beside the start of the JVM, and each further
+process is a fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
 `pipeline.session.stand_in`. If the server has ended, the script starts Python.
 
 The server has one thread: a lock that another one holds while the process forks would stay locked

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 # The setting that names the class by which Spark writes its checkpoint.
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _BARE_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-# Hadoop's settings for clusters of its own: 721 of a session's 1,103 properties.
+# Hadoop's settings for clusters of its own: most of a session's properties.
 _CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
 
 
@@ -52,8 +52,8 @@ def forget_clusters(spark: SparkSession) -> None:
     """Drop the defaults of YARN and MapReduce from a session that runs on this machine alone.
 
     Each batch hands all of Hadoop's properties to its tasks, for the state store, and compresses
-    the origin of each property separately, a fifth of the CPU time of a small batch on its thread.
-    Call this only for a session that serves nothing else.
+    the origin of each property separately, which is slow. Call this only for a session that serves
+    nothing else.
     """
     if not (spark.sparkContext.master or "").startswith("local"):
         return

@@ -1,11 +1,10 @@
 """The jars of `spark.jars.packages`: Ivy resolves them once, later starts name the files it found.
 
-Spark has Ivy resolve packages in every JVM that it starts, and Ivy takes no lock on its cache. Of
-five coordinators started in groups of two and three with an empty cache, four ended with
-JAVA_GATEWAY_EXITED ("Downloaded file size (0) doesn't match expected Content Length"); with a
-filled cache it was one of ten in groups of five, because Ivy fetches a POM that has a parent
-anew at every start. So one start at a time resolves, and it writes down the files; a start that
-finds them needs neither Ivy nor the network.
+Spark has Ivy resolve packages in every JVM that it starts, and Ivy takes no lock on its cache.
+Coordinators that start together end with JAVA_GATEWAY_EXITED ("Downloaded file size (0) doesn't
+match expected Content Length"): most of them with an empty cache, and some with a filled one,
+because Ivy fetches a POM that has a parent anew at every start. So one start at a time resolves,
+and it writes down the files; a start that finds them needs neither Ivy nor the network.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ workers print. All of it goes to the log's file. Told, in one line each, are war
 that somebody may have to act on, and not:
 
 * what the end of the query says as well: the driver raises it, and ends with it in one line
-  (`QUERY`). A query that was cut off logged 1,263 lines, a StackOverflowError of Spark's own
+  (`QUERY`). A query that is cut off may log a thousand lines, a StackOverflowError of Spark's own
   among them;
 * what pyspark's workers print when the JVM lets go of one that is idle, or ends;
 * what Spark prints before it runs: the driver tells how far it is, and why it does not start;

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
 
 _SCALA = "2.13"
-# 9 kB that spare a batch on a local disk its forks of chmod (`spare_forks`).
+# A small jar that spares a batch on a local disk its forks of chmod (`spare_forks`).
 BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 # The settings of a session that reads and writes Delta tables. The log of a small table is read in
-# one task instead of fifty: an append of 200 rows took 0.78 s instead of 2.38 s.
+# one task instead of fifty, which makes a small append faster.
 _DELTA = {
     "spark.sql.extensions": DELTA_CLASS,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -4,13 +4,11 @@ A session that is started here gets all settings (`pipeline.session.spark_settin
 spark-submit the JVM runs already, and the user's settings win (`pipeline.session.submitted`); one
 warning names the settings that can no longer be changed.
 
-Spark never commits to a root's tables: on a local disk no LogStore of Delta 4.4.0
-creates a version only if it is free. Each looks whether the file is there, and then renames over it
-or opens it. 1,000 races with a writer that links the version's file at about the same moment: both
-were told that they had committed, and the other's commit was replaced, in 3 with LocalLogStore (in
-30 with the file system of `spare_forks`), 1 (3) with GCSLogStore, 0 (56) with AzureLogStore, 2 (2)
-with S3SingleDriverLogStore, and 0 with HDFSLogStore, Delta's default (1 over RawLocalFs). This
-project's writers and delta-rs link, and never replace a commit.
+Spark never commits to a root's tables: on a local disk no LogStore of Delta 4.4.0 creates a version
+only if it is free. Each looks whether the file is there, and then renames over it or opens it.
+Another writer's commit of the same moment is replaced then, and both are told that they have
+committed. Each of Delta's LogStores was seen to do so, some only over another local file system, as
+that of `spare_forks`. This project's writers and delta-rs link, and never replace a commit.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ coordinator opens no file that has nothing for it, and of a large file it reads 
 * Rows of more than `LANE_ROWS` are sorted by slot, in a row group for each lane, a range of slots.
   The sort is stable: requests of one group keep their order, which is all that the order of rows
   decides (`pipeline.stream.packed`). Lanes do not depend on who owns what.
-* Columns that are null throughout are left out. Delta reads a column that a file lacks as null. A
-  file of heartbeats has 7 of 49 leaf columns, and each costs writer and reader 20 us.
+* Columns that are null throughout are left out. Delta reads a column that a file lacks as null.
+  Each column costs writer and reader, and a file of heartbeats needs 7 of 49 leaf columns.
 
 Files of other writers and of a rewrite have no such tag: all of them is read,
 and what belongs to others is dropped by its group id. So is what a tag claims wrongly for a
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 SLOTS = 50
-# The least rows of a lane, and the most lanes of a file. A row group costs its writer 0.13 ms and
-# saves each of several readers the rows of the others, 0.2 to 0.4 us each.
+# The least rows of a lane, and the most lanes of a file. A row group costs its writer, and saves
+# each of several readers the rows of the others.
 LANE_ROWS = 1000
 MOST_LANES = 16
 

@@ -133,7 +133,7 @@ def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
     uri = table_uri(root, table)
     folder = local_folder(uri)
-    # delta-rs takes a hundred times as long to look.
+    # delta-rs takes far longer to look.
     if folder is not None and not (folder / "_delta_log").exists():
         return False
     return is_table(uri)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics.segments import Segment
     from group_coordinator.schemas.rows import TopicTable
 
-# How many files one `read` opens at most: each costs a millisecond and more.
+# How many files one `read` opens at most: the time of an answer is bounded so.
 MOST_OPENED = 64
 _COLUMNS = [name for name in TOPIC_RECORDS.schema.names if name != "partition"]
 _SCHEMA = pa.schema([TOPIC_RECORDS.schema.field(name) for name in _COLUMNS])

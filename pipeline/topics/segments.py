@@ -8,7 +8,7 @@ its files, and makes two appends to one partition a conflict. Another one says t
 deleted: nobody appends behind it.
 
 A file that another engine wrote (OPTIMIZE) lacks our statistics: its footer tells the offsets and
-times, and what its batches' producers were is forgotten, so it is better left to `upkeep`.
+times, and the state of its batches' producers is forgotten. So packing is better left to `upkeep`.
 """
 
 from __future__ import annotations

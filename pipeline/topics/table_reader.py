@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How many row groups one `read` opens at most: each costs a millisecond and more.
+# How many row groups one `read` opens at most: the time of an answer is bounded so.
 MOST_OPENED = 64
 # How much larger the records of a table are taken to be than their rows in Arrow, at first.
 _GROWTH = 1.5

@@ -60,7 +60,7 @@ def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
 
 
 def encode_config(given: Mapping[str, str | None]) -> str:
-    """The configs that differ from the defaults' names, as a definition's JSON. Raises as above."""
+    """Return the configs that are not null as a definition's JSON. Raises InvalidConfig."""
     parse_config(given)
     values = {name: value for name, value in given.items() if value is not None}
     return msgspec.json.encode(values, order="sorted").decode()
