@@ -63,7 +63,7 @@ class Repeating(Protocol):
 
 
 class Background(Protocol):
-    """Who does the work."""
+    """How work is done beside the main thread: in threads, or as a simulation's steps."""
 
     def repeat(self, name: str, interval_s: float, work: Work) -> Repeating:
         """Do the work every `interval_s`, the first time after one."""
@@ -225,7 +225,7 @@ _has_ended = False
 
 
 def _wait_for_it() -> None:
-    """Tell work that is done once nothing: its end is near."""
+    """Do nothing: work that is done once ends by itself, so it is not told to end."""
 
 
 def _end_all() -> None:

@@ -83,7 +83,7 @@ class Freshness:
 
     @classmethod
     def of_now(cls) -> Freshness:
-        """What is seen at this moment."""
+        """The freshness of something that is seen at this moment."""
         made = cls()
         made.renew(cls.now())
         return made

@@ -47,12 +47,12 @@ class Api(Struct, frozen=True):
 
     @property
     def versions(self) -> range:
-        """Those that a gateway speaks."""
+        """The versions that a gateway speaks."""
         return range(self.lowest, self.highest + 1)
 
     @property
     def frames_begin(self) -> bytes:
-        """How its frames begin: with its key."""
+        """How the API's frames begin: with its key."""
         return self.key.to_bytes(2, "big")
 
 

@@ -60,7 +60,7 @@ _FIRST = (
 )
 
 
-class _Asked(Struct, frozen=True):
+class _AclOptions(Struct, frozen=True):
     """The options by which `add` and `remove` say which ACLs they mean."""
 
     allow_principal: AllowPrincipal = None
@@ -96,8 +96,8 @@ class _Asked(Struct, frozen=True):
 
 
 def _asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb, whose first argument is an `_Asked`, an option for each of its fields."""
-    hints = get_type_hints(_Asked, include_extras=True)
+    """Give a verb, whose first argument is an `_AclOptions`, an option for each of its fields."""
+    hints = get_type_hints(_AclOptions, include_extras=True)
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(_NOTHING, name), annotation=hint)
         for name, hint in hints.items()
@@ -106,7 +106,7 @@ def _asking(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def run(**given: Any) -> None:
-        verb(_Asked(**{name: given.pop(name) for name in hints}), **given)
+        verb(_AclOptions(**{name: given.pop(name) for name in hints}), **given)
 
     shown = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
     parameters = [*shown, *options]
@@ -115,13 +115,13 @@ def _asking(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-_NOTHING = _Asked()
+_NOTHING = _AclOptions()
 
 
 @acls_app.command("add")
 @_asking
 def acls_add(
-    asked: _Asked,
+    asked: _AclOptions,
     root: OwnRoot,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first ACL.")] = False,
 ) -> None:
@@ -183,7 +183,7 @@ def acls_list(
 @acls_app.command("remove")
 @_asking
 def acls_remove(
-    asked: _Asked,
+    asked: _AclOptions,
     root: OwnRoot,
     force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
 ) -> None:
@@ -270,7 +270,7 @@ def _named(resources: Iterable[tuple[str, str]]) -> str:
 
 
 def _show(what: str, acls: Iterable[AclBinding]) -> None:
-    """As kafka-acls.sh shows them."""
+    """Print ACLs as kafka-acls.sh shows them."""
     by_resource: dict[tuple[str, str, str], list[AclBinding]] = {}
     for acl in acls:
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)

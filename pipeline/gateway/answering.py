@@ -37,7 +37,7 @@ class Client(Protocol):
 
 
 class Running(Protocol):
-    """Something in progress, whose end somebody hears of."""
+    """Work on a request that is in progress, and can be cancelled."""
 
     def cancel(self) -> object:
         """End it, and tell nobody."""

@@ -51,7 +51,7 @@ class ApiHandler:
 
     @cached_property
     def row(self) -> apis.Api:
-        """What `schemas.apis` has of it."""
+        """The API's row in `schemas.apis`."""
         return apis.APIS[underscored(self.name)]
 
     @cached_property

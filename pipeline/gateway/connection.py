@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             turn.failed(error)
 
     def _settle(self, turn: _Turn) -> None:
-        """Of a frame nothing is left to do."""
+        """Give back the room of a large frame: nothing is left to do for it."""
         if len(turn.frame) > FREE_BYTES:
             self._incoming.answered(turn.frame)
 

@@ -35,7 +35,7 @@ class Polls:
         self.ticks = 0
 
     def tick(self) -> None:
-        """Take the time."""
+        """Take the time of a tick."""
         self.empty_at, self._last = self._last, self._now_ms()
         self.ticks += 1
 
@@ -62,6 +62,6 @@ class SentTimes:
         self._known_from = self._polls.ticks + 2
 
     def read(self) -> None:
-        """Something was read."""
+        """Take note that something was read from the socket."""
         if self._polls.ticks >= self._known_from:
             self.after = self._polls.empty_at

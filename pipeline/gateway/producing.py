@@ -61,7 +61,7 @@ def waiting_size(data: bytes | None) -> int:
     return len(data or b"") + _BATCH_BYTES
 
 
-class _Request:
+class _ProduceRequest:
     """The batches of one request for one topic, which are told of together."""
 
     __slots__ = ("_count", "_found", "outcomes")
@@ -82,7 +82,7 @@ class _Request:
 
 class _Waiting(NamedTuple):
     produced: Produced
-    request: _Request
+    request: _ProduceRequest
 
 
 class Producing:
@@ -125,7 +125,7 @@ class Producing:
                 writer.stop()
             writer = _Writer(topic, self._threads, self._linger_s, self._settle, self._tell)
             self._writers[topic.topic] = writer
-        request = _Request(len(batches))
+        request = _ProduceRequest(len(batches))
         for each in batches:
             self.waiting_bytes += waiting_size(each.data)
             writer.append(_Waiting(each, request))

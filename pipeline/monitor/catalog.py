@@ -220,7 +220,7 @@ class Catalog:
         return self._of(named)
 
     def _make_all(self, names: set[str]) -> None:
-        """Make them in one order, whatever the order of the query."""
+        """Make tables and views in one order, whatever the order of the query."""
         for name in (*self._functions, *_TABLES, *_COMPUTED, *self._views):
             if name in names:
                 self._make(name)

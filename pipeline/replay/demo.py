@@ -182,7 +182,7 @@ class Demo:
 
     @property
     def _speaks(self) -> bool:
-        """Whether it says how far it is: on a terminal a bar shows it."""
+        """Whether progress is told in lines: on a terminal a bar shows it."""
         return self._verbose and not self._console.is_terminal
 
     @property

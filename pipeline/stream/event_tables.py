@@ -29,7 +29,7 @@ from group_coordinator.pipeline.stream.offset import Offset, Selection
 from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED
 
 
-class _Reading(NamedTuple):
+class _TableReading(NamedTuple):
     """A table, and the pages of its events between two positions; the second None: to the end."""
 
     uri: str
@@ -140,15 +140,15 @@ class EventTables:
             except LogGone as gone:
                 raise _events_gone(uri, version) from gone
 
-    def _bootstrap(self, most: int) -> _Reading:
+    def _bootstrap(self, most: int) -> _TableReading:
         """The bootstrap; its requests of more than `most` bytes are refused."""
         uri = self._input.bootstrap
-        return _Reading(uri, functools.partial(bootstrap_pages, most, uri))
+        return _TableReading(uri, functools.partial(bootstrap_pages, most, uri))
 
-    def _requests(self, most: int, selection: Selection, first: int) -> _Reading:
+    def _requests(self, most: int, selection: Selection, first: int) -> _TableReading:
         """The requests of a selection, the first row's number being `first`."""
         uri = self._input.requests
-        return _Reading(uri, functools.partial(request_pages, most, selection, first, uri))
+        return _TableReading(uri, functools.partial(request_pages, most, selection, first, uri))
 
     def _read_missed(
         self,
@@ -173,7 +173,9 @@ class EventTables:
         self._read_all(found, self._requests(most, theirs, first), at, end)
         return AFTER_MISSED
 
-    def _read_all(self, found: list[Page], reading: _Reading, at: Position, end: Position) -> None:
+    def _read_all(
+        self, found: list[Page], reading: _TableReading, at: Position, end: Position
+    ) -> None:
         """Add all events of a table between two positions. Raises EventsGoneError."""
         try:
             for page, after in reading.pages(at, end):
@@ -186,7 +188,7 @@ class EventTables:
             raise _events_gone(reading.uri, at.version)
 
     def _read_on(
-        self, found: list[Page], reading: _Reading, at: Position
+        self, found: list[Page], reading: _TableReading, at: Position
     ) -> tuple[Position, bool, SelectionChange | None]:
         """Add a table's events from a position on, as many as a batch may have.
 

@@ -33,7 +33,7 @@ class Selection(Struct, frozen=True):
         return PartitionSet(frozenset(mine) - passed_over, self.of)
 
     def since(self, version: int) -> Selection:
-        """The same for versions from this one on."""
+        """The selection for versions from this one on."""
         later = {p: last for p, last in self.passed_over.items() if version <= last}
         return replace(self, passed_over=later)
 

@@ -145,7 +145,7 @@ def _or_nothing(before: str, values: pa.Array, after: str) -> pa.Array:
 
 
 def _merged(parts: list[pa.Array | str]) -> list[pa.Array | str]:
-    """The same with neighbouring texts joined: each part costs every row."""
+    """The parts with neighbouring texts joined, as each part costs every row."""
     merged: list[pa.Array | str] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

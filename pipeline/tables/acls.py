@@ -124,7 +124,7 @@ def _after(changes: Iterable[AclChange], before: frozenset[AclBinding]) -> froze
     return frozenset(now)
 
 
-class _Known(Struct, frozen=True):
+class _KnownAcls(Struct, frozen=True):
     """The ACLs after a change: its number, and the ACLs in order."""
 
     number: int
@@ -157,12 +157,12 @@ class AclWatcher:
         return self.acls
 
 
-def _take(known: _Known | None, rows: pa.Table, is_whole: bool) -> _Known:
-    before = _Known(-1, ()) if known is None or is_whole else known
+def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcls:
+    before = _KnownAcls(-1, ()) if known is None or is_whole else known
     # Read a second time, an ACL that was removed since would be in force again.
     changes = from_arrow(AclChange, rows)
     new = [change for change in changes if change.number > before.number]
     now = tuple(sorted(_after(new, frozenset(before.acls))))
     number = max([before.number, *(change.number for change in new)])
     # An unchanged tuple tells whoever keeps something made from it that it still holds.
-    return _Known(number, known.acls if known is not None and known.acls == now else now)
+    return _KnownAcls(number, known.acls if known is not None and known.acls == now else now)

@@ -17,7 +17,7 @@ from group_coordinator.schemas.tables import TOPICS, from_arrow
 MOST_DELETED = 1000
 
 
-class _Known(Struct, frozen=True):
+class _KnownTopics(Struct, frozen=True):
     """The catalogue, by the changes that were read; `created` and `deleted` are times, ms."""
 
     newest: dict[str, TopicChange]
@@ -70,15 +70,15 @@ class TopicWatcher:
         return now if now != before else None
 
 
-def _take(known: _Known | None, rows: pa.Table, _is_whole: bool) -> _Known:
+def _take(known: _KnownTopics | None, rows: pa.Table, _is_whole: bool) -> _KnownTopics:
     changes = from_arrow(TopicChange, rows)
-    before = _Known({}, {}, {}) if known is None else known
+    before = _KnownTopics({}, {}, {}) if known is None else known
     deleted = dict(before.deleted)
     for change in changes:
         if change.partitions is None:
             deleted[change.topic] = max(change.at, deleted.get(change.topic, 0))
     newest = sorted(deleted, key=deleted.__getitem__)[-MOST_DELETED:]
-    return _Known(
+    return _KnownTopics(
         newest_of([*before.newest.values(), *changes]),
         creations_of(changes, before.created),
         {topic: deleted[topic] for topic in newest},

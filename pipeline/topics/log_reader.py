@@ -48,7 +48,7 @@ class LogRows(Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory."""
+        """The bytes that the rows take in memory."""
         return int(self.rows.nbytes + self.offsets.nbytes)
 
 
@@ -71,7 +71,7 @@ class LogReader:
 
     @property
     def mark(self) -> int:
-        """A number that is another one once there is something new."""
+        """A number that changes once there is something new."""
         return self._segments.live.version
 
     def partition(self, number: int) -> PartitionSegments:

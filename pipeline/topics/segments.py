@@ -58,12 +58,12 @@ class _Bounds(SegmentBounds, rename="camel"):
     batches: tuple[ProducerBatch, ...] = ()
 
 
-class _Stats(Struct, rename="camel"):
+class _SegmentStats(Struct, rename="camel"):
     num_records: int | None = None
     segment: _Bounds | None = None
 
 
-_decode_stats = msgspec.json.Decoder(_Stats).decode
+_decode_stats = msgspec.json.Decoder(_SegmentStats).decode
 _base = attrgetter("base")
 
 
@@ -235,7 +235,7 @@ class Segments:
                 partition.log_end = max(partition.log_end, version)
 
     def _segment(self, file: AddedFile) -> tuple[int, Segment]:
-        stats = _decode_stats(file.stats) if file.stats else _Stats()
+        stats = _decode_stats(file.stats) if file.stats else _SegmentStats()
         bounds = stats.segment or self._read_bounds(file.file)
         data_file = DataFile(
             file.file,

@@ -67,7 +67,7 @@ class TableReader:
 
     @property
     def mark(self) -> int:
-        """A number that is another one once there is something new."""
+        """A number that changes once there is something new."""
         return self._index.topic(self.topic.topic_id).sequence
 
     def partition(self, number: int) -> PartitionIndex:

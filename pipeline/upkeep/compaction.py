@@ -164,7 +164,9 @@ def compact(
         tempfile.TemporaryDirectory(prefix="compaction-") as scratch,
         Engine(settings.log_cleaner_memory, settings.log_cleaner_threads, Path(scratch)) as engine,
     ):
-        run = _Run(engine, TableFiles(topic, engine.scratch), TableFiles(history, engine.scratch))
+        run = _CompactionRun(
+            engine, TableFiles(topic, engine.scratch), TableFiles(history, engine.scratch)
+        )
         say(f"compaction: reading {count_records(cleaned):,} records of {len(cleaned):,} files")
         horizon_ms = now_ms - settings.offsets_history_retention_ms
         total, invalid = run.find_newest(cleaned, horizon_ms)
@@ -201,7 +203,7 @@ def _reason_to_skip(found: LogToClean, settings: UpkeepSettings, force: bool) ->
     return None
 
 
-class _Run:
+class _CompactionRun:
     """One compaction: the records in DuckDB, and the files that are written from them."""
 
     def __init__(self, engine: Engine, topic: TableFiles, history: TableFiles) -> None:

@@ -41,7 +41,7 @@ def reader(name: str, version: int, strict: bool = False) -> Reader:
     `GroupRequest` if that is one of the project's and the request names its group. It raises
     InvalidMessage. Bytes after the message are passed over, unless `strict`.
     """
-    compiled: Reader = _Compiler(name, version, _NAMES).compile(strict)
+    compiled: Reader = _ReaderCompiler(name, version, _NAMES).compile(strict)
     return compiled
 
 
@@ -91,7 +91,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-class _Compiler(Compiler):
+class _ReaderCompiler(Compiler):
     def compile(self, strict: bool) -> Any:
         source, title = self._source, f"{self._message} version {self._version}"
         source.line("def read(frame, at):")

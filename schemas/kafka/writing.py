@@ -33,7 +33,7 @@ def writer(name: str, version: int) -> Writer:
     It gets whatever has the message's attributes, and returns bytes. It raises NotEncodable: for a
     number that is too large, a text that is too long, and a null that must not be.
     """
-    compiled: Writer = _Compiler(name, version).compile()
+    compiled: Writer = _WriterCompiler(name, version).compile()
     return compiled
 
 
@@ -55,7 +55,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-class _Compiler(Compiler):
+class _WriterCompiler(Compiler):
     def __init__(self, message: str, version: int) -> None:
         super().__init__(message, version, _NAMES)
         self._parts = "parts"

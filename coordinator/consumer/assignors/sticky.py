@@ -44,7 +44,7 @@ class StickyAssignor(ConsumerPartitionAssignor):
         return None if claim is None else encode_claim(claim.partitions, claim.generation)
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
-        """Keep it for the next join."""
+        """Keep the assignment and its generation for the next join."""
         self._claim = Claim(assignment.partitions, metadata.generation_id)
 
     def assign(

@@ -54,7 +54,7 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
     names = {topic.topic for topic in request.topics}
     while True:
         seen = topics.news(names)
-        reading = _Reading(call, request, most)
+        reading = _FetchReading(call, request, most)
         answer: bytes | None = None
         for part in reading.parts():
             answer = await topics.with_logs(part)
@@ -75,7 +75,7 @@ class _Denied(Exception):
     """The client may not read the topic, nor learn whether it exists."""
 
 
-class _Reading:
+class _FetchReading:
     """One reading of all partitions, within `max_bytes`.
 
     A partition that the request has more than once is answered once, as the last one says.

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from group_coordinator.pipeline.gateway.apis.fetch import _Reading
+from group_coordinator.pipeline.gateway.apis.fetch import _FetchReading
 from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
@@ -42,7 +42,7 @@ def answered(max_bytes: int, *sizes: int) -> tuple[list[bool], int]:
     ]
     request = FetchRequest(topics=[TOPIC(topic="t", partitions=asked)])
     call = SimpleNamespace(version=VERSION, may=lambda *_: True)
-    (part,) = _Reading(cast(RequestContext, call), request, max_bytes).parts()
+    (part,) = _FetchReading(cast(RequestContext, call), request, max_bytes).parts()
     body = part(cast(TopicLogs, Logs(*sizes)))
     assert body is not None
     found: Any = FetchResponse.decode(body, version=VERSION)
