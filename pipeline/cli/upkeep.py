@@ -49,9 +49,10 @@ def repair(
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else only tell.")] = False,
     json: Json = False,
 ) -> None:
-    """Make tables readable again that a loss of power left torn. Stop every process first.
+    """Make tables readable that a loss of power left torn, and plain that somebody has altered.
 
-    What was torn is lost, answered requests among it. It is kept in each table's folder `_torn`.
+    Stop every process first. What was torn is lost, answered requests among it. It is kept in each
+    table's folder `_torn`. An altered table loses no row.
     """
     from group_coordinator.pipeline.upkeep.repair import repair as repair_tables
 
@@ -60,7 +61,7 @@ def repair(
         for line in [encoded(result)] if json else result.lines():
             typer.echo(line)
     if not results and not json:
-        typer.echo(f"nothing is torn under {root}")
+        typer.echo(f"nothing is torn or altered under {root}")
     elif not execute:
         progress("nothing was changed: --execute does it")
     failed = [result.table for result in results if result.failure is not None]

@@ -39,11 +39,36 @@ _TOLD = {
 }
 
 
+# The features of which `repair` rids a table of ours (`pipeline.upkeep.plain`), each with how the
+# table's properties begin that are its own. Every other one has actions, or types, of its own.
+UNDONE = {
+    APPEND_ONLY: ("delta.appendOnly",),
+    CHANGE_DATA_FEED: ("delta.enableChangeDataFeed",),
+    "checkConstraints": ("delta.constraints.",),
+    "checkpointProtection": ("delta.requireCheckpointProtectionBeforeVersion",),
+    "columnMapping": ("delta.columnMapping.",),
+    "deletionVectors": ("delta.enableDeletionVectors",),
+    "generatedColumns": (),
+    "identityColumns": (),
+    "inCommitTimestamp": ("delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablement"),
+    "invariants": (),
+    "vacuumProtocolCheck": (),
+    f"writer version {_WRITER_VERSION + 1}": (),
+}
+
+
 class UnsupportedTable(Failure):
     """A table that asks for something that is not implemented; the message names it."""
 
     def __init__(self, table: str, features: tuple[str, ...]) -> None:
-        super().__init__(f"the table at {table} asks for {', '.join(features)}")
+        super().__init__(f"the table at {table} asks for {', '.join(features)}{way_out(features)}")
+
+
+def way_out(features: Iterable[str]) -> str:
+    """Return what an operator does about a table of ours with these features, if anything."""
+    others = [f"`ALTER TABLE ... DROP FEATURE {each}`" for each in features if each not in UNDONE]
+    first = f"{', '.join(others)} by Spark, and then " if others else ""
+    return f": {first}`group-coordinator repair` makes it plain again"
 
 
 def writer_features(table: TableState[Any]) -> tuple[str, ...]:

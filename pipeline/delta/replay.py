@@ -74,7 +74,8 @@ class TableState(Generic[_File]):
 
     def take_commit(self, actions: Iterable[Action]) -> None:
         """Take in the next commit of the log."""
-        for action in actions:
+        # A file whose vector of deleted rows changes is removed and added by one commit.
+        for action in sorted(actions, key=lambda each: each.remove is None):
             self.take(action)
         self.version += 1
 
@@ -153,7 +154,9 @@ def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State])
             # It may have been cleaned up, of a log that has a later one.
             if log.last_checkpoint() == noted:
                 raise NoPlainCheckpoint(
-                    f"{log.uri} has no plain Delta checkpoint of version {noted.version}"
+                    f"{log.uri} has no Delta checkpoint of version {noted.version} that is one "
+                    "plain file, as with v2Checkpoint: `ALTER TABLE ... DROP FEATURE v2Checkpoint` "
+                    "by Spark, and then `group-coordinator repair` makes it plain again"
                 ) from error
 
 

@@ -44,7 +44,8 @@ _MISSING = "its file is missing"
 # How long after the first look the second one is taken, s: a file that another engine creates in
 # place is filled by then.
 CONFIRM_S = 1.0
-_LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+# A Delta checkpoint of another form (v2Checkpoint) may be JSON.
+_LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.(?:parquet|json))")
 _PARQUET_END = b"PAR1"
 
 
@@ -191,11 +192,13 @@ def _read(log: Path, version: int) -> list[Action] | None:
 
 
 def _damage(file: Path, size: int | None) -> str | None:
-    """Return what is wrong with a Parquet file of so many bytes, None if nothing is."""
+    """Return what is wrong with a file of so many bytes, None if nothing is."""
     try:
         found = file.stat().st_size
         if size is not None and found != size:
             return f"has {found} bytes, not {size}"
+        if file.suffix == ".json":
+            return None if found else "is empty"
         with file.open("rb") as opened:
             opened.seek(-min(found, len(_PARQUET_END)), os.SEEK_END)
             whole = opened.read() == _PARQUET_END
@@ -222,7 +225,7 @@ def _void(table: Path, version: int) -> None:
 
 def _take_away(table: Path, version: int) -> None:
     log = table / "_delta_log"
-    for file in log.glob(f"{version:020}.checkpoint*.parquet"):
+    for file in log.glob(f"{version:020}.checkpoint*"):
         os.replace(file, _kept(table) / file.name)
     noted = open_log(str(table)).last_checkpoint()
     if noted is not None and noted.version == version:

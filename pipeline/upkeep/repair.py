@@ -1,66 +1,87 @@
-"""Repair after a loss of power: every table of a root is made readable again, or left alone by
-name.
+"""Repair: every table of a root is made readable and plain again, or left alone by name.
 
-What was torn is lost: its rows may have been acknowledged, and a streaming checkpoint may count
-their batch as written. `log.flush.enable` keeps batches from that.
+After a loss of power a table may be torn. What was torn is lost: its rows may have been
+acknowledged, and a streaming checkpoint may count their batch as written. `log.flush.enable` keeps
+batches from that. A table that somebody has altered loses no row (`pipeline.upkeep.plain`).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.delta.torn import find_torn, mend
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.upkeep.plain import asked_features, make_plain
+from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from group_coordinator.pipeline.delta.torn import Torn
 
 
 class RepairResult(Struct, frozen=True):
-    """What is torn of one table, and whether it was mended; `failure` says why it was not."""
+    """What is torn of one table, and whether it was mended; `failure` says why it was not.
+
+    `asks_for`: what the table asks for beyond plain files; mended, it asks for nothing.
+    """
 
     table: str
     torn: list[Torn]
     mended: bool
     failure: str | None = None
+    asks_for: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the result as lines: one for each torn file."""
+        """Return the result as lines: one for each torn file, and one for what is asked for."""
         if self.failure is not None:
             return [self.failure]
         done = "voided" if self.mended else "to be voided"
-        return [f"{self.table}: {each.line()}: {done}" for each in self.torn]
+        lines = [f"{self.table}: {each.line()}: {done}" for each in self.torn]
+        if self.asks_for:
+            done = "plain again" if self.mended else "to be made plain"
+            lines.append(f"{self.table}: asks for {', '.join(self.asks_for)}: {done}")
+        return lines
 
 
 def repair(root: str, execute: bool = False) -> list[RepairResult]:
-    """Find what is torn of the tables under a root, and mend it if it is to be executed.
+    """Find what is torn or altered of the tables under a root, and mend it if it is to be executed.
 
-    Returns the tables of which something is torn. No process may use the root meanwhile. Raises
-    Failure for a root that is not in a local folder: other stores have no torn files.
+    Returns the tables of which something is. No process may use the root meanwhile. In a store,
+    where nothing is torn, topics' tables are not among them. Raises OSError for what cannot be
+    read.
     """
     folder = local_folder(root)
     if folder is None:
-        raise Failure(f"{root} is not in a local folder: there is nothing to repair")
-    results = []
-    for table in _tables(folder):
-        torn = find_torn(table)
-        if torn:
-            results.append(_repair_table(table.relative_to(folder), table, torn, execute))
-    return results
+        uris = {each.name: table_uri(root, each) for each in (*TABLES.values(), *ON_DEMAND)}
+        found = {name: uri for name, uri in uris.items() if is_table(uri)}
+    else:
+        found = {str(each.relative_to(folder)): str(each) for each in _tables(folder)}
+    results = (_repair_table(name, uri, execute) for name, uri in found.items())
+    return [each for each in results if each is not None]
 
 
-def _repair_table(name: Path, table: Path, torn: list[Torn], execute: bool) -> RepairResult:
-    if not execute:
-        return RepairResult(str(name), torn, mended=False)
+def _repair_table(name: str, uri: str, execute: bool) -> RepairResult | None:
+    """Return what was found of a table, None if it is whole and plain."""
+    folder = local_folder(uri)
+    torn = [] if folder is None else find_torn(folder)
+    result = RepairResult(name, torn, mended=False)
     try:
-        return RepairResult(str(name), mend(table, torn), mended=True)
+        if folder is not None and torn and execute:
+            result = structs.replace(result, torn=mend(folder, torn))
+        # Of a torn table it is not known.
+        asks_for = () if torn and not execute else asked_features(uri)
+        if asks_for and execute:
+            make_plain(uri)
     except Failure as error:
-        return RepairResult(str(name), torn, mended=False, failure=str(error))
+        return structs.replace(result, failure=str(error))
+    if not torn and not asks_for:
+        return None
+    return structs.replace(result, mended=execute, asks_for=asks_for)
 
 
 def _tables(folder: Path) -> list[Path]:

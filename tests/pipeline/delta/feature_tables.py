@@ -76,5 +76,9 @@ FEATURES: dict[str, tuple[Any, ...]] = {
         protocol(1, 7, "inCommitTimestamp"),
         {"delta.enableInCommitTimestamps": "true"},
     ),
+    "checkpointProtection": (
+        protocol(1, 7, "checkpointProtection"),
+        {"delta.requireCheckpointProtectionBeforeVersion": "11"},
+    ),
     "writer version 6": (protocol(1, 6),),
 }

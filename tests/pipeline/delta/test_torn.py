@@ -107,6 +107,18 @@ def test_a_torn_last_commit_is_named_and_voided(table, damage):
     assert rows(table) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("content", "found"), [(b"{}", []), (b"", [(CHECKPOINT, 4)])])
+def test_a_delta_checkpoint_may_be_json(table, content, found):
+    """As that of a table with v2Checkpoint, whose note names a file of another name."""
+    (table / f"_delta_log/{4:020}.checkpoint.5d2c.json").write_bytes(content)
+    note = table / "_delta_log/_last_checkpoint"
+    note.write_text('{"version": 4, "size": 8}')
+    assert torn_versions(table) == found
+    mend(table, find_torn(table))
+    assert torn_versions(table) == []
+    assert note.exists() == (not found)
+
+
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_commit_that_is_cut_at_any_byte_is_torn(tmp_path, flushed):
     """At a line's end, too: what is left of it are whole actions, and its rows would be lost."""
