@@ -62,17 +62,18 @@ _FAILURES = (
 
 def make_app(verb: str | None = None) -> typer.Typer:
     """Return the command with one verb, or with all of them if there is no such verb."""
+    known = {name for names in _PANELS.values() for name in names}
     made = typer.Typer(
         name="group-coordinator",
         cls=WholeHelp,
         help="Kafka's consumer-group coordination for the lakehouse, on Spark and Delta.",
         no_args_is_help=True,
-        add_completion=True,
+        # Typer imports half as much again for it.
+        add_completion=verb not in known,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     made.callback()(_options)
-    known = {name for names in _PANELS.values() for name in names}
     chosen = {verb} if verb in known else known
     for panel, names in _PANELS.items():
         for name in filter(chosen.__contains__, names):
