@@ -57,7 +57,7 @@ class Member:
         self.polls = True
         self.poll_at = world.now
         self.history: list[tuple[int, Event]] = []
-        self.errors: list[ConsumerError] = []
+        self.errors: list[Exception] = []
         self.requests: list[RequestEvent] = []
         self.owned: set[TopicPartition] = set()
         ids = count(1)
@@ -110,11 +110,14 @@ class Member:
                 self.history.append((self.world.now, event))
                 if isinstance(event, CommitDone):
                     continue
-                if isinstance(event, CallAssignor):
-                    event.run()
-                self._listen(event)
-                self.consumer.callback_done()
-        except ConsumerError as error:
+                try:
+                    if isinstance(event, CallAssignor):
+                        event.run()
+                    self._listen(event)
+                finally:
+                    self.consumer.callback_done()
+        # LookupError is that of tests' own assignors.
+        except (ConsumerError, LookupError) as error:
             self.errors.append(error)
         for one in list(self.consumer.subscription.awaiting_reset()):
             self.consumer.subscription.seek(one, 0)
