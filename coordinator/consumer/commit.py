@@ -187,7 +187,7 @@ class Commits:
 
     def _error(self, now: int, code: int, sent: Generation, message: str | None) -> ConsumerError:
         membership = self._membership
-        current = sent in (membership.generation, Generation())
+        current = sent == membership.generation
         reaction = ON_OFFSET_COMMIT.get(code)
         if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
             return passing(_API, code)
@@ -201,6 +201,12 @@ class Commits:
                 code,
             )
         if reaction in (Reaction.RESET_GENERATION, Reaction.RESET_MEMBER):
+            if sent == Generation():
+                return CommitFailedError(
+                    f"group {self._settings.group_id!r} has members, and this consumer is none of "
+                    f"them ({name_of(code)}): only its members commit for it",
+                    code,
+                )
             if not current:
                 return self._of_older_generation(code)
             membership.reset_on_error(now, _API, code)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_coordinator.coordinator.consumer.errors import (
+    CommitFailedError,
     InvalidGroupIdError,
     NoOffsetForPartitionError,
 )
@@ -138,6 +139,17 @@ def test_with_a_group_commits_are_those_of_a_simple_consumer() -> None:
     assert (commit.generation_id, commit.member_id, commit.group_instance_id) == (-1, "", None)
     one.answer_commit()
     assert done.result() is None
+
+
+def test_a_group_that_has_members_takes_no_commit_of_one_who_is_none() -> None:
+    one = assigned(T0)
+    one.find()
+    done = one.consumer.commit_sync(one.now, FIVE)
+    one.consumer.take_notes()
+    one.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+    with pytest.raises(CommitFailedError, match="group 'groupId' has members, and this consumer"):
+        done.result()
+    assert one.consumer.take_notes() == [], "it does not join again"
 
 
 def test_positions_are_committed_automatically_and_before_they_are_replaced() -> None:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from group_coordinator.pipeline.client import (
+    CommitFailedError,
     ConfigError,
     Consumer,
     ConsumerRecord,
@@ -29,6 +32,7 @@ from group_coordinator.pipeline.topics import (
     NewBatch,
     TableTopics,
     create_log_topic,
+    create_table_topic,
 )
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until
@@ -106,6 +110,20 @@ def test_without_a_group_nothing_is_asked_and_nothing_is_written(lone_root: str)
         assert {each.name for each in threading.enumerate()} - threads == {"fetcher"}
     assert files(lone_root) == before
     assert not Path(lone_root, "requests").exists()
+
+
+def test_a_table_of_the_users_own_is_read_where_no_coordinator_has_run(tmp_path: Path) -> None:
+    root, uri = str(tmp_path / "root"), str(tmp_path / "rows")
+    numbers = list(range(6))
+    write_deltalake(uri, pa.table({"n": numbers, "p": pa.array([n % 2 for n in numbers], "int32")}))
+    create_table_topic(root, "t", 2, uri, partition="p")
+    with Consumer(root) as consumer:
+        consumer.assign(T)
+        found = gather(consumer, 6)
+    assert sorted((each.partition, each.offset) for each in found) == [
+        (p, n) for p in (0, 1) for n in range(3)
+    ]
+    assert not {"requests", "responses"} & {each.name for each in Path(root).iterdir()}
 
 
 def test_without_a_group_seek_says_where_and_close_says_nothing(lone_root: str) -> None:
@@ -224,6 +242,16 @@ def test_assign_replaces_all_and_says_that_the_last_records_are_done(
         assert values(gather(consumer, 3)) == [b"t1-0", b"t1-1", b"t1-2"]
         consumer.commit()
         assert consumer.committed([T[0]]) == {T[0]: OffsetAndMetadata(2, "", -1)}
+
+
+def test_a_group_that_has_members_takes_no_commit_of_one_who_is_none(
+    root: str, coordinator: SmallCoordinator
+) -> None:
+    with GroupMember(root, "g", ["t"]) as member, Consumer(root, "g") as consumer:
+        gather(member, 6)
+        with pytest.raises(CommitFailedError, match="group 'g' has members"):
+            consumer.commit({T[0]: 1})
+        assert member.poll() == {}
 
 
 def test_subscribe_and_assign_exclude_each_other(root: str, coordinator: SmallCoordinator) -> None:
