@@ -53,7 +53,8 @@ def records_import(
 
     Running coordinators give their partitions up meanwhile, and requests wait. An import that was
     interrupted is completed by running it again; a completed one is not repeated unless --again is
-    given.
+    given. Records of Kafka's new consumer groups (KIP-848) are kept, and requests to these groups
+    refused.
     """
     from group_coordinator.pipeline.records.importer import import_
     from group_coordinator.pipeline.settings import load_settings

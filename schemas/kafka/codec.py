@@ -2,6 +2,7 @@
 
 The codec writes the versions that Kafka 4.1 writes, and reads every version that a release wrote or
 announced: OffsetCommitKey 0-1, GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4.
+Records of Kafka's new consumer groups (KIP-848) are told by their keys and kept as their bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    RECORD_VALUES,
     CoordinatorRecord,
     GroupMetadataValue,
     OffsetCommitValue,
@@ -33,13 +35,28 @@ OFFSET_COMMIT_VALUE_VERSION = 3
 EXPIRING_OFFSET_COMMIT_VALUE_VERSION = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
+# The kinds of records of Kafka's new consumer groups, by the versions of their keys, each of which
+# begins with the group. Source: the `ConsumerGroup...Key.json` of Kafka's group coordinator.
+LATER_KINDS = {
+    3: "consumer_group_metadata",
+    4: "consumer_group_partition_metadata",
+    5: "consumer_group_member_metadata",
+    6: "consumer_group_target_assignment_metadata",
+    7: "consumer_group_target_assignment_member",
+    8: "consumer_group_current_member_assignment",
+    16: "consumer_group_regular_expression",
+}
+
 _VERSION = Packed(">h")
 _KEY_OF_OFFSET, _KEY_OF_GROUP = "OffsetCommitKey", "GroupMetadataKey"
 _OFFSET, _GROUP = "OffsetCommitValue", "GroupMetadataValue"
 
 
 class Decoded(Struct, frozen=True):
-    """A key and its value. Both `offset_commit` and `group_metadata` are null in a tombstone."""
+    """A key and its value; in a tombstone all of `RECORD_VALUES` are null.
+
+    `key` and `value` are the bytes of a record of `LATER_KINDS`, and null of others.
+    """
 
     record_type: str
     group_id: str
@@ -47,11 +64,13 @@ class Decoded(Struct, frozen=True):
     topic_partition: Int32 | None = None
     offset_commit: OffsetCommitValue | None = None
     group_metadata: GroupMetadataValue | None = None
+    key: bytes | None = None
+    value: bytes | None = None
 
     @property
     def is_tombstone(self) -> bool:
         """Whether it deletes its key."""
-        return self.offset_commit is None and self.group_metadata is None
+        return all(getattr(self, name) is None for name in RECORD_VALUES)
 
     def record(self, partition: int, timestamp: Timestamp, reason: str) -> CoordinatorRecord:
         """Return a row of the offsets topic, not appended yet. `timestamp` in ms."""
@@ -65,11 +84,13 @@ class Decoded(Struct, frozen=True):
             offset_commit=self.offset_commit,
             group_metadata=self.group_metadata,
             reason=reason,
+            key=self.key,
+            value=self.value,
         )
 
 
 class UnknownKey(Struct, frozen=True):
-    """A key of a kind that classic groups do not have, such as KIP-848's; readers skip it."""
+    """A key of a kind of which nothing is known, such as a share group's; readers skip it."""
 
     version: int
 
@@ -150,6 +171,10 @@ def _decode(key: bytes, value: bytes | None) -> Decoded | UnknownKey:
         group_id = _read(_KEY_OF_GROUP, version, key).group
         group = None if value is None else _decode_group(value)
         return Decoded(GROUP_METADATA, group_id, group_metadata=group)
+    if version in LATER_KINDS:
+        # What follows the group is not looked at.
+        group_id = reader(_KEY_OF_GROUP, GROUP_METADATA_KEY_VERSION)(key, _VERSION.size).group
+        return Decoded(LATER_KINDS[version], group_id, key=key, value=value)
     return UnknownKey(version)
 
 

@@ -185,7 +185,7 @@ def test_r27_an_unknown_value_version_is_named(version: int) -> None:
     assert corrupt_reason(OFFSET_KEY, head + offset) == f"Unknown offset message version: {version}"
 
 
-@pytest.mark.parametrize("version", [-1, 3, 8, 32767])
+@pytest.mark.parametrize("version", [-1, 9, 15, 17, 32767])
 def test_r28_an_unknown_key_version_is_no_error(version: int) -> None:
     key = version.to_bytes(2, "big", signed=True) + b"whatever it means"
     assert decode(key, b"anything") == UnknownKey(version)
@@ -193,10 +193,24 @@ def test_r28_an_unknown_key_version_is_no_error(version: int) -> None:
     assert UnknownKey(version).reason == f"unknown key version {version}"
 
 
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 16])
+def test_a_key_of_a_later_kind_tells_its_group_and_is_kept(version: int) -> None:
+    head = version.to_bytes(2, "big")
+    for key in (head + b"\0\1g", head + b"\0\1g\0\1m"):
+        for value in (None, b"", b"\0\0anything"):
+            found = decode(key, value)
+            assert isinstance(found, Decoded)
+            assert (found.group_id, found.key, found.value) == ("g", key, value)
+            assert found.record_type.startswith("consumer_group_")
+            assert found.is_tombstone == (value is None)
+    for cut in (b"", b"\0", b"\0\2g", b"\xff\xff", b"\0\1\xff"):
+        assert isinstance(decode(head + cut, None), Corrupt)
+
+
 def test_r29_known_records_around_an_unknown_one_are_read() -> None:
     group = bytes.fromhex(GROUP_VALUES[3])
     offset = bytes.fromhex(OFFSET_VALUES[3])
-    log = [(GROUP_KEY, group), (bytes.fromhex("0003 0001 67"), b"?"), (OFFSET_KEY, offset)]
+    log = [(GROUP_KEY, group), (bytes.fromhex("0009 0001 67"), b"?"), (OFFSET_KEY, offset)]
     found = [decode(key, value) for key, value in log]
     assert [each for each in found if isinstance(each, Decoded)] == [
         Decoded(GROUP_METADATA, "g", group_metadata=GROUPS_READ[3]),

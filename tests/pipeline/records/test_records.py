@@ -356,7 +356,7 @@ def test_lines_that_cannot_be_read_are_skipped_and_named(root: str, tmp_path: Pa
         "",
         json.dumps({**fields, "value": "not base64"}),
         json.dumps({name: fields[name] for name in fields if name != "value"}),
-        msgspec.structs.replace(good, offset=1, key=b"\x00\x03kip-848"),
+        msgspec.structs.replace(good, offset=1, key=b"\x00\x09share"),
         msgspec.structs.replace(good, offset=2, value=b"\x00\x09"),
         msgspec.structs.replace(good, offset=3, key=None),
         raw(offset("a", 2), 4),
@@ -365,7 +365,7 @@ def test_lines_that_cannot_be_read_are_skipped_and_named(root: str, tmp_path: Pa
     assert (tally.records, tally.unknown, tally.corrupt) == (2, 1, 5)
     assert [line.split(":")[0] for line in tally.named] == [f"line {n}" for n in (2, 4, 5, 6, 7)]
     assert tally.named[3:] == [
-        "line 6: unknown key version 3",
+        "line 6: unknown key version 9",
         "line 7: Unknown offset message version: 9",
     ]
     assert str(tally) == "2 records, 0 of them tombstones; skipped 1 unknown and 5 corrupt"
@@ -378,7 +378,7 @@ def test_parquet_rows_that_cannot_be_read_are_skipped_and_named(root: str, tmp_p
         "partition": [0, 0, 0, 0],
         "offset": [0, 1, 2, 3],
         "timestamp": [NOW, NOW, None, NOW],
-        "key": [good.key, b"\x00\x08", good.key, b"\x00"],
+        "key": [good.key, b"\x00\x09", good.key, b"\x00"],
         "value": [good.value, None, good.value, None],
     }
     file = str(tmp_path / "in.parquet")
@@ -386,7 +386,7 @@ def test_parquet_rows_that_cannot_be_read_are_skipped_and_named(root: str, tmp_p
     tally = import_(root, file, SETTINGS, say=quiet)
     assert (tally.records, tally.unknown, tally.corrupt) == (1, 1, 2)
     assert tally.named == [
-        "partition 0 offset 1: unknown key version 8",
+        "partition 0 offset 1: unknown key version 9",
         "partition 0 offset 2: Expected `int`, got `null` - at `$.timestamp`",
         "partition 0 offset 3: a key of 1 bytes, too short for its version",
     ]
@@ -425,6 +425,39 @@ def test_a_record_of_an_unknown_kind_goes_out_as_the_bytes_that_it_is(
         (member.key, member.value),
         (member.key, None),
     ]
+
+
+def test_records_of_later_kinds_come_in_as_the_bytes_that_they_are_and_go_out_so(
+    root: str, other: str, tmp_path: Path
+) -> None:
+    """Of Kafka's new consumer groups: their keys begin with the group, and may name a member."""
+    raws = [
+        RawRecord(7, number, NOW, kind.to_bytes(2, "big") + b"\0\3new\0\1m", b"\0\0anything")
+        for number, kind in enumerate((3, 4, 5, 6, 7, 8, 16))
+    ]
+    other_member = msgspec.structs.replace(raws[2], offset=7, key=b"\0\5\0\3new\0\1n")
+    deleted = msgspec.structs.replace(raws[0], offset=8, value=None)
+    raws += [other_member, deleted, raw(offset("a", 1), 9), raw(offset("new", 1), 10)]
+    file = write_lines(tmp_path / "in.jsonl", *raws)
+    tally = import_(root, file, SETTINGS, say=quiet)
+    assert (tally.records, tally.tombstones, tally.unknown, tally.corrupt) == (11, 1, 0, 0)
+    kept = [row for row in rows(root) if row["key"] is not None]
+    assert {row["group_id"] for row in kept} == {"new"}
+    assert {row["partition"] for row in kept} == {partition_for("new", 50)}
+    assert groups(root)["a"].unknown_kinds is None
+    assert groups(root)["new"].unknown_kinds == (
+        "consumer_group_current_member_assignment, consumer_group_member_metadata, "
+        "consumer_group_partition_metadata, consumer_group_regular_expression, "
+        "consumer_group_target_assignment_member, consumer_group_target_assignment_metadata"
+    )
+    out = tmp_path / "out.jsonl"
+    export(root, str(out), quiet)
+    found = [msgspec.json.decode(line, type=RawRecord) for line in out.read_bytes().splitlines()]
+    assert [(each.key, each.value) for each in found if each.key != raws[9].key] == [
+        (each.key, each.value) for each in raws if each.key != raws[9].key
+    ]
+    import_(other, str(out), SETTINGS, say=quiet)
+    assert groups(other)["new"] == groups(root)["new"]
 
 
 def test_no_more_than_the_first_few_are_named(root: str, tmp_path: Path) -> None:
