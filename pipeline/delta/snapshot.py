@@ -1,7 +1,6 @@
 """What the log of a table says of the table now, kept up commit by commit.
 
-`LiveFiles` have the statistics of each file as its writer wrote them: these may say more than Delta
-asks for.
+`LiveFiles` have each file's statistics as its writer wrote them: more than Delta asks for.
 """
 
 from __future__ import annotations
@@ -153,15 +152,18 @@ class LiveFiles:
         if self.version < 0 and (found := self._load()) is not None:
             return found
         content = read_commit(self.files, self.version + 1)
-        if content is None:
-            if self.version < 0:
-                raise Failure(f"{self._uri} has no log that can be read")
-            try:
-                self._check_gone(self.version + 1)
-            except LogGone:
-                return self._load()
-            return None
-        actions = parse_commit(content)
+        if content is not None:
+            return self.after(parse_commit(content))
+        if self.version < 0:
+            raise Failure(f"{self._uri} has no log that can be read")
+        try:
+            self._check_gone(self.version + 1)
+        except LogGone:
+            return self._load()
+        return None
+
+    def after(self, actions: Sequence[Action]) -> tuple[Change, LiveFiles]:
+        """Return what the next commit does, which is of these actions, and the place behind it."""
         return _change(actions), self._behind(self.version + 1, actions)
 
     def _behind(self, version: int, actions: Sequence[Action]) -> LiveFiles:
@@ -189,7 +191,7 @@ def _state() -> TableState[AddedFile]:
     return TableState(lambda added: added, lambda _app_id: True)
 
 
-def _change(actions: list[Action]) -> Change:
+def _change(actions: Sequence[Action]) -> Change:
     return Change(
         [action.add for action in actions if action.add is not None],
         [action.remove.file for action in actions if action.remove is not None],

@@ -230,11 +230,6 @@ class LogAppender:
                 raise
             back_off(min(attempt, 4))
             attempt += 1
-        try:
-            self._segments.poll()
-        except (OSError, DeltaError, Failure) as error:
-            # The commit stands. What it did is read by the next append.
-            log.warning("%s is read again: %s", self._topic.table, error)
         times = {number: each.append_time for number, each in written.items()}
         return [
             self._outcome(*each, times.get(each[0].partition, now))
@@ -334,6 +329,7 @@ class LogAppender:
             log.warning("%s", error)
             self._may_stand = True
             return self._settle(files)
+        self._segments.take_next(commit.actions)
         self._follow_up(live.version + 1)
         return True
 

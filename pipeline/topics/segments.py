@@ -32,7 +32,7 @@ from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Prod
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.commit import AddedFile
+    from group_coordinator.pipeline.delta.commit import Action, AddedFile
     from group_coordinator.pipeline.delta.snapshot import Change
 
 
@@ -188,14 +188,20 @@ class Segments:
         """
         found = False
         while (looked := self.live.look()) is not None:
-            change, behind = looked
-            # What may fail comes before anything that is changed.
-            added = [self._segment(file) for file in self._new_of(change)]
-            self._take(change, added)
-            self.live = behind
+            self._advance(*looked)
             found = True
         self.is_whole = True
         return found
+
+    def take_next(self, actions: Sequence[Action]) -> None:
+        """Take in the commit after what was read, which is of these actions."""
+        self._advance(*self.live.after(actions))
+
+    def _advance(self, change: Change, behind: LiveFiles) -> None:
+        # What may fail comes before anything that is changed.
+        added = [self._segment(file) for file in self._new_of(change)]
+        self._take(change, added)
+        self.live = behind
 
     def await_files(self, paths: frozenset[str]) -> None:
         """Notice from now on whether a commit adds one of these files."""

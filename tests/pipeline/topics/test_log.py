@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.topics import (
     NewBatch,
@@ -284,6 +285,26 @@ def test_an_append_that_the_disk_refused_leaves_nothing(
         writer.append([batch(0, "a")])
     assert files_of(topic.table) == 0
     assert offsets(writer.append([batch(0, "b")])) == [0]
+
+
+@pytest.mark.parametrize("place", ["store"], indirect=True)
+@pytest.mark.usefixtures("place")
+def test_an_append_looks_once_and_does_not_read_its_own_commit(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store bills each look."""
+    writer = appender(make(root))
+    writer.append([batch(0, "a")])
+    read, asked = ObjectStore.read, []
+
+    def noting(store: ObjectStore, path: str) -> bytes | None:
+        asked.append(path.rpartition("/")[2])
+        return read(store, path)
+
+    monkeypatch.setattr(ObjectStore, "read", noting)
+    assert offsets(writer.append([of_producer(0, "b")])) == [1]
+    assert asked == [f"{2:020}.json"]
+    assert offsets(writer.append([of_producer(0, "b"), of_producer(1, "c")])) == [1, 2]
 
 
 # --- idempotent producers -------------------------------------------------------------------------
