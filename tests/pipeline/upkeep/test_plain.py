@@ -24,6 +24,8 @@ from group_coordinator.pipeline.upkeep.plain import asked_features
 from group_coordinator.pipeline.upkeep.repair import repair
 from group_coordinator.schemas.tables import RESPONSES
 from tests.pipeline.delta.feature_tables import FEATURES, column, create, protocol
+from tests.pipeline.topics.logs import appender, make, of_producer, offsets, values
+from tests.pipeline.topics.tables import opened
 
 NUMBERS = pa.table({"n": pa.array([1], pa.int64())})
 
@@ -240,3 +242,17 @@ def test_the_command_tells_what_it_would_do_and_does_it(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "table: asks for checkpointProtection: plain again" in done.output
     assert "nothing is torn or altered" in CliRunner().invoke(make_app(), command).output
+
+
+def test_a_topics_own_table_goes_on_at_its_offsets(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    topic = make(root)
+    assert offsets(appender(topic).append([of_producer(0, "a", "b")])) == [0]
+    DeltaTable(topic.table).alter.add_constraint({"known": "partition < 9"})
+    with pytest.raises(UnsupportedTable, match="checkConstraints"):
+        appender(topic).append([of_producer(2, "c")])
+    (done,) = repair(root, execute=True)
+    assert done.mended
+    again = [of_producer(0, "a", "b"), of_producer(2, "c")]
+    assert offsets(appender(topic).append(again)) == [0, 2]
+    assert [value for _, value in values(opened(root))] == ["a", "b", "c"]
