@@ -15,11 +15,14 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.delta import checkpoint, store_files
+from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import encode_commit, txn_action
 from group_coordinator.pipeline.delta.log import Log, commit_path
 from group_coordinator.pipeline.delta.protocol import UNDONE, UnsupportedTable
 from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.pipeline.upkeep import repair as repairing
 from group_coordinator.pipeline.upkeep.plain import asked_features
 from group_coordinator.pipeline.upkeep.repair import repair
 from group_coordinator.schemas.tables import RESPONSES
@@ -256,3 +259,17 @@ def test_a_topics_own_table_goes_on_at_its_offsets(tmp_path: Path) -> None:
     again = [of_producer(0, "a", "b"), of_producer(2, "c")]
     assert offsets(appender(topic).append(again)) == [0, 2]
     assert [value for _, value in values(opened(root))] == ["a", "b", "c"]
+
+
+def test_a_roots_tables_in_a_store_are_made_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local folder stands for a store."""
+    root = str(tmp_path)
+    ensure_table(root, RESPONSES)
+    DeltaTable(f"{root}/responses").alter.add_constraint({"known": "error_code < 999"})
+    for module in (checkpoint, opening, repairing, store_files):
+        monkeypatch.setattr(module, "local_folder", lambda _uri: None)
+    (done,) = repair(root, execute=True)
+    assert done.lines() == ["responses: asks for checkConstraints: plain again"]
+    assert repair(root) == []
