@@ -266,7 +266,7 @@ def from_arrow(struct: type[_Row], rows: pa.Table) -> list[_Row]:
     the Struct does not have are ignored. Raises msgspec.ValidationError for a row without a value
     that the Struct requires.
     """
-    # Of a heartbeat's answer ten columns of seventeen: each costs as much as one that has values.
+    # Columns of nulls go first: each costs as much as one with values, and most rows have many.
     nulls = [name for name in _nullable(struct) if _is_null(rows, name)]
     if nulls:
         rows = rows.drop_columns(nulls)
