@@ -19,8 +19,8 @@ def _of_this_release(root: str) -> str:
 
 _ROOT = "The folder or URI under which the tables lie."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
-# Of verbs that write, or serve what others write. Verbs that only ask the catalogue of views need
-# no check: the catalogue refuses the tables.
+# The root of verbs that write, or serve what others write. Verbs that only ask the catalogue of
+# views need no check of the release: the catalogue refuses a later one's tables.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_of_this_release)]
 Config = Annotated[
     Path | None,

@@ -45,7 +45,8 @@ _UNKNOWN = (
     """{'partition': "partition", 'record_type': record_type, 'group_id': group_id, """
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
-# The most records of a bucket: records of a usual size take a quarter of `_BUCKET_BYTES` then.
+# The most records of a bucket: those of a usual size take a quarter of DuckDB's memory then
+# (`pipeline.node.scan_engine`).
 _BUCKET_RECORDS = 250_000
 # Compressed, as the log has them; records that compress well are bounded by their number.
 _BUCKET_BYTES = 64 << 20
