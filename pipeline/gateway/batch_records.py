@@ -23,8 +23,10 @@ class TooMany(Exception):
 
 
 def take_apart(partition: int, data: bytes, count: int, base_time: int) -> tuple[NewBatch, int]:
-    """Return the records, and how many they and their headers are. Raises TornRecords and
-    TooMany."""
+    """Return the records, and how many they and their headers are.
+
+    Raises TornRecords and TooMany.
+    """
     try:
         batch, pieces, end = _take_apart(partition, data, count, base_time)
     except (IndexError, ValueError) as error:

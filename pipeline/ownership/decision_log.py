@@ -1,5 +1,4 @@
-"""The cluster state of a root: reading it, deciding on it, and the leases that say which node is
-alive.
+"""The cluster state of a root: reading it, deciding on it, and the leases of its nodes.
 
 Everything is in the `coordinators` table. A decision is an append under one transaction identifier
 whose version is its epoch, so Delta's own commits put decisions in a row: a decision that was made
@@ -92,8 +91,9 @@ class DecisionLog:
     def decide(
         self, cluster: ClusterState, events: Iterable[CoordinatorEvent]
     ) -> ClusterState | None:
-        """Append events as the decision after `cluster`; the new cluster state, None if one was
-        decided meanwhile. The events' epochs are set here.
+        """Append events as the decision after `cluster`; return the new cluster state.
+
+        None if another decision was made meanwhile. The events' epochs are set here.
         """
         epoch = cluster.epoch + 1
         rows = [replace(event, epoch=epoch) for event in events]

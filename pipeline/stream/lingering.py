@@ -58,8 +58,7 @@ class Lingering:
         self._until = math.inf
 
     def goes_on(self, linger: LingerMultiple, selection: Selection, size: int) -> bool:
-        """Whether to wait for more after a look that found requests that can wait this long, or
-        none.
+        """Whether to wait for more after a look, whose requests, if any, can wait this long.
 
         `size` is that of all events since the wait began, bytes.
         """

@@ -87,8 +87,7 @@ def check_size(size: int, config: TopicConfig) -> None:
 
 
 def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> None:
-    """Raise BatchRefused for records with timestamps, ms, that the topic does not take at
-    `now_ms`."""
+    """Raise BatchRefused for timestamps, ms, that the topic does not take at `now_ms`."""
     if config.message_timestamp_type != "CreateTime":
         return
     if latest > now_ms + config.message_timestamp_after_max_ms:
