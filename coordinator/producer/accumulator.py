@@ -44,6 +44,7 @@ class RecordBatch:
         "headers",
         "is_closed",
         "keys",
+        "largest",
         "partition",
         "size",
         "timestamps",
@@ -55,6 +56,8 @@ class RecordBatch:
         self.created = created
         self.delivery = delivery
         self.size = 0
+        # The size of its largest record.
+        self.largest = 0
         self.is_closed = False
         self.keys: Any = []
         self.values: Any = []
@@ -121,17 +124,21 @@ class TopicQueue:
                 batch.headers = [()] * (len(batch.values) - 1)
             batch.headers.append(tuple(headers))
         batch.size += size
+        if size > batch.largest:
+            batch.largest = size
         return batch
 
     def append_columns(
-        self, partition: int, columns: Sequence[Any], size: int, now: float
+        self, partition: int, columns: Sequence[Any], size: int, largest: int, now: float
     ) -> RecordBatch:
-        """Take records as columns: keys, values, timestamps, headers. They are a batch by
-        themselves, behind all that the partition has.
+        """Take records as columns: keys, values, timestamps, headers.
+
+        They are a batch by themselves, behind all that the partition has, of `size` bytes; the
+        largest record has `largest`.
         """
         batch = self._begin(partition, now)
         batch.keys, batch.values, batch.timestamps, batch.headers = columns
-        batch.size = size
+        batch.size, batch.largest = size, largest
         batch.is_closed = True
         return batch
 

@@ -118,22 +118,30 @@ def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
 
 def by_partition(
     rows: pa.Table, partitions: Array, sizes: Array
-) -> Iterator[tuple[int, tuple[Any, ...], int]]:
-    """The rows of each partition, in their order: its number, their columns, and their bytes.
+) -> Iterator[tuple[int, tuple[Any, ...], Array]]:
+    """The rows of each partition, in their order: its number, their columns, and their sizes.
 
     The columns are keys, values, timestamps and headers, None where no row has any.
     """
-    order = np.argsort(partitions, kind="stable")
-    found, starts = np.unique(partitions[order], return_index=True)
-    for number, start, end in zip(
-        found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True
-    ):
-        part = rows if len(found) == 1 else rows.take(pa.array(order[start:end]))
-        headers = part.column("headers")
-        columns = (
-            part.column("key"),
-            part.column("value"),
-            part.column("timestamp"),
-            None if headers.null_count == len(headers) else headers,
-        )
-        yield number, columns, int(sizes[order[start:end]].sum())
+    headers = rows.column("headers")
+    names = ["key", "value", "timestamp"]
+    if headers.null_count < len(headers):
+        names.append("headers")
+    rows = rows.select(names)
+    for number, places in _places(partitions):
+        part = rows if places is None else rows.take(pa.array(places))
+        columns = (*part.columns, None)[:4]
+        yield number, columns, sizes if places is None else sizes[places]
+
+
+def _places(partitions: Array) -> Iterator[tuple[int, Array | None]]:
+    """Each partition with the places of its rows, None for all."""
+    least, most = int(partitions.min()), int(partitions.max())
+    if least == most:
+        yield least, None
+        return
+    # Numbers of 16 bits are sorted in one pass.
+    narrow = partitions.astype(np.int16) if most < 1 << 15 else partitions
+    order = np.argsort(narrow, kind="stable")
+    found, starts = np.unique(narrow[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)

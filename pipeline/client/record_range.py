@@ -38,8 +38,8 @@ class Range(Struct):
 def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Range:
     """Make one range of the batches of one partition, without what the topic does not take.
 
-    `now_ms` is the time of day. A batch that is too large is taken apart: of its records only those
-    are refused that are too large by themselves.
+    `now_ms` is the time of day. However large a batch is, its topic takes the records that are not
+    too large by themselves: the others of their batch share no fate with those that are.
     """
     refused = [_refused(batch, config, now_ms) for batch in batches]
     kept = [_kept(*each) for each in zip(batches, refused, strict=True)]
@@ -49,7 +49,7 @@ def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Ra
 def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:
     """Which records of a batch its topic does not take, by their places."""
     refused: dict[int, Failure] = {}
-    if batch.size > config.max_message_bytes:
+    if batch.largest > config.max_message_bytes:
         for place, size in enumerate(sizes_of(batch.keys, batch.values, batch.headers)):
             try:
                 check_size(size, config)

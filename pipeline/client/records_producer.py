@@ -294,9 +294,10 @@ class Producer:
             self._wait_for_room(int(sizes.sum()))
             now = now_ms()
             batches = []
-            for number, columns, part_size in parts:
-                self._memory.take(part_size)
-                batches.append(queue.append_columns(number, columns, part_size, now))
+            for number, columns, found in parts:
+                size, largest = int(found.sum()), int(found.max())
+                self._memory.take(size)
+                batches.append(queue.append_columns(number, columns, size, largest, now))
             sender.open.update(batches)
             sender.wake.notify()
         return batches
@@ -348,9 +349,10 @@ def _pieces(sizes: Array, most: int) -> Iterator[slice]:
     """Rows that follow each other and have at most so many bytes together."""
     if not len(sizes):
         return
-    total, largest = int(sizes.sum()), int(sizes.max())
-    step = total if total <= most else max(1, most - largest)
-    numbers = (np.cumsum(sizes) - sizes) // step
+    if sizes.sum() <= most:
+        yield slice(0, len(sizes))
+        return
+    numbers = (np.cumsum(sizes) - sizes) // max(1, most - int(sizes.max()))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     yield from starmap(slice, pairwise([*starts, len(sizes)]))
 

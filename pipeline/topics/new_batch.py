@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
@@ -69,7 +70,7 @@ def to_rows(
         "key": _column((batch.keys for batch in batches), pa.binary()),
         "value": _column((batch.values for batch in batches), pa.binary()),
         "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
-        "offset": pa.array(range(base, base + count), pa.int64()),
+        "offset": pa.array(np.arange(base, base + count, dtype=np.int64)),
         "timestamp": times.cast(pa.timestamp("ms", "UTC")).cast(TIMESTAMP),
         "timestampType": pa.repeat(pa.scalar(kind, pa.int32()), count),
         "headers": _headers(batches),

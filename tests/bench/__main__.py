@@ -80,6 +80,36 @@ def bench_of_gateway(
     show(bench_gateway(load, kafka_libs, progress), json)
 
 
+@bench_app.command("produce")
+def bench_of_produce(
+    records: Annotated[int, typer.Option(min=8, help="Records of 100 bytes.")] = 1_000_000,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--bytes", help="Of values; may be repeated. 100 and 1000.")
+    ] = None,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partitions", help="May be repeated. 1, 6 and 50.")
+    ] = None,
+    processes: Annotated[
+        list[int] | None, typer.Option("--processes", help="May be repeated. 1 and 8.")
+    ] = None,
+    ways: Annotated[
+        list[str] | None,
+        typer.Option("--way", help="send, send_table, delta-rs or gateway; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Records written a second: a producer's, a C client's through a gateway, and delta-rs's."""
+    from tests.bench.produce import PARTITIONS, PROCESSES, SIZES, WAYS, Load, bench_produce
+
+    for way in ways or ():
+        if way not in WAYS:
+            raise typer.BadParameter(f"{way} is none of {', '.join(WAYS)}")
+    load = Load(
+        records, sizes or SIZES, partitions or PARTITIONS, processes or PROCESSES, ways or WAYS
+    )
+    show(bench_produce(load, progress), json)
+
+
 @bench_app.command("held")
 def bench_of_held(
     heartbeats: Annotated[

@@ -28,6 +28,7 @@ from tests.bench.machine import MachineReport
 from tests.bench.moves import MovesReport
 from tests.bench.nodes import NodesReport
 from tests.bench.page import Page, Section
+from tests.bench.produce import ProduceReport
 from tests.bench.rebalance import RebalanceReport
 from tests.bench.report import Report
 from tests.bench.soak import SoakReport
@@ -66,6 +67,7 @@ PLANS = (
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),
     Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
     Plan("gateway", GatewayReport, f"{_SMALL} --rounds 1 --records 1000 --most 100"),
+    Plan("produce", ProduceReport, "--records 1000 --partitions 6 --processes 1"),
     Plan("held", HeldReport, "--heartbeat 3 --seconds 3 --warm-up 5 --most 200"),
     Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
     Plan("start", StartReport, "--rounds 1"),

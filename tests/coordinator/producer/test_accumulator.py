@@ -60,7 +60,7 @@ def test_each_partition_s_records_leave_in_their_order(steps: list[Any]) -> None
             drain(step)
         elif step[0] == "rows":
             rows = [next(numbers)]
-            waiting.append_columns(step[1], ([None], [b""], rows, None), 700, 0)
+            waiting.append_columns(step[1], ([None], [b""], rows, None), 700, 700, 0)
             sent.setdefault(step[1], []).extend(rows)
         else:
             partition, length = step
