@@ -15,6 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, starmap
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,10 +157,12 @@ class Producer:
                 f"a key of {type(key).__name__} and a value of {type(value).__name__}: "
                 "they are bytes, or a serializer makes them bytes"
             )
+        if headers:
+            _check_headers(headers)
         size = record_size(key, value, headers)
         if timestamp_ms is None:
             timestamp_ms = clock_ms()
-        elif not -_MOST_TIME <= timestamp_ms <= _MOST_TIME:
+        elif not -_MOST_TIME <= index(timestamp_ms) <= _MOST_TIME:
             raise ValueError(f"there is no time {timestamp_ms}")
         if size > self.settings.max_request_size or size > self._memory.most:
             raise self._too_large(size)
@@ -169,7 +172,7 @@ class Producer:
                 self._wait_for_room(size)
             if partition is None:
                 partition = queue.choose(key, value, size)
-            elif not 0 <= partition < queue.count:
+            elif not 0 <= index(partition) < queue.count:
                 raise no_partition(topic, partition, queue.count)
             self._memory.take(size)
             batch = queue.append(partition, key, value, timestamp_ms, headers, size, now_ms())
@@ -343,6 +346,12 @@ class Producer:
 
     def _closed(self) -> ProducerClosed:
         return ProducerClosed(f"the producer of {self._root} is closed")
+
+
+def _check_headers(headers: Sequence[tuple[str, bytes | None]]) -> None:
+    for name, content in headers:
+        if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
+            raise TypeError(f"a header is a text with bytes or None, and not {name!r}, {content!r}")
 
 
 def _pieces(sizes: Array, most: int) -> Iterator[slice]:

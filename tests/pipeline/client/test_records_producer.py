@@ -223,6 +223,14 @@ def test_a_call_that_cannot_be_is_refused(root: str) -> None:
             sender.send("t", "text")
         with pytest.raises(ValueError, match="no time"):
             sender.send("t", b"a", timestamp_ms=2**63)
+        # Or the whole commit would fail by it.
+        wrong: Any
+        for wrong in ({"timestamp_ms": 1.5}, {"partition": 0.5}):
+            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+                sender.send("t", b"a", **wrong)
+        for wrong in ([(b"h", b"1")], [("h", "text")], [("h", 1)]):
+            with pytest.raises(TypeError, match="a header is a text with bytes or None"):
+                sender.send("t", b"a", headers=wrong)
         for partition in (2, -1):
             with pytest.raises(UnknownTopicOrPartitionError, match=f"no partition {partition}"):
                 sender.send("t", b"a", partition=partition)
