@@ -1,25 +1,18 @@
--- What the views of `views.sql` compute with.
+-- What the views of `views.sql` compute with in DuckDB; `spark_functions.sql` has the same for Spark.
 
 -- A time in ms since 1970 as a timestamp. Clients may commit any 64 bits as a time: one outside of the
 -- years 1 to 9998 is null here, or the whole view would fail for it.
 CREATE MACRO as_time(ms) AS
 CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN epoch_ms(ms) END;
 
--- The records that are left from a committed offset to the end. Clients may commit any 64 bits as an offset: a negative
--- one is before all records, and has no room for a difference.
-CREATE MACRO behind(end_, committed) AS greatest(end_ - greatest(committed, 0), 0);
+-- A time as ms since 1970, rounded down; epoch_ms() rounds to the nearest.
+CREATE MACRO ms_of(time) AS epoch_ms(date_trunc('millisecond', time));
 
--- The time of an offset within a span of offsets that were written from first_ms to last_ms.
-CREATE MACRO at_offset(wanted, base, end_, first_ms, last_ms) AS
-first_ms + CASE WHEN end_ - base > 1 AND wanted < end_
-                THEN ((last_ms - first_ms) * ((wanted - base) / (end_ - base - 1)))::BIGINT
-                ELSE 0 END;
+-- An interval in seconds; a month has 30 days.
+CREATE MACRO seconds_of(span) AS epoch_ms(span) / 1000;
 
--- Where a partition ended at a time, within a step of its timeline.
-CREATE MACRO end_at(now_ms, end_, next_end, at_ms, next_ms) AS
-CASE WHEN next_ms > at_ms AND now_ms < next_ms
-     THEN end_ + ((next_end - end_) * ((now_ms - at_ms) / (next_ms - at_ms)))::BIGINT
-     ELSE end_ END;
+-- The nearest integer, of two the even one.
+CREATE MACRO rint(x) AS round_even(x, 0);
 
 -- The number in these bytes of a blob, big-endian: of four bytes a signed one, of two never negative; null past its end.
 CREATE MACRO number_at(blob_, place, bytes) AS

@@ -1,7 +1,34 @@
--- The views of a root: what the log and the audit trail say, ready to be asked. DuckDB's dialect; macros that they
--- use are in `duckdb_functions.sql`. Each statement may use the tables of the contract and the views before it, and
--- ends with a semicolon at the end of a line. VIEWS.md says what each column means. Times are UTC.
+-- The views of a root: what the log and the audit trail say, ready to be asked. Each statement may use the tables of
+-- the contract and the statements before it, and ends with a semicolon at the end of a line. VIEWS.md says what each
+-- column means. Times are UTC.
+--
+-- DuckDB and Spark both answer it: DuckDB word for word, with the macros of `duckdb_functions.sql`, and Spark with the
+-- functions of `spark_functions.sql` and the few words replaced that `pipeline/spark/view_sql.py` names. A test has both
+-- answer every view of a root, and compares types and rows. Where they differ:
+-- * a CAST to an integer truncates in Spark, and rounds in DuckDB: rint() first;
+-- * lengths and row numbers are INTEGER in Spark: CAST to BIGINT. A decimal literal is a DECIMAL there: 1e3;
+-- * a sum of BIGINTs that is too large fails in Spark: DECIMAL(28, 0) of what clients choose;
+-- * days and times of the clock are those of the session's zone in Spark: count with ms_of() and as_time();
+-- * Spark has no UNION ALL BY NAME, no EXCLUDE and no REPLACE, no FILTER without WHERE, no arg_max that passes over nulls;
+-- * a table or view after FROM or JOIN has no alias: register_views gives it one, for its prefix.
 
+
+-- The records that are left from a committed offset to the end. Clients may commit any 64 bits as an offset: a negative
+-- one is before all records, and has no room for a difference.
+CREATE MACRO behind(end_, committed) AS
+greatest(end_ - greatest(committed, 0), 0);
+
+-- The time of an offset within a span of offsets that were written from first_ms to last_ms.
+CREATE MACRO at_offset(wanted, base, end_, first_ms, last_ms) AS
+first_ms + CASE WHEN end_ - base > 1 AND wanted < end_
+                THEN CAST(rint((last_ms - first_ms) * ((wanted - base) / (end_ - base - 1))) AS BIGINT)
+                ELSE 0 END;
+
+-- Where a partition ended at a time, within a step of its timeline.
+CREATE MACRO end_at(now_ms, end_, next_end, at_ms, next_ms) AS
+CASE WHEN next_ms > at_ms AND now_ms < next_ms
+     THEN end_ + CAST(rint((next_end - end_) * ((now_ms - at_ms) / (next_ms - at_ms))) AS BIGINT)
+     ELSE end_ END;
 
 -- The newest record of every key (`schemas.records.RECORD_KEY`) of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
@@ -61,12 +88,12 @@ WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL;
 
 -- The groups that have records of kinds that this release does not know, and these kinds.
 CREATE VIEW unknown_groups AS
-SELECT group_id, string_agg(DISTINCT record_type, ', ' ORDER BY record_type) AS kind
+SELECT group_id, array_to_string(array_sort(array_agg(DISTINCT record_type)), ', ') AS kind
 FROM (
     SELECT
         group_id,
         record_type,
-        arg_max(offset_commit IS NULL AND group_metadata IS NULL AND "value" IS NULL, log_offset) AS is_tombstone
+        arg_max_null(offset_commit IS NULL AND group_metadata IS NULL AND "value" IS NULL, log_offset) AS is_tombstone
     FROM offsets_topic
     WHERE record_type NOT IN ('offset_commit', 'group_metadata') AND group_id IS NOT NULL
     GROUP BY "partition", group_id, record_type, topic, topic_partition, "key"
@@ -77,12 +104,18 @@ GROUP BY group_id;
 -- Every offset record that is still known, in the log or out of it. Compaction fills the history just
 -- before it takes a record out of the log: for that moment the record is in both.
 CREATE VIEW offset_records AS
-SELECT * EXCLUDE (segment, "key", "value") FROM offsets_topic WHERE record_type = 'offset_commit'
-UNION ALL BY NAME
-SELECT * EXCLUDE ("key", "value") FROM offsets_history
+SELECT
+    "partition", record_type, group_id, "timestamp", log_offset, topic, topic_partition, offset_commit, group_metadata,
+    reason, request_id
+FROM offsets_topic WHERE record_type = 'offset_commit'
+UNION ALL
+SELECT
+    "partition", record_type, group_id, "timestamp", log_offset, topic, topic_partition, offset_commit, group_metadata,
+    reason, request_id
+FROM offsets_history
 WHERE NOT EXISTS (
-    FROM offsets_topic
-    WHERE offsets_topic.partition = offsets_history.partition
+    SELECT 1 FROM offsets_topic
+    WHERE offsets_topic."partition" = offsets_history."partition"
     AND offsets_topic.log_offset = offsets_history.log_offset
 );
 
@@ -102,7 +135,7 @@ SELECT
 FROM (
     SELECT * FROM offset_records WHERE "timestamp" <= moment
     QUALIFY row_number() OVER (
-        PARTITION BY partition, group_id, topic, topic_partition ORDER BY log_offset DESC
+        PARTITION BY "partition", group_id, topic, topic_partition ORDER BY log_offset DESC
     ) = 1
 )
 WHERE offset_commit IS NOT NULL;
@@ -156,7 +189,7 @@ LEFT JOIN (
 ON effects.group_id = requests.group_id AND effects.request_id = requests.request_id
 WHERE api IN ('delete_groups', 'offset_delete')
 OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = ''
-OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '';
+OR api = 'leave_group' AND coalesce(list_extract(leave_group.members, 1).member_id, '') = '';
 
 -- Every request that is still kept, and what those of somebody who is no member did to the group's offsets.
 CREATE VIEW request_effects AS
@@ -165,7 +198,7 @@ SELECT
     requests.group_id AS group_id,
     requests.sent_at AS sent_at,
     requests.api AS api,
-    changed.request_id IS NOT NULL AS is_without_member,
+    changes_without_member.request_id IS NOT NULL AS is_without_member,
     did,
     requests.principal AS principal,
     signature IS NOT NULL AS is_signed,
@@ -176,8 +209,8 @@ SELECT
     join_group,
     leave_group
 FROM requests
-LEFT JOIN changes_without_member changed
-ON changed.group_id = requests.group_id AND changed.request_id = requests.request_id;
+LEFT JOIN changes_without_member
+ON changes_without_member.group_id = requests.group_id AND changes_without_member.request_id = requests.request_id;
 
 -- The state of every group, from its last transition; a group that only stores offsets is Empty. A group with records of
 -- unknown kinds is Unknown, Kafka's word: this release cannot tell its state.
@@ -185,19 +218,19 @@ CREATE VIEW groups AS
 SELECT
     group_id,
     coalesce(
-        CASE WHEN any_value(kind) IS NOT NULL THEN 'Unknown' END,
-        CASE WHEN any_value(to_state) <> 'Dead' THEN any_value(to_state) END,
-        CASE WHEN any_value(members) > 0 THEN 'Stable' ELSE 'Empty' END
+        CASE WHEN max(kind) IS NOT NULL THEN 'Unknown' END,
+        CASE WHEN max(to_state) <> 'Dead' THEN max(to_state) END,
+        CASE WHEN max(members) > 0 THEN 'Stable' ELSE 'Empty' END
     ) AS state,
-    coalesce(any_value(protocol_type), '') AS protocol_type,
-    any_value(protocol) AS protocol,
-    coalesce(any_value(stepped_generation), any_value(stored_generation), 0) AS generation,
-    any_value(leader) AS leader,
-    coalesce(any_value(members), 0) AS num_members,
-    coalesce(any_value(offsets), 0) AS num_offsets,
-    any_value(since) AS since,
-    any_value(reason) AS reason,
-    coalesce(any_value(kind), 'Classic') AS kind
+    coalesce(max(protocol_type), '') AS protocol_type,
+    max(protocol) AS protocol,
+    coalesce(max(stepped_generation), max(stored_generation), 0) AS generation,
+    max(leader) AS leader,
+    coalesce(max(members), 0) AS num_members,
+    coalesce(max(offsets), 0) AS num_offsets,
+    max(since) AS since,
+    max(reason) AS reason,
+    coalesce(max(kind), 'Classic') AS kind
 FROM (
     -- Each part has a group at most once. Not joins: of one group only its own records are looked at.
     SELECT
@@ -207,19 +240,27 @@ FROM (
         group_metadata.protocol AS protocol,
         group_metadata.generation AS stored_generation,
         group_metadata.leader AS leader,
-        len(group_metadata.members) AS members
+        CAST(len(group_metadata.members) AS BIGINT) AS members,
+        NULL AS offsets,
+        NULL AS kind,
+        NULL AS to_state,
+        NULL AS stepped_generation,
+        NULL AS since,
+        NULL AS reason
     FROM stored_groups
-    UNION ALL BY NAME
-    SELECT group_id, true AS is_known, count(*) AS offsets FROM committed_offsets GROUP BY group_id
-    UNION ALL BY NAME
-    SELECT group_id, true AS is_known, kind FROM unknown_groups
-    UNION ALL BY NAME
+    UNION ALL
+    SELECT group_id, true, NULL, NULL, NULL, NULL, NULL, count(*), NULL, NULL, NULL, NULL, NULL
+    FROM committed_offsets GROUP BY group_id
+    UNION ALL
+    SELECT group_id, true, NULL, NULL, NULL, NULL, NULL, NULL, kind, NULL, NULL, NULL, NULL
+    FROM unknown_groups
+    UNION ALL
     SELECT
-        group_id,
-        arg_max_null(to_state, "at") AS to_state,
-        arg_max_null(generation, "at") AS stepped_generation,
-        max("at") AS since,
-        arg_max_null(reason, "at") AS reason
+        group_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        arg_max_null(to_state, "at"),
+        arg_max_null(generation, "at"),
+        max("at"),
+        arg_max_null(reason, "at")
     FROM group_events
     WHERE event = 'transition'
     GROUP BY group_id
@@ -239,7 +280,7 @@ SELECT
     member.member_id = leader AS is_leader,
     member.session_timeout AS session_timeout_ms,
     member.rebalance_timeout AS rebalance_timeout_ms,
-    octet_length(member.assignment) AS assignment_bytes,
+    CAST(octet_length(member.assignment) AS BIGINT) AS assignment_bytes,
     CASE WHEN protocol_type = 'consumer' THEN decode_assignment(member.assignment) END AS assignment
 FROM (
     SELECT
@@ -276,7 +317,7 @@ GROUP BY group_id;
 
 -- Every rebalance: when and why it began, when the next generation was stored, and its number.
 CREATE VIEW rebalances AS
-SELECT group_id, started_at, reason, ended_at, date_diff('millisecond', started_at, ended_at) AS ms,
+SELECT group_id, started_at, reason, ended_at, ms_of(ended_at) - ms_of(started_at) AS ms,
        generation_before, generation, request_id
 FROM (
     SELECT
@@ -297,7 +338,7 @@ SELECT
     state,
     coalesce(
         expires_at,
-        CASE WHEN protocol_type = '' THEN committed_at ELSE since END + INTERVAL 7 DAY
+        as_time(ms_of(CASE WHEN protocol_type = '' THEN committed_at ELSE since END) + 604800000)
     ) AS due_at
 FROM committed_offsets JOIN groups USING (group_id)
 WHERE state = 'Empty';
@@ -372,7 +413,8 @@ SELECT
     newest_record_at,
     as_time(unindexed_topics.since) AS unindexed_since
 FROM (
-    SELECT topic, CAST(unnest(generate_series(0, partitions - 1)) AS INTEGER) AS "partition" FROM topics WHERE "table" IS NOT NULL
+    SELECT topic, CAST(number AS INTEGER) AS "partition"
+    FROM (SELECT topic, unnest(generate_series(0, partitions - 1)) AS number FROM topics WHERE "table" IS NOT NULL) counted
 ) numbered
 LEFT JOIN (
     SELECT
@@ -391,8 +433,8 @@ LEFT JOIN unindexed_topics ON unindexed_topics.topic = numbered.topic;
 CREATE VIEW topic_offsets AS
 SELECT
     topic,
-    CAST(sum(log_start_offset) AS DOUBLE) AS log_start_offsets,
-    CAST(sum(log_end_offset) AS DOUBLE) AS log_end_offsets
+    CAST(sum(CAST(log_start_offset AS DECIMAL(28, 0))) AS DOUBLE) AS log_start_offsets,
+    CAST(sum(CAST(log_end_offset AS DECIMAL(28, 0))) AS DOUBLE) AS log_end_offsets
 FROM topic_ends
 GROUP BY topic;
 
@@ -409,13 +451,13 @@ SELECT
     CASE WHEN log_end_offset IS NOT NULL THEN behind(log_end_offset, committed_offset) END AS lag,
     CASE
         WHEN log_end_offset IS NULL THEN NULL
-        WHEN committed_offset >= log_end_offset THEN 0.0
-        ELSE greatest(epoch_ms(snapshot_time()) - at_offset(
-            unread, base_offset, end_offset, epoch_ms(first_at), epoch_ms(last_at)
-        ), 0) / 1000.0
+        WHEN committed_offset >= log_end_offset THEN 0e0
+        ELSE greatest(ms_of(snapshot_time()) - at_offset(
+            unread, base_offset, end_offset, ms_of(first_at), ms_of(last_at)
+        ), 0) / 1e3
     END AS lag_seconds,
     CASE WHEN committed_offset < log_end_offset THEN as_time(at_offset(
-        unread, base_offset, end_offset, epoch_ms(visible_from), epoch_ms(visible_to)
+        unread, base_offset, end_offset, ms_of(visible_from), ms_of(visible_to)
     )) END AS unread_since,
     committed_at
 FROM (
@@ -437,7 +479,11 @@ GROUP BY group_id;
 
 -- Each group's lag in a topic, and the sum of its committed offsets there.
 CREATE VIEW group_topic_lag AS
-SELECT group_id, topic, CAST(sum(lag) AS BIGINT) AS lag, CAST(sum(committed_offset) AS DOUBLE) AS committed_offsets
+SELECT
+    group_id,
+    topic,
+    CAST(sum(lag) AS BIGINT) AS lag,
+    CAST(sum(CAST(committed_offset AS DECIMAL(28, 0))) AS DOUBLE) AS committed_offsets
 FROM lag
 GROUP BY group_id, topic;
 
@@ -450,9 +496,9 @@ LEFT JOIN (
         group_id,
         topic,
         "partition",
-        any_value(member_id) AS member_id,
-        any_value(client_id) AS client_id,
-        any_value(client_host) AS client_host
+        max(member_id) AS member_id,
+        arg_max_null(client_id, member_id) AS client_id,
+        arg_max_null(client_host, member_id) AS client_host
     FROM member_partitions
     GROUP BY group_id, topic, "partition"
 ) owners
@@ -470,39 +516,41 @@ SELECT
     log_end_offset,
     CASE WHEN log_end_offset IS NOT NULL AND committed_offset IS NOT NULL
          THEN behind(log_end_offset, committed_offset) END AS lag,
-    holder.member_id AS member_id,
-    holder.client_host AS client_host,
-    holder.client_id AS client_id
+    member_id,
+    client_host,
+    client_id
 FROM (
-    SELECT group_id, topic, "partition", leader_epoch, committed_offset, unnest(coalesce(holders, [NULL])) AS holder
+    SELECT
+        group_id,
+        topic,
+        "partition",
+        max(leader_epoch) OVER place AS leader_epoch,
+        max(committed_offset) OVER place AS committed_offset,
+        is_held,
+        bool_or(is_held) OVER place AS is_held_by_any,
+        member_id,
+        client_host,
+        client_id
     FROM (
         SELECT
             group_id,
             topic,
             "partition",
-            any_value(leader_epoch) AS leader_epoch,
-            any_value(committed_offset) AS committed_offset,
-            list(holder) FILTER (holder IS NOT NULL) AS holders
-        FROM (
-            SELECT
-                group_id,
-                topic,
-                "partition",
-                CASE WHEN leader_epoch >= 0 THEN leader_epoch END AS leader_epoch,
-                committed_offset
-            FROM committed_offsets
-            UNION ALL BY NAME
-            SELECT
-                group_id,
-                topic,
-                "partition",
-                {'member_id': member_id, 'client_host': client_host, 'client_id': client_id} AS holder
-            FROM member_partitions
-        ) parts
-        GROUP BY group_id, topic, "partition"
-    ) grouped
+            CASE WHEN leader_epoch >= 0 THEN leader_epoch END AS leader_epoch,
+            committed_offset,
+            false AS is_held,
+            NULL AS member_id,
+            NULL AS client_host,
+            NULL AS client_id
+        FROM committed_offsets
+        UNION ALL
+        SELECT group_id, topic, "partition", NULL, NULL, true, member_id, client_host, client_id
+        FROM member_partitions
+    ) parts
+    WINDOW place AS (PARTITION BY group_id, topic, "partition")
 ) placed
-LEFT JOIN topic_ends ON topic_ends.topic = placed.topic AND topic_ends."partition" = placed."partition";
+LEFT JOIN topic_ends ON topic_ends.topic = placed.topic AND topic_ends."partition" = placed."partition"
+WHERE is_held OR NOT is_held_by_any;
 
 -- Where each partition ended when: the end grew evenly from log_end_offset at that time to next_end_offset at
 -- next_at. A commit of a user's table gives all its records at once.
@@ -540,16 +588,16 @@ SELECT
     commits_since,
     committed_offset,
     end_at(
-        epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
+        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline."at"), ms_of(next_at)
     ) AS log_end_offset,
     CASE WHEN log_end_offset IS NOT NULL THEN behind(end_at(
-        epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
+        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline."at"), ms_of(next_at)
     ), committed_offset) END AS lag,
     request_id
 FROM (
-    SELECT *, row_number() OVER (
+    SELECT *, CAST(row_number() OVER (
         PARTITION BY group_id, topic, "partition" ORDER BY log_offset DESC
-    ) - 1 AS commits_since
+    ) - 1 AS BIGINT) AS commits_since
     FROM offset_history WHERE NOT is_tombstone
 ) commits
 ASOF LEFT JOIN topic_timeline
@@ -572,7 +620,7 @@ SELECT
         WHEN verdict = 'stalled' THEN 'the last commits have all the same offset, though records are unread'
         WHEN verdict = 'lagging' THEN printf(
             'the lag grows: %.1f records a second are read, and %.1f come; %.1f a second would catch up in %.0f s',
-            read_rate, added_rate, catch_up_rate, span_s
+            rint(10 * read_rate) / 10, rint(10 * added_rate) / 10, rint(10 * catch_up_rate) / 10, rint(span_s)
         )
         WHEN commits < 2 THEN 'a single commit does not tell'
         WHEN was_read_lately THEN 'all was read less than a minute ago'
@@ -588,8 +636,8 @@ SELECT
     last_commit_at,
     least_lag,
     greatest_lag,
-    CASE WHEN isfinite(read_rate) THEN read_rate END AS read_rate,
-    CASE WHEN isfinite(added_rate) THEN added_rate END AS added_rate,
+    CASE WHEN abs(read_rate) < CAST('Infinity' AS DOUBLE) THEN read_rate END AS read_rate,
+    CASE WHEN abs(added_rate) < CAST('Infinity' AS DOUBLE) THEN added_rate END AS added_rate,
     CASE WHEN verdict = 'lagging' THEN catch_up_rate END AS catch_up_rate
 FROM (
     SELECT
@@ -602,16 +650,16 @@ FROM (
         greatest_lag,
         read_rate,
         added_rate,
-        epoch_ms(span) / 1000 AS span_s,
-        added_rate + lag.lag / (epoch_ms(span) / 1000) AS catch_up_rate,
-        epoch_ms(snapshot_time()) - zero_ms < 60000 AS was_read_lately,
+        seconds_of(span) AS span_s,
+        added_rate + lag.lag / (seconds_of(span)) AS catch_up_rate,
+        ms_of(snapshot_time()) - zero_ms < 60000 AS was_read_lately,
         CASE
             WHEN lag.lag IS NULL THEN NULL
             WHEN lag.lag = 0 THEN 'OK'
-            WHEN silent_ms > quiet_ms AND epoch_ms(snapshot_time()) - epoch_ms(unread_since) > quiet_ms THEN 'stopped'
+            WHEN silent_ms > quiet_ms AND ms_of(snapshot_time()) - ms_of(unread_since) > quiet_ms THEN 'stopped'
             WHEN was_read_lately OR commits < 2 THEN 'OK'
             WHEN is_still THEN 'stalled'
-            WHEN lags >= 3 AND isfinite(slope) AND slope > 0 AND (fit >= 0.5 OR never_shrank) AND last_lag > mean_lag THEN 'lagging'
+            WHEN lags >= 3 AND abs(slope) < CAST('Infinity' AS DOUBLE) AND slope > 0 AND (fit >= 0.5 OR never_shrank) AND last_lag > mean_lag THEN 'lagging'
             ELSE 'OK'
         END AS verdict
     FROM lag
@@ -628,29 +676,29 @@ FROM (
             regr_slope(CAST(committed_offset AS DOUBLE), at_s) AS read_rate,
             regr_slope(CAST(log_end_offset AS DOUBLE), at_s) AS added_rate,
             max(zero_ms) AS zero_ms,
-            count(lag) FILTER (is_since) AS lags,
-            regr_slope(CAST(lag AS DOUBLE), at_s) FILTER (is_since) AS slope,
-            regr_r2(CAST(lag AS DOUBLE), at_s) FILTER (is_since) AS fit,
-            coalesce(bool_and(lag >= lag_before) FILTER (is_since), true) AS never_shrank,
-            avg(lag) FILTER (is_since) AS mean_lag,
-            arg_max(lag, log_offset) AS last_lag,
-            count(DISTINCT committed_offset) FILTER (commits_since < 10) = 1 AS is_still,
-            epoch_ms(snapshot_time()) - epoch_ms(max(written_at)) AS silent_ms,
+            count(lag) FILTER (WHERE is_since) AS lags,
+            regr_slope(CAST(lag AS DOUBLE), at_s) FILTER (WHERE is_since) AS slope,
+            regr_r2(CAST(lag AS DOUBLE), at_s) FILTER (WHERE is_since) AS fit,
+            coalesce(bool_and(lag >= lag_before) FILTER (WHERE is_since), true) AS never_shrank,
+            avg(lag) FILTER (WHERE is_since) AS mean_lag,
+            arg_max_null(lag, log_offset) FILTER (WHERE lag IS NOT NULL) AS last_lag,
+            count(DISTINCT committed_offset) FILTER (WHERE commits_since < 10) = 1 AS is_still,
+            ms_of(snapshot_time()) - ms_of(max(written_at)) AS silent_ms,
             greatest(
-                epoch_ms(max(written_at)) - epoch_ms(min(written_at) FILTER (commits_since < 10)), 60000
+                ms_of(max(written_at)) - ms_of(min(written_at) FILTER (WHERE commits_since < 10)), 60000
             ) AS quiet_ms
         FROM (
-            SELECT *, zero_ms IS NULL OR epoch_ms(written_at) > zero_ms AS is_since
+            SELECT *, zero_ms IS NULL OR ms_of(written_at) > zero_ms AS is_since
             FROM (
                 SELECT
                     group_id, topic, "partition", written_at, log_offset, commits_since, committed_offset, log_end_offset, lag,
-                    epoch_ms(written_at) / 1000 AS at_s,
+                    ms_of(written_at) / 1000 AS at_s,
                     lag(lag) OVER (PARTITION BY group_id, topic, "partition" ORDER BY log_offset) AS lag_before,
-                    max(CASE WHEN lag = 0 THEN epoch_ms(written_at) END) OVER (
+                    max(CASE WHEN lag = 0 THEN ms_of(written_at) END) OVER (
                         PARTITION BY group_id, topic, "partition"
                     ) AS zero_ms
                 FROM lag_history
-                WHERE commits_since < 10 OR written_at >= snapshot_time() - span
+                WHERE commits_since < 10 OR ms_of(written_at) >= ms_of(snapshot_time()) - 1000 * seconds_of(span)
             ) commits
         ) placed
         GROUP BY group_id, topic, "partition"
@@ -659,7 +707,7 @@ FROM (
 ) judged;
 
 -- The same of the last ten minutes.
-CREATE VIEW verdicts AS FROM verdicts_over(INTERVAL 10 MINUTE);
+CREATE VIEW verdicts AS SELECT * FROM verdicts_over(INTERVAL 10 MINUTE);
 
 -- The worst verdict of each group's partitions.
 CREATE VIEW group_verdicts AS
@@ -692,7 +740,7 @@ WHERE event = 'claimed';
 CREATE VIEW group_coordinators AS
 SELECT group_id, coordinators."partition" AS "partition", node_id, host, port
 FROM (
-    SELECT group_id, arg_max("partition", log_offset) AS "partition"
+    SELECT group_id, arg_max_null("partition", log_offset) AS "partition"
     FROM offsets_topic
     WHERE group_id IS NOT NULL
     GROUP BY group_id
@@ -710,21 +758,28 @@ CREATE VIEW group_counts AS
 SELECT
     count(*) AS groups,
     (SELECT count(*) FROM committed_offsets) AS offsets,
-    count(*) FILTER (state = 'PreparingRebalance') AS preparing_rebalance,
-    count(*) FILTER (state = 'CompletingRebalance') AS completing_rebalance,
-    count(*) FILTER (state = 'Stable') AS stable,
-    count(*) FILTER (state = 'Dead') AS dead,
-    count(*) FILTER (state = 'Empty') AS empty
+    count(*) FILTER (WHERE state = 'PreparingRebalance') AS preparing_rebalance,
+    count(*) FILTER (WHERE state = 'CompletingRebalance') AS completing_rebalance,
+    count(*) FILTER (WHERE state = 'Stable') AS stable,
+    count(*) FILTER (WHERE state = 'Dead') AS dead,
+    count(*) FILTER (WHERE state = 'Empty') AS empty
 FROM groups;
 
 -- What a list of groups shows of each. Why a group is Stable tells nobody anything: its leader has synced. What its
 -- members want to know is why they were rebalanced before.
 CREATE VIEW group_overview AS
 SELECT
-    groups.* REPLACE (
-        CASE WHEN groups.state = 'Stable' THEN coalesce(rebalanced.reason, groups.reason)
-             ELSE groups.reason END AS reason
-    ),
+    groups.group_id AS group_id,
+    state,
+    protocol_type,
+    protocol,
+    generation,
+    leader,
+    num_members,
+    num_offsets,
+    since,
+    CASE WHEN state = 'Stable' THEN coalesce(rebalanced.reason, groups.reason) ELSE groups.reason END AS reason,
+    kind,
     coalesce(partitions, 0) AS partitions,
     lag,
     lag_seconds,
@@ -733,11 +788,11 @@ SELECT
 FROM groups
 LEFT JOIN group_verdicts ON group_verdicts.group_id = groups.group_id
 LEFT JOIN (
-    SELECT group_id, list(DISTINCT topic ORDER BY topic) AS topics FROM committed_offsets GROUP BY group_id
+    SELECT group_id, array_sort(array_agg(DISTINCT topic)) AS topics FROM committed_offsets GROUP BY group_id
 ) committed
 ON committed.group_id = groups.group_id
 LEFT JOIN (
-    SELECT group_id, arg_max(reason, "at") AS reason
+    SELECT group_id, arg_max_null(reason, "at") FILTER (WHERE reason IS NOT NULL) AS reason
     FROM group_events
     WHERE event = 'transition' AND to_state = 'PreparingRebalance'
     GROUP BY group_id

@@ -25,7 +25,7 @@ from group_coordinator.schemas import rows as stored
 from group_coordinator.schemas.rows import TableRows, sql_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -59,7 +59,8 @@ class Result(Struct):
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 LOG_SEGMENTS = "log_segments"
 UNINDEXED = "unindexed_topics"
-_COMPUTED = (LOG_SEGMENTS, UNINDEXED)
+# What Python computes from the logs of the topics' tables: the columns of each, in DuckDB's types.
+COMPUTED = {LOG_SEGMENTS: log_segments.COLUMNS, UNINDEXED: unindexed.COLUMNS}
 _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
 # What has to be opened before a table. Compaction writes a record to the history before it takes it
 # out of the log: whoever opens the history first may find the record in neither. A group commits
@@ -187,7 +188,7 @@ class Catalog:
         self._make_all(names)
 
     def _known(self) -> set[str]:
-        return {*self._functions, *_TABLES, *_COMPUTED, *self._views, *self._held}
+        return {*self._functions, *_TABLES, *COMPUTED, *self._views, *self._held}
 
     def _of(self, named: Named) -> set[str]:
         """Those of the names that are ours. A function may have a view's name, as `lag` has."""
@@ -221,7 +222,7 @@ class Catalog:
 
     def _make_all(self, names: set[str]) -> None:
         """Make tables and views in one order, whatever the order of the query."""
-        for name in (*self._functions, *_TABLES, *_COMPUTED, *self._views):
+        for name in (*self._functions, *_TABLES, *COMPUTED, *self._views):
             if name in names:
                 self._make(name)
 
@@ -291,7 +292,7 @@ class Catalog:
             rows = read_log_segments(self._root, self._ask)
         else:
             rows = read_past_log_segments(self._root, self._as_of)
-        self._store(LOG_SEGMENTS, log_segments.COLUMNS, rows)
+        self._store(LOG_SEGMENTS, rows)
 
     def _show_unindexed(self) -> None:
         rows: list[tuple[str, int]] = []
@@ -300,12 +301,11 @@ class Catalog:
             self._make("topics")
             self._make("topic_index")
             rows = read_unindexed(self._ask)
-        self._store(UNINDEXED, unindexed.COLUMNS, rows)
+        self._store(UNINDEXED, rows)
 
-    def _store(
-        self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
-    ) -> None:
+    def _store(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Keep rows as a table."""
+        columns = COMPUTED[name]
         typed = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
         self._connection.execute(f"CREATE TABLE {name} ({typed})")
         values = ", ".join(f"unnest(CAST(? AS {type_}[]))" for type_ in columns.values())

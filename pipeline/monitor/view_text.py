@@ -15,7 +15,7 @@ from group_coordinator.pipeline.delta.engine import quoted
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.plain_table import Ask
 
-_HEAD = re.compile(r"CREATE (?:VIEW|MACRO) (\w+)(?:\([^)]*\))? AS\s+(TABLE\s+)?")
+_HEAD = re.compile(r"CREATE (?:VIEW|MACRO|FUNCTION) (\w+)(?:\([^)]*\))?\s+(?:AS\s+(TABLE\s+)?)?")
 # What refers to a table or a view in DuckDB's form of a parsed query: `FROM x`, and `SHOW x`.
 _OF_TABLES = ("BASE_TABLE", "SHOW_REF")
 _NONE: frozenset[str] = frozenset()

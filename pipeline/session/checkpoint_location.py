@@ -68,12 +68,12 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
 
 
 def hadoop_uri(uri: str) -> str:
-    """Return a URI for Hadoop, to which a path without a scheme is one of `fs.defaultFS`.
+    """Return a URI for Hadoop: S3 is `s3a` there, and a path alone is one of `fs.defaultFS`.
 
     Here such a path is a folder of the machine, for Python's tables and so for Spark as well. On a
     cluster `fs.defaultFS` is mostly an HDFS.
     """
-    return uri if urlparse(uri).scheme else f"file://{os.path.abspath(uri)}"
+    return _in_hadoop(uri) if urlparse(uri).scheme else f"file://{os.path.abspath(uri)}"
 
 
 def is_local(uri: str) -> bool:

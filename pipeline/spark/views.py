@@ -1,95 +1,122 @@
-"""The tables and views of a root in a Spark session, by the same SQL as the command `sql`.
+"""The tables and views of a root in a Spark session, which Spark itself reads and answers.
 
-The views are written in DuckDB's dialect, and DuckDB answers them here too: a Python data source
-runs one in a worker whenever a query reads it. So each view has one definition, and its rows cannot
-differ between the engines. A view is read whole before Spark filters it.
+The tables are Delta's: executors read what a query needs of them, in parallel and with its filters.
+The views are those of `schemas/views.sql`, by which DuckDB answers as well.
 """
 
 from __future__ import annotations
 
-import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.errors import AnalysisException
 
-from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.as_of import open_as_of, to_ms
+from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS, Catalog
+from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
 from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
+from group_coordinator.pipeline.session.spark_settings import packages
+from group_coordinator.pipeline.spark.computed_tables import show_computed
+from group_coordinator.pipeline.spark.view_sql import (
+    spark_statements,
+    table_query,
+    with_all_below,
+)
+from group_coordinator.pipeline.tables.columns import check_columns
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import ON_DEMAND, TABLES, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
-    import pyarrow as pa
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
-_FORMAT = "group-coordinator-view"
-_BATCH_ROWS = 10_000
-# Spark's own: the first one on the PATH, which need not have this package.
-_DEFAULT_PYTHON = "python3"
+# How Spark refuses ``delta.`path` `` without Delta's jar, and without its extension and catalog.
+_WITHOUT_DELTA = ("TABLE_OR_VIEW_NOT_FOUND", "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY")
 
 
-def register_views(spark: SparkSession, root: str, prefix: str = "") -> list[str]:
+# When the views are looked at: they tell how long ago something was.
+NOW = "current_timestamp()"
+_TABLES = {LOGS.get(each.name, each.name): each for each in (*TABLES.values(), *ON_DEMAND)}
+
+
+class UnknownView(Failure):
+    """A root has no such table, view or table function."""
+
+
+class DeltaMissing(Failure):
+    """The session reads no Delta tables; the message says what to start it with."""
+
+
+def register_views(
+    spark: SparkSession,
+    root: str,
+    prefix: str = "",
+    as_of: datetime | None = None,
+    names: Iterable[str] | None = None,
+) -> list[str]:
     """Make a temporary view of the session for each table and view of a root; return their names.
 
-    Each query reads the tables as they are then. The workers must reach the root, and have this
-    package; on one machine they are of the caller's Python, unless PYSPARK_PYTHON names one. Times
-    are UTC, of Spark's type `timestamp_ntz`. Macros with arguments, as `offsets_as_of`, are not
-    among the views. Raises NoRoot.
+    The macros `offsets_as_of` and `verdicts_over` become table functions. All names begin with
+    `prefix`. With `names` only these are made, and what they stand on: Spark takes half a second
+    for a view. Each query reads the tables as they are then, or, with `as_of`, as all of them were
+    at that time; one without a zone is UTC. A table that is made later is shown as empty until this
+    is called again. Times are of Spark's type `timestamp`, and nothing depends on the session's
+    time zone.
+
+    The driver and the executors must reach the root. Executors need this package for what stands on
+    `log_segments` and `unindexed_topics`, unless `as_of` is given, and for nothing else. Raises
+    NoRoot, DeltaMissing, UnknownView, NotKept, SchemaMismatch and LaterRelease.
     """
-    _register(spark)
-    catalog = Catalog(root)
-    names = catalog.names()
-    for name in names:
-        schema = from_arrow_schema(catalog.arrow(f"FROM {name} LIMIT 0").schema)
-        rows = spark.read.format(_FORMAT).schema(schema)
-        rows = rows.option("root", root).option("view", name)
-        rows.load().createOrReplaceTempView(prefix + name)
-    return [prefix + name for name in names]
+    folder = local_folder(root)
+    root = root if folder is None else str(folder.absolute())
+    Catalog(root).close()
+    moment = as_of.replace(tzinfo=UTC) if as_of is not None and as_of.tzinfo is None else as_of
+    now = NOW if moment is None else f"timestamp_millis({to_ms(moment)})"
+    statements = spark_statements([*_TABLES, *COMPUTED], prefix, now)
+    known = [*_TABLES, *COMPUTED, *statements]
+    wanted = set(known if names is None else names)
+    if unknown := wanted.difference(known):
+        raise UnknownView(f"no table or view is called {', '.join(sorted(unknown))}")
+    needed = with_all_below(statements, wanted)
+    for name, table in _TABLES.items():
+        if name in needed:
+            _show_table(spark, prefix + name, _query(root, table, moment))
+    show_computed(spark, root, prefix, moment, needed)
+    for name, statement in statements.items():
+        if name in needed:
+            spark.sql(statement.sql)
+    shown = [*_TABLES, *(name for name, each in statements.items() if each.is_view)]
+    return [prefix + name for name in shown if name in needed]
 
 
-def _register(spark: SparkSession) -> None:
-    """Register the data source, which keeps the Python that the session's workers have then."""
-    # Spark Connect has no context: its server knows its workers' Python.
-    context = getattr(spark, "sparkContext", None)
-    if context is None or context.pythonExec != _DEFAULT_PYTHON or not _is_local(context):
-        spark.dataSource.register(ViewSource)
-        return
-    context.pythonExec = sys.executable
+def _query(root: str, table: Table, as_of: datetime | None) -> str:
+    """Return the query that reads a table, with the columns of this release and then its others."""
+    uri = table_uri(root, table)
+    handle = None
+    if is_table(uri):
+        handle = open_delta(uri) if as_of is None else open_as_of(uri, as_of)
+    wanted = {
+        field.name: field.dataType.simpleString() for field in from_arrow_schema(table.schema)
+    }
+    if handle is None:
+        return table_query(wanted, [], None)
+    check_columns(handle, table)
+    found = [field.name for field in handle.schema().fields]
+    version = None if as_of is None else handle.version()
+    return table_query(wanted, found, hadoop_uri(uri), version)
+
+
+def _show_table(spark: SparkSession, name: str, query: str) -> None:
     try:
-        spark.dataSource.register(ViewSource)
-    finally:
-        context.pythonExec = _DEFAULT_PYTHON
-
-
-def _is_local(context: SparkContext) -> bool:
-    """Whether the workers run on this machine, where the caller's Python is."""
-    return (context.master or "").startswith("local")
-
-
-class ViewSource(DataSource):
-    """A view as a data source; the options `root` and `view` say which. It needs a schema."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return _FORMAT
-
-    def reader(self, schema: StructType) -> ViewReader:  # noqa: ARG002
-        """Return a reader of the view as it is when it reads."""
-        return ViewReader(self.options["root"], self.options["view"])
-
-
-class ViewReader(DataSourceReader):
-    """Reads a view in one piece."""
-
-    def __init__(self, root: str, view: str) -> None:
-        self._root = root
-        self._view = view
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Yield the view's rows."""
-        catalog = Catalog(self._root)
-        rows = catalog.arrow(f"FROM {self._view}")
-        catalog.close()
-        yield from rows.to_batches(_BATCH_ROWS)
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
+    except AnalysisException as error:
+        if error.getCondition() not in _WITHOUT_DELTA:
+            raise
+        raise DeltaMissing(
+            f"this session reads no Delta tables: start it with --packages {packages(delta=True)} "
+            "and Delta's extension and catalog, as pipeline/spark/README.md shows"
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from functools import cache
 
 import duckdb
@@ -19,31 +20,11 @@ from group_coordinator.coordinator.consumer.protocol import (
 )
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.view_text import read_statements
+from group_coordinator.schemas.records import CoordinatorRecord
+from tests.examples import examples
+from tests.pipeline.hostile import ASSIGNMENTS, INT64, RECORDS, stored_members
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
-
-INT64 = st.integers(-(2**63), 2**63 - 1)
-INT32 = st.integers(-(2**31), 2**31 - 1)
-PARTITIONS = st.lists(
-    st.builds(TopicPartition, st.text(max_size=5), INT32), unique=True, max_size=8
-)
-ENCODED = st.builds(
-    lambda partitions, data: encode_assignment(Assignment(tuple(partitions), data)),
-    PARTITIONS,
-    st.none() | st.binary(max_size=5),
-)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """An assignment with some of its bytes replaced, left out or put in."""
-    whole = draw(ENCODED)
-    begin = draw(st.integers(0, len(whole)))
-    end = draw(st.integers(begin, min(len(whole), begin + 6)))
-    return whole[:begin] + draw(st.binary(max_size=6)) + whole[end:]
-
-
-BYTES = ENCODED | damaged() | st.binary(max_size=60)
 
 
 @cache
@@ -63,7 +44,7 @@ def by_member(blob: bytes) -> list[tuple[str, int]] | None:
 
 
 @example([struct.pack(">hii", 0, 0, -(2**31))])
-@given(st.lists(BYTES, min_size=1, max_size=10))
+@given(st.lists(ASSIGNMENTS, min_size=1, max_size=10))
 def test_any_bytes_are_decoded_as_their_member_decodes_them(blobs: list[bytes]) -> None:
     asked = "SELECT decode_assignment(unnest(?::BLOB[]))"
     rows = functions().execute(asked, [blobs]).fetchall()
@@ -108,3 +89,45 @@ def test_any_offset_that_is_committed_hides_no_other_group(root: str, view: str)
         log.append(*(commit(f"g{offset}", offset, 2_000, place) for place in places))
     rows = Catalog(root).query(f"FROM {view}").as_dicts()
     assert {row["group_id"] for row in rows} == {f"g{offset}" for offset in EXTREMES}
+
+
+@pytest.mark.slow
+@examples(4)
+@given(st.lists(RECORDS, min_size=10, max_size=60))
+def test_whatever_clients_choose_every_view_is_answered(records: list[CoordinatorRecord]) -> None:
+    """And the group of another client is shown in those that would show it."""
+    with tempfile.TemporaryDirectory() as root:
+        log = Log(root)
+        appender(make(root)).append([batch(0, *"abc"), batch(1, "d")])
+        plain = [commit("plain", 1, 2_000), stored_members("plain", [_encoded(("t", 0))])]
+        log.append(*records, *plain)
+        catalog = Catalog(root)
+        for view in catalog.names():
+            rows = catalog.query(f"FROM {view}").as_dicts()
+            if view in _SHOW_PLAIN:
+                assert [row for row in rows if row["group_id"] == "plain"], view
+        catalog.close()
+
+
+# Each shows a row for the group `plain`.
+_SHOW_PLAIN = (
+    "committed_offsets",
+    "group_members",
+    "group_overview",
+    "group_partitions",
+    "group_states",
+    "group_topics",
+    "group_verdicts",
+    "groups",
+    "lag",
+    "lag_history",
+    "member_partitions",
+    "newest_records",
+    "offset_history",
+    "owned_lag",
+    "verdicts",
+)
+
+
+def _encoded(*partitions: tuple[str, int]) -> bytes:
+    return encode_assignment(Assignment(tuple(TopicPartition(*each) for each in partitions)))

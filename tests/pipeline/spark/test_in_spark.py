@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.spark import ProgressCommits, register_views
-from tests.frames import assert_same_rows, frame_of
-from tests.pipeline.offsets_log import Log, commit, stored
+from group_coordinator.pipeline.spark import ProgressCommits
 from tests.pipeline.small import SmallCoordinator
-from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define
 from tests.waiting import wait_until
 
@@ -74,26 +71,6 @@ def test_a_query_over_a_topics_table_has_that_topics_lag(
     rows = Catalog(root).query("SELECT group_id, topic, lag, log_end_offset FROM lag").rows
     assert {row[:3] for row in rows} == {("job", "t", 0)}
     assert sum(end for *_, end in rows) == 50
-
-
-def test_the_views_of_a_session_are_those_of_the_command(spark: SparkSession, root: str) -> None:
-    topic = make(root, 2)
-    appender(topic).append([batch(0, "a", "b", "c"), batch(1, "d")])
-    log = Log(root)
-    log.append(commit("g", 1, 2_000, ("t", 0)), commit("g", 1, 2_000, ("t", 1)))
-    log.append(commit("g", 2, 3_000, ("t", 0)), stored("g", 1, 2_000))
-    names = register_views(spark, root, prefix="root_")
-    assert {"root_lag", "root_verdicts", "root_group_members", "root_responses"} <= set(names)
-    catalog = Catalog(root)
-    for name in catalog.names():
-        told = frame_of(spark, catalog.arrow(f"FROM {name}"))
-        found = spark.table(f"root_{name}")
-        assert found.columns == told.columns
-        # Their lag in seconds grows from query to query.
-        assert_same_rows(found.drop("lag_seconds"), told.drop("lag_seconds"))
-    log.append(commit("g", 3, 4_000, ("t", 0)))
-    asked = "SELECT sum(lag) FROM root_lag WHERE group_id = 'g'"
-    assert [row[0] for row in spark.sql(asked).collect()] == [0]
 
 
 def _committed(root: str, *topics: str) -> dict[str, int]:

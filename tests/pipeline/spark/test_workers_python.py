@@ -1,4 +1,4 @@
-"""A session's workers read the views though Spark would start another Python than the caller's."""
+"""What sessions and their workers need for the views, and what they do without."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from typing import Any, cast
 import pytest
 
 from group_coordinator.pipeline.spark import register_views
+from group_coordinator.pipeline.spark.views import UnknownView
 from tests.ends import check_end
 
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
-from group_coordinator import register_views
+from group_coordinator import Failure, register_views
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.log.level", "ERROR").getOrCreate()
-register_views(spark, sys.argv[1])
-print("lag has", [row.n for row in spark.sql("SELECT count(*) AS n FROM lag").collect()])
+register_views(spark, sys.argv[1], names=["log_segments"])
+print("it has", [row.n for row in spark.sql("SELECT count(*) AS n FROM log_segments").collect()])
+try:
+    register_views(spark, sys.argv[1], names=["groups"])
+except Failure as error:
+    print(error)
 """
 
 
 @pytest.mark.spark
-def test_views_are_read_where_the_python_on_the_path_has_no_packages(
+def test_a_session_needs_delta_and_of_python_none_that_is_on_the_path(
     root: str, tmp_path: Path
 ) -> None:
     other = tmp_path / "bin" / "python3"
@@ -43,7 +48,11 @@ def test_views_are_read_where_the_python_on_the_path_has_no_packages(
         timeout=600,
     )
     check_end(done.returncode, done.stderr)
-    assert done.stdout.splitlines()[-1] == "lag has [0]"
+    told = done.stdout.splitlines()
+    assert told[-2] == "it has [0]"
+    assert told[-1].startswith(
+        "this session reads no Delta tables: start it with --packages io.delta"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,5 +77,11 @@ def test_the_caller_s_python_is_taken_only_for_spark_s_own_on_this_machine(
 
     spark = SimpleNamespace(sparkContext=context, dataSource=SimpleNamespace(register=register))
     with pytest.raises(InterruptedError):
-        register_views(cast("Any", spark), root)
+        register_views(cast("Any", spark), root, names=["log_segments"])
     assert (seen, context.pythonExec) == ([registered], chosen)
+
+
+@pytest.mark.parametrize("name", ["lags", "snapshot_time"])
+def test_a_view_that_is_none_is_named(root: str, name: str) -> None:
+    with pytest.raises(UnknownView, match=name):
+        register_views(cast("Any", None), root, names=[name])

@@ -1,0 +1,135 @@
+"""The statements of `schemas/views.sql` as Spark takes them: its SQL with a few words replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from group_coordinator.pipeline.monitor.view_text import read_statements
+
+
+class SparkStatement(Struct, frozen=True):
+    """What makes a function or a view in Spark, and the names without prefix that it stands on."""
+
+    sql: str
+    below: frozenset[str]
+    is_view: bool
+
+
+# A macro's parameter is a BIGINT unless it is one of these.
+_TYPES = {"moment": "TIMESTAMP", "span": "INTERVAL DAY TO SECOND"}
+_MACRO = re.compile(r"CREATE MACRO (\w+)\((.*?)\) AS( TABLE)?\n")
+# DuckDB's words, and Spark's for the same. `ms_of` is a macro of `duckdb_functions.sql`.
+_WORDS = {
+    r'"(\w+)"': r"`\1`",
+    r"\[\]": "array()",
+    r"\barg_max_null\(": "max_by(",
+    r"\barray_to_string\(": "array_join(",
+    r"\bgenerate_series\(": "sequence(",
+    r"\blen\(": "array_size(",
+    r"\blist_extract\(": "try_element_at(",
+    r"\bms_of\(": "unix_millis(",
+    r"\bunnest\(": "explode(",
+}
+# DuckDB's join with the last row at or before each of the left side, which has two equal columns.
+_ASOF = re.compile(
+    r"^FROM (?P<left>\(.*^\)) (?P<name>\w+)\n"
+    r"ASOF LEFT JOIN (?P<right>\(.*\) (?P<matched>\w+)|\w+)\n"
+    r"ON (?P<key>\S+) = (?P<left_key>\S+) AND (?P<key_2>\S+) = (?P<left_key_2>\S+)\n"
+    r"AND (?P<at>\S+) >= (?P<since>\S+)",
+    re.MULTILINE | re.DOTALL,
+)
+# Spark has no such join: both sides in one order, and each row of the left takes the last of the
+# other. One shuffle and one sort, however long the history is.
+_MATCHED = """\
+FROM (SELECT {name}, {matched}, {name}.*, {matched}.* FROM (
+    SELECT {name}, last_value({matched}) IGNORE NULLS OVER (
+        PARTITION BY key, key_2 ORDER BY place, is_left
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS {matched}
+    FROM (
+        SELECT struct({name}.*) AS {name}, NULL AS {matched}, {left_key} AS key,
+               {left_key_2} AS key_2, {at} AS place, true AS is_left
+        FROM {left} {name}
+        UNION ALL
+        SELECT NULL, struct({matched}.*), {key}, {key_2}, {since}, false FROM {right}
+        WHERE {since} IS NOT NULL
+    )
+) WHERE {name} IS NOT NULL) joined"""
+
+
+def spark_statements(tables: Iterable[str], prefix: str, now: str) -> dict[str, SparkStatement]:
+    """Return the statements that make the temporary functions and views of a root, in their order.
+
+    What they make and what they read has names that begin with `prefix`; `tables` are the names of
+    the tables without it. `now` is SQL: the time at which the views are looked at.
+    """
+    functions, views = read_statements("spark_functions.sql"), read_statements("views.sql")
+    names = [name for name, each in views.items() if not each.is_macro]
+    called = [*functions, *(name for name, each in views.items() if each.is_macro)]
+    read = re.compile(rf"\b(FROM|JOIN) ({'|'.join([*tables, *names])})\b")
+    call = re.compile(rf"\b({'|'.join(called)})\(")
+    made = {}
+    for name, statement in (functions | views).items():
+        sql = statement.sql
+        if name in views:
+            sql = _in_spark(sql).replace("snapshot_time()", now)
+        below = {*(found[2] for found in read.finditer(sql)), *call.findall(sql)} - {name}
+        sql = read.sub(rf"\1 {prefix}\2 AS \2", sql)
+        sql = call.sub(rf"{prefix}\1(", sql)
+        sql = sql.replace("CREATE VIEW ", f"CREATE VIEW {prefix}", 1)
+        sql = sql.replace("CREATE ", "CREATE OR REPLACE TEMPORARY ", 1)
+        made[name] = SparkStatement(sql, frozenset(below), name in names)
+    return made
+
+
+def with_all_below(statements: Mapping[str, SparkStatement], names: Iterable[str]) -> set[str]:
+    """Return the names, and those of the tables, functions and views that they stand on."""
+    needed = set(names)
+    for name in reversed([*statements]):
+        if name in needed:
+            needed |= statements[name].below
+    return needed
+
+
+def _in_spark(sql: str) -> str:
+    for theirs, ours in _WORDS.items():
+        sql = re.sub(theirs, ours, sql)
+    sql = _ASOF.sub(_asof, sql)
+    return _MACRO.sub(_head, sql)
+
+
+def _asof(found: re.Match[str]) -> str:
+    parts = found.groupdict()
+    return _MATCHED.format(**{**parts, "matched": parts["matched"] or parts["right"]})
+
+
+def _head(found: re.Match[str]) -> str:
+    name, parameters, of_table = found.groups()
+    typed = ", ".join(f"{each} {_TYPES.get(each, 'BIGINT')}" for each in parameters.split(", "))
+    returns = "RETURNS TABLE " if of_table else ""
+    return f"CREATE FUNCTION {name}({typed}) {returns}RETURN\n"
+
+
+def table_query(
+    columns: Mapping[str, str], found: Sequence[str], uri: str | None, version: int | None = None
+) -> str:
+    """Return the query that reads a Delta table with these columns, and then others that it has.
+
+    `columns` are names and Spark's types, `found` the table's own. A column that it lacks is null.
+    Without a `uri` there are no rows; with a `version` they are those of that one.
+    """
+    shown = [
+        _quoted(name) if name in found else f"CAST(NULL AS {type_}) AS {_quoted(name)}"
+        for name, type_ in columns.items()
+    ]
+    shown += [_quoted(name) for name in found if name not in columns]
+    rows = "(SELECT 1) WHERE false" if uri is None else f"delta.{_quoted(uri)}"
+    past = "" if version is None else f" VERSION AS OF {version}"
+    return f"SELECT {', '.join(shown)} FROM {rows}{past}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

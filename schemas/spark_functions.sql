@@ -1,0 +1,62 @@
+-- What the views of `views.sql` compute with in Spark, as `duckdb_functions.sql` has it for DuckDB.
+
+-- A time in ms since 1970 as a timestamp; null outside of the years 1 to 9998.
+CREATE FUNCTION as_time(ms BIGINT) RETURNS TIMESTAMP RETURN
+CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN timestamp_millis(ms) END;
+
+-- An interval in seconds.
+CREATE FUNCTION seconds_of(span INTERVAL DAY TO SECOND) RETURNS DOUBLE RETURN
+CAST(86400 * extract(DAY FROM span) + 3600 * extract(HOUR FROM span) + 60 * extract(MINUTE FROM span)
+     + extract(SECOND FROM span) AS DOUBLE);
+
+-- What a member was assigned, from the bytes of its leader (ConsumerProtocolAssignment, versions 0 to 3). Nothing for
+-- no bytes; null for bytes that are something else, and for more than 10,000 topics.
+--
+-- One expression, because Spark's lambdas can call no SQL function. A number in the blob is
+-- CAST(conv(hex(substring(blob, place + 1, bytes)), 16, 10) AS BIGINT), unsigned; as a length 2147483648 and more are
+-- those below 0, and `^ 2147483648` and `- 2147483648` extend the sign of a partition's. What is used more than once is
+-- bound to a name by a lambda over an array of one.
+CREATE FUNCTION decode_assignment(blob BINARY) RETURNS ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>> RETURN
+CASE
+WHEN octet_length(blob) = 0 THEN array()
+WHEN octet_length(blob) >= 10 AND hex(substring(blob, 1, 2)) < '8000' THEN transform(
+    -- Where each topic begins, how many bytes its name has and how many partitions it has. The place that is read next
+    -- is null once the bytes are cut short.
+    array(aggregate(
+        transform(
+            array(CAST(conv(hex(substring(blob, 3, 4)), 16, 10) AS BIGINT)),
+            topics -> CASE WHEN topics = 0 THEN array() WHEN topics <= 10000 THEN sequence(1L, topics) END
+        )[0],
+        CAST(struct(6, array()) AS STRUCT<place: BIGINT, topics: ARRAY<STRUCT<start: BIGINT, name: BIGINT, partitions: BIGINT>>>),
+        (read, n) -> CASE WHEN read.place IS NULL THEN read ELSE transform(
+            array(CASE WHEN read.place + 2 <= octet_length(blob)
+                       THEN CAST(conv(hex(substring(blob, CAST(read.place + 1 AS INT), 2)), 16, 10) AS BIGINT) END),
+            name -> transform(
+                array(CASE WHEN read.place + 6 + name <= octet_length(blob)
+                           THEN CAST(conv(hex(substring(blob, CAST(read.place + 3 + name AS INT), 4)), 16, 10) AS BIGINT) END),
+                partitions -> CASE WHEN partitions <= octet_length(blob) THEN struct(
+                    read.place + 6 + name + 4 * partitions AS place,
+                    array_append(read.topics, struct(read.place AS start, name AS name, partitions AS partitions)) AS topics
+                ) ELSE struct(CAST(NULL AS BIGINT) AS place, read.topics AS topics) END
+            )[0]
+        )[0] END
+    )),
+    -- After the topics are nullable bytes: those that the assignor added.
+    read -> CASE WHEN read.place + 4 <= octet_length(blob) THEN transform(
+        array(CAST(conv(hex(substring(blob, CAST(read.place + 1 AS INT), 4)), 16, 10) AS BIGINT)),
+        added -> CASE WHEN added >= 2147483648 OR read.place + 4 + added <= octet_length(blob) THEN transform(
+            array(transform(read.topics, each -> struct(
+                CASE WHEN each.name <= 32767 THEN try_validate_utf8(
+                    CAST(substring(blob, CAST(each.start + 3 AS INT), CAST(each.name AS INT)) AS STRING)
+                ) END AS topic,
+                transform(
+                    CASE WHEN each.partitions > 0 THEN sequence(0L, each.partitions - 1) ELSE array() END,
+                    n -> CAST((CAST(conv(hex(
+                        substring(blob, CAST(each.start + 7 + each.name + 4 * n AS INT), 4)
+                    ), 16, 10) AS BIGINT) ^ 2147483648) - 2147483648 AS INT)
+                ) AS partitions
+            ))),
+            decoded -> CASE WHEN NOT exists(decoded, each -> each.topic IS NULL) THEN decoded END
+        )[0] END
+    )[0] END
+)[0] END;

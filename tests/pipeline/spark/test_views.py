@@ -1,0 +1,138 @@
+"""Spark answers every view with the rows, types and columns that DuckDB answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as f
+
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.monitor import catalog as catalog_module
+from group_coordinator.pipeline.monitor.as_of import commit_times
+from group_coordinator.pipeline.monitor.catalog import COMPUTED, Catalog
+from group_coordinator.pipeline.spark import register_views, views
+from group_coordinator.pipeline.tables.acls import add_acls
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.topics import log_topics
+from group_coordinator.schemas.acls import AclBinding
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, TOPIC_TABLES, TOPICS
+from tests.frames import frame_of
+from tests.pipeline.offsets_log import Log, commit
+from tests.pipeline.spark.whole_root import make_whole_root
+from tests.pipeline.topics.logs import appender, batch, make
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+# Sums of doubles in different orders differ in their last digits.
+_DIGITS = 6
+# Where a day may have 23 hours.
+_ZONE = "America/New_York"
+
+
+@pytest.fixture(scope="module")
+def whole(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SparkSession, Catalog]]:
+    """A session with the views of a root under the prefix `in_`, and the catalogue of the root."""
+    root, now = make_whole_root(tmp_path_factory.mktemp("with a blank"))
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", _ZONE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog_module, "clock_ms", lambda: now)
+        patch.setattr(views, "NOW", f"timestamp_millis({now})")
+        names = register_views(session, root, "in_")
+        catalog = Catalog(root)
+        assert names == [f"in_{name}" for name in catalog.names()]
+        yield session, catalog
+        catalog.close()
+
+
+def test_every_view_is_answered_alike(whole: tuple[SparkSession, Catalog]) -> None:
+    session, catalog = whole
+    moments = ["TIMESTAMP '1970-01-01 00:00:01.005+00'", "TIMESTAMP '2026-01-01 00:00:00+00'"]
+    asked = {name: name for name in (*catalog.names(), *COMPUTED)}
+    asked |= {f"offsets_as_of({each})": f"offsets_as_of({each})" for each in moments}
+    asked["verdicts_over(INTERVAL 90 MINUTE)"] = "verdicts_over(INTERVAL 90 MINUTE)"
+    empty = []
+    for source in asked:
+        told = catalog.arrow(f"FROM {source}")
+        try:
+            assert_alike(session.sql(f"SELECT * FROM in_{source}"), told)
+        except Exception as error:
+            raise AssertionError(f"{source}: {error}") from error
+        if not told.num_rows:
+            empty.append(source)
+    assert empty == []
+
+
+def test_with_a_time_all_tables_are_what_they_were_and_without_it_what_they_are(
+    spark_with_delta: SparkSession, root: str
+) -> None:
+    session = spark_with_delta.newSession()
+    topic = make(root)
+    log, log_appender = Log(root), appender(topic)
+    log_appender.append([batch(0, "a", "b")])
+    log.append(commit("g", 1, 1_000))
+    # A commit's time is its file's, to the ms.
+    moment = max(at for table in _read_by_lag(root) for _, at in commit_times(table)) + 1
+    wait_until("a ms has passed", lambda: clock_ms() > moment)
+    log_appender.append([batch(0, "c")])
+    log.append(commit("g", 2, 2_000))
+    add_acls(root, [AclBinding("GROUP", "g", "LITERAL", "User:a", "*", "READ", "ALLOW")])
+    as_of = datetime.fromtimestamp(moment / 1000, UTC)
+    wanted = ["lag", "acls"]
+    assert "then_lag" in register_views(session, root, "then_", as_of, wanted)
+    past = Catalog(root, as_of)
+    for view in wanted:
+        assert_alike(session.table(f"then_{view}"), past.arrow(f"FROM {view}"))
+    asked = "SELECT committed_offset, log_end_offset, lag FROM {}_lag"
+    assert session.sql(asked.format("then")).collect() == [(1, 2, 1)]
+    register_views(session, root, "now_", names=["lag"])
+    assert session.sql(asked.format("now")).collect() == [(2, 3, 1)]
+    log_appender.append([batch(0, "d")])
+    log.append(commit("g", 4, 3_000))
+    assert session.sql(asked.format("now")).collect() == [(4, 4, 0)]
+    assert session.sql(asked.format("then")).collect() == [(1, 2, 1)]
+
+
+def _read_by_lag(root: str) -> list[str]:
+    tables = (OFFSETS_TOPIC, TOPICS, TOPIC_TABLES)
+    (definition,) = log_topics(root)[0]
+    return [*(table_uri(root, each) for each in tables), definition.table]
+
+
+def assert_alike(found: DataFrame, told: pa.Table) -> None:
+    """Both have the same columns in the same order, of the same types, and the same rows."""
+    expected = _sorted(frame_of(found.sparkSession, _in_utc(told)))
+    assert found.dtypes == expected.dtypes
+    assert_df_equality(_sorted(found), expected, ignore_nullable=True)
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """DuckDB's times have no zone, and are UTC."""
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.timestamp("us"):
+            rows = rows.set_column(
+                place, field.name, rows.column(place).cast(pa.timestamp("us", "UTC"))
+            )
+    return rows
+
+
+def _sorted(rows: DataFrame) -> DataFrame:
+    """The rows in an order: Spark takes seconds to compile one of many nested columns."""
+    shown = [
+        f.round(f"`{name}`", _DIGITS).alias(name) if type_ == "double" else f.col(f"`{name}`")
+        for name, type_ in rows.dtypes
+    ]
+    found = rows.select(shown).toArrow()
+    order = sorted(range(found.num_rows), key=lambda place: repr(found.slice(place, 1).to_pylist()))
+    return frame_of(rows.sparkSession, found.take(pa.array(order, pa.int64())))
