@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta.plain_table import PlainTable, read_plain_table
 from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.tables.columns import is_known_format
+from group_coordinator.pipeline.tables.format import is_known_format
 from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from deltalake.exceptions import CommitFailedError
 from group_coordinator.pipeline.clock import back_off
 from group_coordinator.pipeline.delta.table import ATTEMPTS, refresh
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known_format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from deltalake import DeltaTable
     from pyarrow import dataset as ds
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The table's property; a table without it has format 1.
-FORMAT_PROPERTY = "groupCoordinator.format"
-FORMAT = 1
-
 
 class SchemaMismatch(Failure):
     """A table has not the columns that it must have; the message names those that differ."""
@@ -46,12 +43,6 @@ class SchemaMismatch(Failure):
 
 class LaterRelease(Failure):
     """A later release has changed a table so that this one cannot use it; the message says how."""
-
-
-def is_known_format(properties: Mapping[str, str | None]) -> bool:
-    """Whether this release can read the rows of a table with these properties."""
-    text = properties.get(FORMAT_PROPERTY) or str(FORMAT)
-    return text.isdigit() and int(text) <= FORMAT
 
 
 def check_columns(handle: DeltaTable, table: Table) -> list[str]:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.node.preflight import check_start
-from group_coordinator.pipeline.tables.columns import FORMAT_PROPERTY, LaterRelease
+from group_coordinator.pipeline.tables.columns import LaterRelease
+from group_coordinator.pipeline.tables.format import FORMAT_PROPERTY
 from tests.roots import make_tables
 
 

@@ -18,7 +18,8 @@ from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables import topics
-from group_coordinator.pipeline.tables.columns import FORMAT_PROPERTY, LaterRelease, SchemaMismatch
+from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismatch
+from group_coordinator.pipeline.tables.format import FORMAT_PROPERTY
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import (
     ensure_table,
