@@ -190,6 +190,17 @@ def bench_of_take_over(
     show(bench_take_over(records, groups, requests, progress), json)
 
 
+@bench_app.command("views")
+def bench_of_views(
+    records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 20_000_000,
+    json: Json = False,
+) -> None:
+    """A view of history over a large log, by Spark natively and by DuckDB."""
+    from tests.bench.views import bench_views
+
+    show(bench_views(records, progress), json)
+
+
 @bench_app.command("nodes")
 def bench_of_nodes(
     seconds: Annotated[float, typer.Option(help="How long each is measured in a round.")] = 60.0,

@@ -35,6 +35,7 @@ from tests.bench.soak import SoakReport
 from tests.bench.start import StartReport
 from tests.bench.take_over import TakeOverFigures
 from tests.bench.verbs import VerbsReport
+from tests.bench.views import ViewsReport
 from tests.support.host import this_host
 
 COMMAND = "python -m tests.bench"
@@ -72,6 +73,7 @@ PLANS = (
     Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
     Plan("start", StartReport, "--rounds 1"),
     Plan("take-over", TakeOverFigures, "--records 2000 --groups 20"),
+    Plan("views", ViewsReport, "--records 100000"),
     Plan("compaction", CompactionFigures, "--records 100000 --keys 10000"),
     Plan("soak", SoakReport, "--minutes 0.5 --warm-up 5", full="--minutes 30"),
 )

@@ -1,0 +1,140 @@
+"""How long the views take over a large log, answered by Spark natively and by DuckDB.
+
+Each engine runs in a process of its own, in turn over the same root, and answers two queries: one
+that aggregates the history of all groups, and one of a single group. The start of the process, of
+Spark and of its first query is not measured. Both must answer alike.
+
+    python -m tests.bench.views spark | duckdb ROOT
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Struct
+
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.session.start import SessionStart
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.spark.views import register_views
+from group_coordinator.pipeline.tables.store import ensure_tables
+from tests.bench.compaction import make_log
+from tests.bench.memory import peaks_of
+from tests.bench.report import Column, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORDS = 20_000_000
+_KEYS_IN = 10
+_VIEW = "offset_history"
+_ALL = (
+    "SELECT count(*) AS groups, CAST(sum(n) AS BIGINT) AS rows, max(n) AS most FROM "
+    f"(SELECT group_id, count(*) AS n FROM {_VIEW} GROUP BY group_id) g"
+)
+_ONE = f"SELECT count(*) AS rows FROM {_VIEW} WHERE group_id = 'group-7'"
+
+
+class Answers(Struct, frozen=True):
+    """One engine: the seconds of both queries, the peaks of its processes, and what it answered."""
+
+    engine: Annotated[str, Column("engine")]
+    all_groups: Annotated[float, Column("all groups, s", ".1f")]
+    one_group: Annotated[float, Column("one group, s", ".1f")]
+    peak: Annotated[int, Column("peak MB: Python", ".0f", unit=1e6)]
+    jvm: Annotated[int, Column("JVM", ".0f", unit=1e6)]
+    answers: list[list[int]]
+
+
+class ViewsReport(Report):
+    """Both engines over one log of `records` rows of `size` bytes."""
+
+    records: int
+    size: int
+    engines: list[Answers]
+
+    def title(self) -> str:
+        """What was read."""
+        return f"{_VIEW}, {self.records:,} records, {self.size:,} bytes"
+
+    def rows(self) -> list[Answers]:
+        """DuckDB first."""
+        return self.engines
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """Spark's time over DuckDB's."""
+        duckdb, spark = self.engines
+        return {
+            "ratio": {
+                "all groups, s": spark.all_groups / duckdb.all_groups,
+                "one group, s": spark.one_group / duckdb.one_group,
+            }
+        }
+
+
+def bench_views(records: int = RECORDS, say: Callable[[str], None] = print) -> ViewsReport:
+    """Make a log and have both engines answer. Raises Failure if their answers differ."""
+    with tempfile.TemporaryDirectory(prefix="bench-views-") as root:
+        say(f"making a log of {records:,} records")
+        ensure_tables(root)
+        size = make_log(root, records, max(1, records // _KEYS_IN))
+        found = []
+        for engine in ("duckdb", "spark"):
+            command = [sys.executable, "-m", "tests.bench.views", engine, root]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            found.append(msgspec.json.decode(done.stdout.splitlines()[-1], type=Answers))
+            say(f"{engine}: {found[-1].all_groups:.1f} s and {found[-1].one_group:.1f} s")
+    if found[0].answers != found[1].answers:
+        raise Failure(f"the engines differ: {found[0].answers} and {found[1].answers}")
+    return ViewsReport(records, size, found)
+
+
+def _answers(engine: str, ask: Callable[[str], list[int]]) -> Answers:
+    # The first query of an engine costs more than those after it.
+    ask("SELECT 1 AS one")
+    began = time.monotonic()
+    answers = [ask(_ALL)]
+    all_ended = time.monotonic()
+    answers.append(ask(_ONE))
+    ended = time.monotonic()
+    memory = peaks_of(os.getpid())
+    return Answers(engine, all_ended - began, ended - all_ended, memory.driver, memory.jvm, answers)
+
+
+def _duckdb(root: str) -> Answers:
+    with closing(Catalog(root)) as catalog:
+        return _answers("DuckDB", lambda query: list(catalog.query(query).rows[0]))
+
+
+def _spark(root: str) -> Answers:
+    spark = SessionStart(load_settings(), root, delta=True).finish()
+    try:
+        register_views(spark, root, names=[_VIEW])
+
+        def ask(query: str) -> list[Any]:
+            (row,) = spark.sql(query).collect()
+            return list(row)
+
+        return _answers("Spark", ask)
+    finally:
+        spark.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Answer by one engine in this process, and print its figures as JSON."""
+    engine, root = arguments
+    answers = {"duckdb": _duckdb, "spark": _spark}[engine](root)
+    sys.stdout.write(msgspec.json.encode(answers).decode() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
