@@ -22,11 +22,10 @@ def test_duckdb_counts_every_record_of_the_history(tmp_path: Path) -> None:
     ensure_tables(root)
     make_log(root, RECORDS, 1_000)
     found = views._duckdb(root)
-    (groups, rows, most), (of_one,) = found.answers
-    assert rows >= RECORDS
-    assert groups > 1
-    assert most < rows <= groups * most
-    assert of_one > 0
+    (offsets, _), (of_one, total) = found.answers
+    assert 0 < offsets <= 1_000
+    assert 0 < of_one < RECORDS
+    assert 0 <= total < RECORDS * of_one
     assert (found.jvm, found.peak > 0) == (0, True)
 
 
