@@ -8,6 +8,9 @@ from kafka.protocol.consumer.group import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
 )
 
 from group_coordinator.pipeline.gateway.brokers import Broker
@@ -44,6 +47,32 @@ def members(client: Client, group: str) -> list[str]:
     return [each.member_id for each in found.members]
 
 
+def commit(group: str, offset: int) -> OffsetCommitRequest:
+    """A simple consumer's commit of partition 0 of the topic "orders"."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition(
+        partition_index=0,
+        committed_offset=offset,
+        committed_leader_epoch=-1,
+        committed_metadata="",
+    )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[topic(name="orders", partitions=[partition])],
+    )
+
+
+def committed(client: Client, group: str) -> int:
+    """What the group has committed of partition 0 of the topic "orders", -1 for nothing."""
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
+    request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=False)
+    (found,) = client.ask(request, OffsetFetchResponse, 7).topics
+    return int(found.partitions[0].committed_offset)
+
+
 def test_who_closes_while_its_join_waits_has_left(broker: Broker) -> None:
     """So does a console consumer that is stopped in a rebalance; a broker reads its LeaveGroup."""
     with connected(broker) as stays:
@@ -63,3 +92,20 @@ def test_who_closes_while_its_join_waits_has_left(broker: Broker) -> None:
             )
             leaves.send(LeaveGroupRequest(group_id="left", members=[identity]), 5)
         wait_until("the first is alone", lambda: members(stays, "left") == [first], WAIT_S)
+
+
+def test_what_was_committed_before_closing_is_committed(broker: Broker) -> None:
+    """So a consumer commits that closes at once, behind its own join that still waits."""
+    with connected(broker) as stays:
+        first = named(stays, "closes")
+        assert stays.ask(join("closes", first), JoinGroupResponse, 9).error_code == 0
+        with connected(broker) as leaves:
+            second = named(leaves, "closes")
+            leaves.send(join("closes", second), 9)
+            wait_until(
+                "the group rebalances",
+                lambda: stays.ask(heartbeat("closes", first), HeartbeatResponse, 4).error_code,
+                WAIT_S,
+            )
+            leaves.send(commit("simple", 7), 8)
+        wait_until("the offset is there", lambda: committed(stays, "simple") == 7, WAIT_S)

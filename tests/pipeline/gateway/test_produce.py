@@ -28,6 +28,8 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
@@ -451,6 +453,26 @@ def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
     given = [each.take() for _ in range(1_001) for each in (first, second)]
     given.append(ProducerIds(root).take())
     assert len(set(given)) == 2_003
+
+
+def test_no_producer_id_is_given_of_a_block_that_may_be_another_s(
+    empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append whose outcome is unknown may have stood behind another gateway's."""
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    first, second = ProducerIds(root), ProducerIds(root)
+    append = Appender.append
+
+    def lost(appender: Appender, *words: Any) -> bool:
+        monkeypatch.setattr(Appender, "append", append)
+        others.append(second.take())
+        raise CommitStateUnknown("the answer was lost")
+
+    others: list[int] = []
+    monkeypatch.setattr(Appender, "append", lost)
+    given = {first.take() for _ in range(1_000)}
+    assert given.isdisjoint(others + [second.take() for _ in range(999)])
 
 
 @pytest.mark.long
