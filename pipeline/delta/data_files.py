@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyarrow import dataset as ds
 
     from group_coordinator.pipeline.delta.store import Store
 
@@ -45,6 +49,19 @@ class DataFile(Struct, frozen=True):
     partition: dict[str, str | None] = {}
     stats: str | None = None
     tags: dict[str, str] = {}
+
+
+def dataset_of(handle: DeltaTable) -> ds.Dataset:
+    """Return the rows of the handle's version, whose files Arrow reads by itself on a local disk.
+
+    delta-rs gives Arrow a file system that is written in Python. An Arrow thread then needs Python
+    to let go of what it has read, which it does a moment after the rows are there: in a process
+    that ended just then, Python ended the thread within Arrow, and the process aborted.
+    """
+    folder = local_folder(handle.table_uri)
+    if folder is None:
+        return handle.to_pyarrow_dataset()
+    return handle.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(folder), LocalFileSystem()))
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:

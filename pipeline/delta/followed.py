@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.store_files import open_files
@@ -136,6 +137,6 @@ class Followed(Generic[S]):
         # instead of being missed.
         tail = follow(self._uri, self._columns)
         with read_whole(self._uri):
-            rows = open_delta(self._uri).to_pyarrow_table(columns=self._columns)
+            rows = dataset_of(open_delta(self._uri)).to_table(columns=self._columns)
         self._held = tail, self._take(self.known, rows, True)
         return True

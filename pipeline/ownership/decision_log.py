@@ -17,13 +17,14 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from deltalake import QueryBuilder
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import to_table
+from group_coordinator.pipeline.delta.data_files import dataset_of, to_table
 from group_coordinator.pipeline.delta.parquet_file import read_files
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.store_files import open_files
@@ -115,7 +116,7 @@ class DecisionLog:
     def _is_decided(self, rows: Sequence[CoordinatorEvent], epoch: int) -> bool:
         """Whether these rows are the decision of the epoch."""
         table = open_table(self._root, COORDINATORS)
-        there = table.to_pyarrow_table(filters=[("epoch", "=", epoch)])
+        there = dataset_of(table).to_table(filter=pc.field("epoch") == epoch)
         return list(from_arrow(CoordinatorEvent, there)) == list(rows)
 
     def decide_until(

@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
+from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
@@ -199,7 +200,7 @@ class PinnedSettings:
         batch's requests.
         """
         offset = offset_of(planned.offset)
-        pins = from_arrow(Pin, open_delta(self._uri).to_pyarrow_table())
+        pins = from_arrow(Pin, dataset_of(open_delta(self._uri)).to_table())
         mine = [
             pin
             for pin in pins

@@ -22,6 +22,7 @@ from deltalake import Schema
 from deltalake.exceptions import CommitFailedError
 
 from group_coordinator.pipeline.clock import back_off
+from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.table import ATTEMPTS, refresh
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known_format
@@ -111,7 +112,7 @@ def dataset(handle: DeltaTable, table: Table) -> ds.Dataset:
 
     Raises what `check_columns` raises.
     """
-    rows = handle.to_pyarrow_dataset()
+    rows = dataset_of(handle)
     if not check_columns(handle, table):
         return rows
     wanted = with_columns(rows.schema, table.schema)

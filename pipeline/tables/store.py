@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.log import commit_name, is_table
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import read_whole
@@ -221,7 +222,7 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
 def read_table(root: str, table: Table) -> pa.Table:
     """Return all rows of a table. Raises deltalake's TableNotFoundError and DeltaError, OSError."""
     with read_whole(table_uri(root, table)):
-        return open_table(root, table).to_pyarrow_table()
+        return dataset_of(open_table(root, table)).to_table()
 
 
 def open_table(root: str, table: Table) -> DeltaTable:
