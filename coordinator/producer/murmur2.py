@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
+SEED = 0x9747B28C
+M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+POSITIVE = 0x7FFFFFFF
 
 
 def positive_hash(key: bytes) -> int:
     """Return toPositive(murmur2(key))."""
     length = len(key)
     words = length >> 2
-    value = _SEED ^ length
+    value = SEED ^ length
     for word in unpack_from(f"<{words}I", key):
-        word = word * _M & _MASK
-        word = (word ^ word >> 24) * _M & _MASK
-        value = value * _M & _MASK ^ word
+        word = word * M & _MASK
+        word = (word ^ word >> 24) * M & _MASK
+        value = value * M & _MASK ^ word
     if length & 3:
-        value = (value ^ int.from_bytes(key[words << 2 :], "little")) * _M & _MASK
-    value = (value ^ value >> 13) * _M & _MASK
-    return (value ^ value >> 15) & 0x7FFFFFFF
+        value = (value ^ int.from_bytes(key[words << 2 :], "little")) * M & _MASK
+    value = (value ^ value >> 13) * M & _MASK
+    return (value ^ value >> 15) & POSITIVE

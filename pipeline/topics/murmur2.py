@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_POSITIVE = 0x7FFFFFFF
+from group_coordinator.coordinator.producer.murmur2 import POSITIVE, SEED, M, positive_hash
+
 # Keys longer than this, bytes, are hashed one by one: a step over the column is for four bytes of
 # each key, and a single long key would make as many steps as it has words.
 _LONG = 256
@@ -39,8 +37,8 @@ def positive_hashes(keys: pa.Array) -> Array:
     hashes[places] = _hash_sorted(data, starts[places], lengths[places])
     for place in np.flatnonzero(~short):
         start = starts[place]
-        hashes[place] = _hash_long(data[start : start + lengths[place]])
-    found: Array = (hashes & _POSITIVE).astype(np.int64)
+        hashes[place] = positive_hash(data[start : start + lengths[place]].tobytes())
+    found: Array = (hashes & POSITIVE).astype(np.int64)
     if keys.null_count:
         found[np.asarray(keys.is_null())] = 0
     return found
@@ -48,7 +46,7 @@ def positive_hashes(keys: pa.Array) -> Array:
 
 def _hash_sorted(data: Array, starts: Array, lengths: Array) -> Array:
     """Hash keys that are ordered by length, the longest first."""
-    hashes: Array = np.uint32(_SEED) ^ lengths.astype(np.uint32)
+    hashes: Array = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths // 4
     longest = int(words[0]) if len(words) else 0
     for step in range(longest):
@@ -58,37 +56,21 @@ def _hash_sorted(data: Array, starts: Array, lengths: Array) -> Array:
         for byte in (1, 2, 3):
             word |= data[at + byte].astype(np.uint32) << np.uint32(8 * byte)
         part = hashes[:having]
-        part *= np.uint32(_M)
+        part *= np.uint32(M)
         part ^= _mixed(word)
     rest, tails = lengths % 4, starts + 4 * words
     for byte in (2, 1, 0):
         places = np.flatnonzero(rest > byte)
         hashes[places] ^= data[tails[places] + byte].astype(np.uint32) << np.uint32(8 * byte)
-    hashes[rest > 0] *= np.uint32(_M)
+    hashes[rest > 0] *= np.uint32(M)
     hashes ^= hashes >> np.uint32(13)
-    hashes *= np.uint32(_M)
+    hashes *= np.uint32(M)
     hashes ^= hashes >> np.uint32(15)
     return hashes
 
 
 def _mixed(words: Array) -> Array:
-    mixed: Array = words * np.uint32(_M)
+    mixed: Array = words * np.uint32(M)
     mixed ^= mixed >> np.uint32(24)
-    mixed *= np.uint32(_M)
+    mixed *= np.uint32(M)
     return mixed
-
-
-def _hash_long(key: Array) -> int:
-    """Hash one key: its words are mixed at once, and only their chain is walked in Python."""
-    whole = len(key) // 4 * 4
-    value = _SEED ^ len(key)
-    for word in _mixed(np.frombuffer(key[:whole].tobytes(), "<u4")).tolist():
-        value = (value * _M & _MASK) ^ word
-    rest = key[whole:].tolist()
-    if rest:
-        for place, byte in enumerate(rest):
-            value ^= byte << 8 * place
-        value = value * _M & _MASK
-    value ^= value >> 13
-    value = value * _M & _MASK
-    return value ^ value >> 15
