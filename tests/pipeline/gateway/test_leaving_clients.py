@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka.protocol.consumer.group import (
     HeartbeatResponse,
@@ -73,39 +76,41 @@ def committed(client: Client, group: str) -> int:
     return int(found.partitions[0].committed_offset)
 
 
-def test_who_closes_while_its_join_waits_has_left(broker: Broker) -> None:
-    """So does a console consumer that is stopped in a rebalance; a broker reads its LeaveGroup."""
+@contextmanager
+def waiting_join(broker: Broker, group: str) -> Iterator[tuple[str, Client, str]]:
+    """A member that stays, by its id, and the client and id of one whose join waits for it.
+
+    Both clients are closed at the block's end.
+    """
     with connected(broker) as stays:
-        first = named(stays, "left")
-        assert stays.ask(join("left", first), JoinGroupResponse, 9).error_code == 0
+        first = named(stays, group)
+        assert stays.ask(join(group, first), JoinGroupResponse, 9).error_code == 0
         with connected(broker) as leaves:
-            second = named(leaves, "left")
-            leaves.send(join("left", second), 9)
+            second = named(leaves, group)
+            leaves.send(join(group, second), 9)
             # The group rebalances: the join is decided, and waits for the first member.
             wait_until(
                 "the group rebalances",
-                lambda: stays.ask(heartbeat("left", first), HeartbeatResponse, 4).error_code,
+                lambda: stays.ask(heartbeat(group, first), HeartbeatResponse, 4).error_code,
                 WAIT_S,
             )
-            identity = LeaveGroupRequest.MemberIdentity(
-                member_id=second, group_instance_id=None, reason="closed"
-            )
-            leaves.send(LeaveGroupRequest(group_id="left", members=[identity]), 5)
-        wait_until("the first is alone", lambda: members(stays, "left") == [first], WAIT_S)
+            yield first, leaves, second
+
+
+def test_who_closes_while_its_join_waits_has_left(broker: Broker) -> None:
+    """So does a console consumer that is stopped in a rebalance; a broker reads its LeaveGroup."""
+    with waiting_join(broker, "left") as (first, leaves, second):
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=second, group_instance_id=None, reason="closed"
+        )
+        leaves.send(LeaveGroupRequest(group_id="left", members=[identity]), 5)
+    with connected(broker) as asks:
+        wait_until("the first is alone", lambda: members(asks, "left") == [first], WAIT_S)
 
 
 def test_what_was_committed_before_closing_is_committed(broker: Broker) -> None:
     """So a consumer commits that closes at once, behind its own join that still waits."""
-    with connected(broker) as stays:
-        first = named(stays, "closes")
-        assert stays.ask(join("closes", first), JoinGroupResponse, 9).error_code == 0
-        with connected(broker) as leaves:
-            second = named(leaves, "closes")
-            leaves.send(join("closes", second), 9)
-            wait_until(
-                "the group rebalances",
-                lambda: stays.ask(heartbeat("closes", first), HeartbeatResponse, 4).error_code,
-                WAIT_S,
-            )
-            leaves.send(commit("simple", 7), 8)
-        wait_until("the offset is there", lambda: committed(stays, "simple") == 7, WAIT_S)
+    with waiting_join(broker, "closes") as (_, leaves, _):
+        leaves.send(commit("simple", 7), 8)
+    with connected(broker) as asks:
+        wait_until("the offset is there", lambda: committed(asks, "simple") == 7, WAIT_S)
