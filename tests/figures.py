@@ -43,16 +43,16 @@ def changes_since(commit: str, repository: Path = TOP) -> int:
 
     Raises LookupError for a commit that the repository's history does not have.
     """
-    found = subprocess.run(
-        ["git", "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        check=False,
+    # A commit of another branch is known here and in no other clone.
+    if _git(repository, "merge-base", "--is-ancestor", commit, "HEAD").returncode:
+        raise LookupError(f"{commit}: the history of HEAD does not have it")
+    return int(_git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT).stdout)
+
+
+def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *words], cwd=repository, capture_output=True, text=True, check=False
     )
-    if found.returncode:
-        raise LookupError(f"{commit}: {found.stderr.strip()}")
-    return int(found.stdout)
 
 
 def main() -> None:

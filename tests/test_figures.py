@@ -32,6 +32,16 @@ def test_a_figure_tells_how_many_commits_have_changed_the_product_since(tmp_path
         changes_since("0000000", tmp_path)
 
 
+def test_a_commit_that_only_this_clone_has_is_not_in_the_history(tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "commit", "-qm", "kept", "--allow-empty")
+    _git(tmp_path, "commit", "-qm", "left", "--allow-empty")
+    left = _git(tmp_path, "rev-parse", "--short=7", "HEAD")
+    _git(tmp_path, "reset", "-q", "--hard", "HEAD~1")
+    with pytest.raises(LookupError, match=left):
+        changes_since(left, tmp_path)
+
+
 def test_a_figure_is_found_by_its_date_and_commit(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# P\n\n**Fast** (`x`, 3 May 2026, 0123abc; and 4 May 2026, 89abcde): 5 ms.\n")
