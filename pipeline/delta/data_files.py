@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.store_files import open_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,16 +51,12 @@ class DataFile(Struct, frozen=True):
 
 
 def dataset_of(handle: DeltaTable) -> ds.Dataset:
-    """Return the rows of the handle's version, whose files Arrow reads by itself on a local disk.
+    """Return the rows of the handle's version.
 
-    delta-rs gives Arrow a file system that is written in Python. An Arrow thread then needs Python
-    to let go of what it has read, which it does a moment after the rows are there: in a process
-    that ended just then, Python ended the thread within Arrow, and the process aborted.
+    The files are opened by `open_files`. With delta-rs's own file system, which is written in
+    Python, a process that ends just after it has read may abort.
     """
-    folder = local_folder(handle.table_uri)
-    if folder is None:
-        return handle.to_pyarrow_dataset()
-    return handle.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(folder), LocalFileSystem()))
+    return handle.to_pyarrow_dataset(filesystem=open_files(handle.table_uri))
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:

@@ -2,11 +2,18 @@
 
 A request to a store takes tens of milliseconds, nearly all of it waiting: so several are made side
 by side.
+
+A store's file system is written in Python, so an Arrow thread needs Python to let go of what it
+has read, which happens a moment after the rows are there. If Python ended just then, it would end
+the thread within Arrow, and the process would abort. So a process that ends waits until Arrow has
+let go of all that it was lent.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
+import weakref
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -25,6 +32,7 @@ from pyarrow.fs import (
 )
 
 from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.table import local_folder
 
@@ -35,6 +43,10 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+# The longest that an ending process waits until Arrow has let go of what it was lent, s. Arrow does
+# so within milliseconds; a table may still hold some when the process ends, and no thread does.
+_LET_GO_S = 1.0
 
 # How many requests are under way at once. An answer of a small file's whole content waits in
 # memory, so of larger files each holds `object_store.FIRST_BYTES`.
@@ -76,6 +88,33 @@ def side_by_side(
                 each.cancel()
 
 
+class Lent(bytearray):
+    """Bytes of an object that Arrow holds until they are decoded."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        _lend(self)
+
+
+def await_let_go(timeout: float = _LET_GO_S) -> None:
+    """Wait, `timeout` s at most, until Arrow holds nothing that it was lent."""
+    deadline = monotonic() + timeout
+    while _lent and monotonic() < deadline:
+        sleep(0.002)
+
+
+_lent: list[weakref.ref[object]] = []
+
+
+def _lend(thing: object) -> None:
+    # `remove` runs no line of Python, between two of which the ending process could go on while
+    # the thread that lets go is still in Python.
+    _lent.append(weakref.ref(thing, _lent.remove))
+
+
+atexit.register(await_let_go)
+
+
 class StoreFiles(FileSystemHandler):  # type: ignore[misc]
     """A folder of an object store as pyarrow's file system; a small file costs one request."""
 
@@ -101,13 +140,13 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         content = self._folder.read(path)
         if content is None:
             raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
-        return pa.BufferReader(content)
+        return pa.BufferReader(Lent(content))
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to be read in any order."""
         first, size = self._folder.read_first(path)
         if len(first) == size:
-            return pa.BufferReader(first)
+            return pa.BufferReader(Lent(first))
         return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
@@ -171,6 +210,7 @@ class _LargeFile(io.RawIOBase):
 
     def __init__(self, folder: ObjectStore, path: str, first: bytes, size: int) -> None:
         super().__init__()
+        _lend(self)
         self._folder, self._path, self._first, self._size = folder, path, first, size
         self._at = 0
 
@@ -190,12 +230,12 @@ class _LargeFile(io.RawIOBase):
     def size(self) -> int:
         return self._size
 
-    def read(self, size: int = -1, /) -> bytes:
+    def read(self, size: int = -1, /) -> bytes | Lent:
         end = self._size if size < 0 else min(self._size, self._at + size)
         start, self._at = self._at, max(self._at, end)
         if end <= len(self._first):
-            return self._first[start:end]
-        return self._folder.read_range(self._path, start, end) if start < end else b""
+            return Lent(self._first[start:end])
+        return Lent(self._folder.read_range(self._path, start, end)) if start < end else b""
 
 
 class _NewFile(io.BytesIO):
