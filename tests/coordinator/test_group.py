@@ -171,12 +171,14 @@ def test_the_first_member_leads() -> None:
 
 
 def test_the_longest_standing_member_succeeds() -> None:
-    group = group_of(member("a"), member("b"), member("c"))
+    group = group_of(member("a"), member("b"), member("c"), member("d"))
     group.remove("b")
     assert group.leader_id == "a"
     group.remove("a")
     assert group.leader_id == "c"
     group.remove("c")
+    assert group.leader_id == "d"
+    group.remove("d")
     assert group.leader_id is None
 
 

@@ -101,6 +101,26 @@ def trial_torture(
         raise Failure("; ".join(unproven))
 
 
+@trial_app.command("mutants")
+def trial_mutants(
+    only: Annotated[
+        str | None, typer.Option("--only", help="A word of a mutant's promise or of its file.")
+    ] = None,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Those as well that only a test with Spark finds.")
+    ] = False,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Break the product in one named place after the other: a test must find each of them."""
+    from tests.trials.mutants.trial import run_mutants
+
+    report = run_mutants(only, slow, progress)
+    _tell("mutants", report, json, record)
+    if unproven := report.unproven():
+        raise Failure("\n".join([f"{len(unproven)} mutants are not found", *unproven]))
+
+
 @trial_app.command("page")
 def trial_page() -> None:
     """Render the page of figures from the reports that are kept."""

@@ -10,6 +10,7 @@ from tests.trials import found
 from tests.trials.found import Found
 from tests.trials.kept import HERE, Kept, read
 from tests.trials.malformed.trial import MalformedReport
+from tests.trials.mutants.trial import EQUIVALENT, KILLED, MutantsReport
 from tests.trials.simulation import promises
 from tests.trials.simulation.checks import LONGEST_WAIT_MS
 from tests.trials.simulation.trial import Report
@@ -22,11 +23,12 @@ _INTRODUCTION = """\
 # What the promises survive
 
 Three trials look for a broken promise: a simulation of the whole system by seeds, coordinators on
-Spark that are killed under live clients, and malformed requests by the million. A short run of
-each is a test. This page has the figures of the last long run of each. A command's `--record`
-keeps its report in `tests/trials/results` and renders the page anew; `python -m tests.trials
-page` renders it alone. A trial that is interrupted (SIGINT or SIGTERM) reports on what it has
-done until then, and so does this page.
+Spark that are killed under live clients, and malformed requests by the million. A fourth breaks the
+product itself, and looks for a test that notices. A short run of each is a test. This page has the
+figures of the last long run of each. A command's `--record` keeps its report in
+`tests/trials/results` and renders the page anew; `python -m tests.trials page` renders it alone. A
+trial that is interrupted (SIGINT or SIGTERM) reports on what it has done until then, and so does
+this page.
 """
 
 _SIMULATED = """\
@@ -112,6 +114,10 @@ random bytes, other Parquet types, missing and extra columns, numbers and times 
 megabytes of metadata, 100,000 partitions in one commit. The stream's own source, function and
 sink answer them, without Spark around them, and half-way start anew without a streaming
 checkpoint."""
+_MUTATED = """\
+The product is written wrong in one place after the other, in a copy of the checkout, and a test
+that is named for the place must fail. With nothing broken all of these tests pass.
+`tests/trials/mutants/table` says what is changed, and that it can be changed is a test."""
 
 
 class Promise(NamedTuple):
@@ -124,7 +130,9 @@ class Promise(NamedTuple):
 
 def render() -> str:
     """The page, from the reports that are kept."""
-    return "\n".join([_INTRODUCTION, *_simulate(), *_torture(), *_malformed(), *_own()])
+    return "\n".join(
+        [_INTRODUCTION, *_simulate(), *_torture(), *_malformed(), *_mutants(), *_own()]
+    )
 
 
 def write_page() -> Path:
@@ -247,6 +255,37 @@ def _malformed() -> Iterator[str]:
     yield from _faults(
         found.MALFORMED,
         "Found on the way, with the kinds of events that the trial is made of:",
+    )
+
+
+def _mutants() -> Iterator[str]:
+    kept = read("mutants", MutantsReport)
+    yield from _head("Mutants", _MUTATED, kept)
+    if kept is None:
+        return
+    report = kept.report
+    if report.interrupted:
+        yield _paragraph(f"The run was interrupted after {len(report.verdicts)} mutants.")
+    yield from _table(("what", "how many"), report.rows())
+    for fault in report.unproven():
+        yield _paragraph(f"**Not found: {fault}**")
+    yield from _table(
+        ("promise", "file", "found by", "s"),
+        [
+            (
+                each.promise,
+                f"`{each.file}`",
+                ", ".join(f"`{t}`" for t in each.tests),
+                f"{each.seconds:.1f}",
+            )
+            for each in report.verdicts
+            if each.outcome == KILLED
+        ],
+    )
+    yield "Nobody can tell these from the product:\n"
+    yield from _table(
+        ("promise", "file", "why"),
+        [(e.promise, f"`{e.file}`", e.why) for e in report.verdicts if e.outcome == EQUIVALENT],
     )
 
 

@@ -1,0 +1,146 @@
+"""Breaks the product in one place after the other, and runs the tests that must notice.
+
+All tests that are named must pass first with nothing broken. A mutant is killed if one of its tests
+fails. It survives if they pass: a promise that no test holds, unless its row says why nobody can
+tell it from the product.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+
+from group_coordinator.pipeline.errors import Failure
+from tests.trials.kept import HERE
+from tests.trials.mutants.copied import Copied, copy_checkout
+from tests.trials.mutants.mutant import Mutant, read_table
+
+KILLED = "killed"
+SURVIVED = "survived"
+EQUIVALENT = "equivalent"
+NOT_JUDGED = "not judged"
+_OUTCOMES = (KILLED, EQUIVALENT, SURVIVED, NOT_JUDGED)
+# Pytest's exit statuses. Any other means that no test was run, or not as it is to be.
+_PASSED, _FAILED = 0, 1
+# No test of a mutant may take longer than all tests did before, and never less than this, s.
+_LEAST_LIMIT_S = 60.0
+
+
+class Verdict(Struct, frozen=True):
+    """What became of a mutant. `why` tells why it is equivalent, or was not judged."""
+
+    promise: str
+    file: str
+    tests: tuple[str, ...]
+    outcome: str
+    seconds: float
+    why: str = ""
+
+
+class MutantsReport(Struct, frozen=True):
+    """What became of all mutants. `unbroken_s` is how long all tests took with nothing broken.
+
+    `interrupted` is a trial that was ended before all of its mutants were tried.
+    """
+
+    verdicts: list[Verdict]
+    tests: int
+    unbroken_s: float
+    seconds: float
+    interrupted: bool = False
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The report as a table: what, and how many."""
+        outcomes = Counter(verdict.outcome for verdict in self.verdicts)
+        return [
+            ("mutants", f"{len(self.verdicts)}"),
+            *((f"mutants: {outcome}", f"{outcomes[outcome]}") for outcome in _OUTCOMES),
+            ("files with mutants", f"{len({verdict.file for verdict in self.verdicts})}"),
+            ("tests that are named", f"{self.tests}"),
+            ("seconds of these tests with nothing broken", f"{self.unbroken_s:.0f}"),
+            ("seconds", f"{self.seconds:.0f}"),
+        ]
+
+    def unproven(self) -> list[str]:
+        """The mutants that no test found, and those of which nothing is known."""
+        return [
+            f"{each.file}: {each.outcome}: {each.promise}{each.why and f' ({each.why})'}"
+            for each in self.verdicts
+            if each.outcome not in (KILLED, EQUIVALENT)
+        ]
+
+
+def run_mutants(only: str | None, slow: bool, say: Callable[[str], None]) -> MutantsReport:
+    """Try the mutants of the table on a copy of this checkout.
+
+    `only` is a word of the promise or of the file; `slow` has those tried as well that only Spark
+    finds. Raises Failure if there is none, or if a test fails with nothing broken.
+    """
+    mutants = [
+        mutant
+        for mutant in read_table()
+        if (slow or not mutant.slow) and (only or "") in f"{mutant.file} {mutant.promise}"
+    ]
+    if not mutants:
+        raise Failure(f"there is no mutant of {only!r}")
+    with TemporaryDirectory(prefix="mutants-") as folder:
+        return try_mutants(copy_checkout(HERE.parent.parent, Path(folder)), mutants, say)
+
+
+def try_mutants(
+    copied: Copied, mutants: Sequence[Mutant], say: Callable[[str], None]
+) -> MutantsReport:
+    """Try mutants on a copy of a checkout. Raises Failure if a test fails with nothing broken."""
+    began = time.monotonic()
+    if stale := [fault for mutant in mutants for fault in mutant.faults(copied.folder)]:
+        raise Failure("; ".join(stale))
+    copied.check_imports({mutant.file for mutant in mutants})
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    status, said = copied.run_tests(tests, None)
+    if status != _PASSED:
+        raise Failure(f"with nothing broken a test fails already: {said[-2_000:]}")
+    unbroken_s = time.monotonic() - began
+    say(f"with nothing broken all {len(tests)} pass, in {unbroken_s:.0f} s")
+    limit_s = max(unbroken_s, _LEAST_LIMIT_S)
+    verdicts: list[Verdict] = []
+    interrupted = False
+    try:
+        for mutant in mutants:
+            verdicts.append(_judge(copied, mutant, limit_s))
+            last = verdicts[-1]
+            done = f"{len(verdicts)} of {len(mutants)}: {last.outcome}, {last.seconds:.1f} s"
+            say(f"{done}: {last.file}: {last.promise}")
+    except KeyboardInterrupt:
+        interrupted = True
+    seconds = time.monotonic() - began
+    return MutantsReport(verdicts, len(tests), unbroken_s, seconds, interrupted)
+
+
+def _judge(copied: Copied, mutant: Mutant, limit_s: float) -> Verdict:
+    """Break the product in one place, and run the tests that must notice."""
+    began = time.monotonic()
+    text = (copied.folder / mutant.file).read_text("utf-8")
+    with copied.with_text(mutant.file, mutant.changed(text)):
+        status, said = copied.run_tests(mutant.tests, limit_s)
+    outcome, why = outcome_of(mutant, status, said)
+    seconds = time.monotonic() - began
+    return Verdict(mutant.promise, mutant.file, mutant.tests, outcome, seconds, why)
+
+
+def outcome_of(mutant: Mutant, status: int | None, said: str) -> tuple[str, str]:
+    """What became of a mutant by pytest's exit status, None for none in time; and why."""
+    found = status == _FAILED or (status is None and mutant.hangs)
+    if found and mutant.equivalent:
+        return NOT_JUDGED, "its row says that nobody can tell it from the product, and a test does"
+    if found:
+        return KILLED, ""
+    if status == _PASSED:
+        return (EQUIVALENT if mutant.equivalent else SURVIVED), mutant.equivalent
+    if status is None:
+        return NOT_JUDGED, "its tests did not end, and its row does not say so"
+    return NOT_JUDGED, f"pytest ended with status {status}: {said[-500:]}"
