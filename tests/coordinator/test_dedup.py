@@ -64,6 +64,17 @@ def test_a_window_whose_clock_goes_back_forgets_nothing_early() -> None:
     assert window.count == 0
 
 
+def test_a_clock_that_was_a_day_ahead_keeps_nothing_for_a_day() -> None:
+    window, recent = RequestWindow(), RecentRequests()
+    for now, each in ((86_400_000, 1), (0, 2)):
+        window.remember([each], now, WINDOW_MS)
+        remember(recent, now, each)
+    assert (window.count, recent.count) == (2, 2)
+    window.forget(WINDOW_MS, WINDOW_MS)
+    recent.forget(WINDOW_MS, WINDOW_MS)
+    assert (window.count, recent.count) == (0, 0)
+
+
 def test_a_window_of_no_time_remembers_nothing() -> None:
     window = RequestWindow()
     window.remember([1], 5, 0)

@@ -511,6 +511,20 @@ def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
     assert partition in cluster.plan(1).claim
 
 
+def test_whoever_claims_a_partition_keeps_it_whomever_it_was_meant_for():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.cluster.owned_by(1)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
+    cluster.say(UNLOADING, 1, partition)
+    cluster.say(RELEASED, 1, partition)
+    cluster.die(2)
+    cluster.say(CLAIMED, 1, partition)
+    assert cluster.cluster.meant_for(2) == {}
+    assert partition in cluster.cluster.kept_by(1)
+
+
 def test_an_event_that_a_later_release_may_write_changes_nothing():
     cluster = Cluster()
     cluster.start(1)

@@ -75,6 +75,7 @@ def test_a_signature_that_is_none_is_wrong(text: str) -> None:
         {"client_host": "/10.0.0.2"},
         {"client_id": "c"},
         {"principal": "User:bob"},
+        {"deadline": 9},
         {"offset_commit": replace(EVENT.offset_commit, member_id="n")},  # type: ignore[type-var]
     ],
 )
@@ -121,6 +122,9 @@ def test_only_the_keys_that_a_batch_knows_count() -> None:
     assert ask(machine, signed(EVENT, ALICE)).error_code == 0
     assert ask(machine, signed(EVENT, BOB)).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert ask(BatchMachine(BatchSettings(), KEYS), signed(EVENT, BOB)).error_code == 0
+    other = RequestKey("a", "User:alice", b"x" * 32)
+    refused = ask(BatchMachine(settings, [other]), signed(EVENT, other))
+    assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 def test_a_fingerprint_tells_keys_apart_and_no_secret() -> None:

@@ -91,6 +91,21 @@ def test_a_timer_that_was_stopped_or_started_afresh_does_not_run() -> None:
     assert not any(is_running(found, timer) for timer in due)
 
 
+def test_a_timer_that_an_earlier_one_stopped_does_not_fire() -> None:
+    """Both are due: the follower's session ends the rebalance that the delayed join waits for."""
+    ctx = Context()
+    leader, _ = ctx.stable_pair()
+    ctx.join(member_id=leader.member_id)
+    assert ctx.group is not None
+    ctx.now += 10_000
+    turn = ctx.turn()
+    kinds = [kind for _, kind, _ in due_timers(ctx.group, ctx.now)]
+    assert kinds == [TimerKind.SESSION, TimerKind.SESSION, TimerKind.DELAYED_JOIN]
+    assert len(list(ctx.coordinator.fire_due(turn))) == 1
+    assert [each.error_code for each in turn.responses] == [0]
+    assert list(ctx.group.members) == [leader.member_id]
+
+
 def test_sessions_that_end_together_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for the earliest timer after each of n is n times n steps."""
     found = group(*(member(f"member {number}", 10) for number in range(20)))

@@ -16,7 +16,7 @@ from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.log import commit_name, commit_path
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer
 
@@ -94,6 +94,25 @@ def test_an_append_whose_outcome_cannot_be_read_says_so_and_keeps_its_file(folde
         appender.append(numbers(1), "query", 0)
     assert files(folder) == 1
     assert appender.append(numbers(1), "query", 0)
+    assert rows(folder) == [1]
+
+
+def test_an_append_that_is_there_and_cannot_be_read_says_so_and_keeps_its_file(folder, monkeypatch):
+    appender = Appender(folder)
+    break_link(monkeypatch, BROKEN_DISK, works=True)
+    read = disk.Disk.read
+
+    def unreadable(store, path):
+        if path == commit_name(1) and (store.folder / path).exists():
+            raise BROKEN_DISK
+        return read(store, path)
+
+    monkeypatch.setattr(disk.Disk, "read", unreadable)
+    with pytest.raises(CommitStateUnknown, match=r"version 1 .*Input/output error"):
+        appender.append(numbers(1), "query", 0)
+    monkeypatch.setattr(disk.Disk, "read", read)
+    assert rows(folder) == [1]
+    assert not appender.append(numbers(1), "query", 0)
     assert rows(folder) == [1]
 
 

@@ -62,6 +62,8 @@ def test_of_two_that_decide_on_one_board_the_second_is_refused(root: str) -> Non
     assert first.decide(second.read(), [event(STARTED, 1)]) is not None
     assert second.decide(ClusterState(), [event(STARTED, 2)]) is None
     assert set(second.read().nodes) == {1}
+    # It decides on what it was told, also when it has seen more since.
+    assert second.decide(ClusterState(), [event(STARTED, 2)]) is None
 
 
 def test_starts_at_once_get_an_epoch_each(root: str) -> None:

@@ -37,7 +37,7 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def faults(self, top: Path) -> Iterator[str]:
         """Say what keeps the mutant from being tried in a checkout: it has become stale."""
-        text = (top / self.file).read_text("utf-8") if (top / self.file).exists() else ""
+        text = (top / self.file).read_text("utf-8") if (top / self.file).is_file() else ""
         times = text.count(self.stands)
         if times != 1:
             yield f"{self.promise}: {self.file} has {times} times what it is to have once"
@@ -52,7 +52,7 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             yield f"{self.promise}: it names no test"
         for test in self.tests:
             file, _, name = test.partition("::")
-            tests = (top / file).read_text("utf-8") if (top / file).exists() else ""
+            tests = (top / file).read_text("utf-8") if (top / file).is_file() else ""
             name = name.partition("[")[0].rpartition("::")[2]
             if f"def {name}" not in tests:
                 yield f"{self.promise}: there is no {test}"

@@ -7,6 +7,7 @@ tell it from the product.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ class Verdict(Struct, frozen=True):
 class MutantsReport(Struct, frozen=True):
     """What became of all mutants. `unbroken_s` is how long all tests took with nothing broken.
 
+    `cpu_s` is what all runs took of a core: beside other work `seconds` says little.
     `interrupted` is a trial that was ended before all of its mutants were tried.
     """
 
@@ -52,6 +54,7 @@ class MutantsReport(Struct, frozen=True):
     tests: int
     unbroken_s: float
     seconds: float
+    cpu_s: float
     interrupted: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
@@ -63,6 +66,7 @@ class MutantsReport(Struct, frozen=True):
             ("files with mutants", f"{len({verdict.file for verdict in self.verdicts})}"),
             ("tests that are named", f"{self.tests}"),
             ("seconds of these tests with nothing broken", f"{self.unbroken_s:.0f}"),
+            ("seconds of CPU", f"{self.cpu_s:.0f}"),
             ("seconds", f"{self.seconds:.0f}"),
         ]
 
@@ -96,7 +100,7 @@ def try_mutants(
     copied: Copied, mutants: Sequence[Mutant], say: Callable[[str], None]
 ) -> MutantsReport:
     """Try mutants on a copy of a checkout. Raises Failure if a test fails with nothing broken."""
-    began = time.monotonic()
+    began, cpu_before_s = time.monotonic(), _cpu_s()
     if stale := [fault for mutant in mutants for fault in mutant.faults(copied.folder)]:
         raise Failure("; ".join(stale))
     copied.check_imports({mutant.file for mutant in mutants})
@@ -117,8 +121,14 @@ def try_mutants(
             say(f"{done}: {last.file}: {last.promise}")
     except KeyboardInterrupt:
         interrupted = True
-    seconds = time.monotonic() - began
-    return MutantsReport(verdicts, len(tests), unbroken_s, seconds, interrupted)
+    seconds, cpu_s = time.monotonic() - began, _cpu_s() - cpu_before_s
+    return MutantsReport(verdicts, len(tests), unbroken_s, seconds, cpu_s, interrupted)
+
+
+def _cpu_s() -> float:
+    """How much CPU the processes took that have ended, s."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _judge(copied: Copied, mutant: Mutant, limit_s: float) -> Verdict:
