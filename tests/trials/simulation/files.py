@@ -26,6 +26,7 @@ from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.data_files import DataFile, Layout, write_rows
 from group_coordinator.pipeline.delta.disk import Disk
+from group_coordinator.pipeline.topics import log_appender
 from tests.support.failing_reads import count_files, telling_of_reads
 from tests.trials.simulation.clocks import BEGIN_MS
 from tests.trials.simulation.troubles import Troubles
@@ -63,12 +64,16 @@ class CommitFault(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit that stands: the rows that it appended, its transactions' versions, and whose."""
+    """A commit that stands: the rows that it appended, its transactions' versions, and whose.
+
+    `parts`: the rows again, those of each file that is new data, with its partition values.
+    """
 
     table: str
     rows: pa.Table | None
     transactions: dict[str, int]
     writer: Process
+    parts: tuple[tuple[dict[str, str | None], pa.Table], ...] = ()
 
 
 class Files:
@@ -129,6 +134,7 @@ class Files:
                 (pq, "write_table", self.write_table),
                 (pq, "read_table", read_parquet),
                 (appender, "write_rows", self.write_rows),
+                (log_appender, "write_rows", self.write_rows),
                 (Disk, "write", self._file_write()),
                 (Path, "unlink", unlink_path),
                 (Path, "read_bytes", read_path),
@@ -195,10 +201,10 @@ class Files:
             return
         self._write(rows, target, lambda: self._write_table(rows, target, **options))
 
-    def write_rows(self, store: Disk, layout: Layout, *rest: Any) -> DataFile:
+    def write_rows(self, store: Disk, layout: Layout, *rest: Any, **options: Any) -> DataFile:
         """`pipeline.delta.data_files.write_rows`, which calls `Disk.write` by these rows."""
         self._encoded = layout.rows
-        return write_rows(store, layout, *rest)
+        return write_rows(store, layout, *rest, **options)
 
     def _file_write(self) -> Callable[..., int]:
         """`Disk.write`."""
@@ -276,8 +282,13 @@ class Files:
 
     def _described(self, table: str, content: bytes) -> Commit:
         actions = parse_commit(content)
-        paths = [Path(action.add.file).name for action in actions if action.add is not None]
-        rows = [self._uncommitted.pop(path)[1] for path in paths if path in self._uncommitted]
+        rows, parts = [], []
+        for add in (action.add for action in actions if action.add is not None):
+            written = self._uncommitted.pop(Path(add.file).name, None)
+            if written is not None:
+                rows.append(written[1])
+                if add.data_change:
+                    parts.append((add.partition_values, written[1]))
         for action in actions:
             if action.remove is not None:
                 self._changed_at[Path(action.remove.file).name] = self._world.now
@@ -285,7 +296,7 @@ class Files:
             action.txn.app_id: action.txn.version for action in actions if action.txn is not None
         }
         appended = pa.concat_tables(rows) if rows else None
-        return Commit(table, appended, transactions, self._writer())
+        return Commit(table, appended, transactions, self._writer(), tuple(parts))
 
     def _writer(self) -> Process:
         assert self._world.current is not None

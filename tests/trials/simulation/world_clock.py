@@ -46,3 +46,7 @@ class WorldClock:
     def time_ns(self) -> int:
         """`time.time_ns`."""
         return self.wall_ms() * 1_000_000
+
+    def clock_gettime_ns(self, _which: int) -> int:
+        """`time.clock_gettime_ns`, of a clock that is never set back."""
+        return int(self.monotonic_s() * 1_000_000_000)

@@ -1,0 +1,124 @@
+"""Machines that run a gateway each, and who looks after them: what has ended is started again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway import connection, server
+from group_coordinator.pipeline.gateway.server import running_gateway
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
+from group_coordinator.pipeline.listeners import Endpoint, Listener
+from tests.trials.gateways.loop import SimulatedLoop
+from tests.trials.simulation.files import replaced
+from tests.trials.simulation.nodes import ENDINGS
+from tests.trials.simulation.world import Actor, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.trials.gateways.network import Network
+    from tests.trials.simulation.clocks import MachineClock
+    from tests.trials.simulation.world import World
+    from tests.trials.simulation.world_clock import WorldClock
+
+FIRST_PORT = 9092
+# Of this host is who may do everything.
+ADMIN = "10.0.0.1"
+_START_MS = 300.0
+
+
+class _NoCoordinators:
+    """In the place of the client of coordinators: nobody here asks them."""
+
+    signs = False
+
+    def __init__(self, *_: object) -> None:
+        self.clocks = None
+
+    def __enter__(self) -> _NoCoordinators:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to end."""
+
+
+@contextmanager
+def installed(network: Network, world_clock: WorldClock) -> Iterator[None]:
+    """Have gateways find the world's sockets and clocks within the block."""
+    with ExitStack() as stack:
+        stack.enter_context(replaced(server, "bind", network.bind))
+        stack.enter_context(replaced(server, "RequestClient", _NoCoordinators))
+        for module in (clock, server, connection):
+            stack.enter_context(replaced(module, "time", world_clock))
+        yield
+
+
+class GatewayHost:
+    """A machine of its own for one gateway, and the supervisor that keeps its process running."""
+
+    def __init__(
+        self, world: World, network: Network, root: str, number: int, machine: MachineClock
+    ) -> None:
+        self.name = f"gateway {number}"
+        self.port = FIRST_PORT + number
+        self.clock = machine
+        self.process: Process | None = None
+        self.loops: list[SimulatedLoop] = []
+        self.is_serving = False
+        self._world = world
+        self._network = network
+        self._root = root
+        self._chance = world.rng(self.name)
+        self._stop: asyncio.Event | None = None
+        self._supervisor = Actor(Process(f"supervisor of {self.name}", machine), "supervisor")
+
+    def supervise(self) -> None:
+        """Start the process, and start it again whenever it has ended."""
+        process = self.process
+        if process is not None and not process.alive:
+            self._network.reset(process)
+            self.is_serving, self.process = False, None
+        elif process is None:
+            self._start()
+        self._world.later(self._chance.uniform(50, 400), self._supervisor, self.supervise)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self.process is not None and self.process.alive:
+            self._world.tell(f"{self.name} is killed")
+            self._world.count("crashes")
+            self.process.kill()
+
+    def stop(self) -> None:
+        """Ask the process to stop in order."""
+        if self._stop is not None and self.loops[-1].actor.alive:
+            self.loops[-1].post(0.0, self._stop.set)
+
+    def _start(self) -> None:
+        self.process = Process(self.name, self.clock)
+        self._world.count("starts")
+        loop = SimulatedLoop(self._world, self.process, self._chance)
+        self.loops.append(loop)
+        loop.post(_START_MS, lambda: loop.create_task(self._serve(loop)))
+
+    async def _serve(self, loop: SimulatedLoop) -> None:
+        listener = Listener("PLAINTEXT", "PLAINTEXT", Endpoint("here", self.port))
+        settings: Any = GatewaySettings(produce_linger_ms=5)
+        group = GroupCoordinatorConfig(super_users="User:admin")
+        self._stop = stop = asyncio.Event()
+        try:
+            async with running_gateway(self._root, [listener], settings, group):
+                self.is_serving = True
+                self._world.tell("serves")
+                await stop.wait()
+            self._world.tell("stopped in order")
+            self._world.count("stops in order")
+        except (*ENDINGS, Failure) as error:
+            self._world.tell(f"ended: {type(error).__name__}: {str(error).splitlines()[0]}")
+            self._world.count(f"ends: {type(error).__name__}")
+        loop.actor.process.kill()

@@ -1,0 +1,240 @@
+"""What stands in the tables, commit by commit, and what clients were told: held together.
+
+A topic that is deleted and made anew is another log of the same name. A log is what the commits of
+its table have appended, in their order; in the end the table itself, read by delta-rs and Arrow
+alone, has to say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tests.trials.gateways.acl_times import AclTimes
+from tests.trials.gateways.promises import (
+    ACKNOWLEDGED,
+    DELETED,
+    DENIED,
+    DENSE,
+    ENDS,
+    IDS,
+    ONCE,
+    READ_IN_ORDER,
+)
+
+if TYPE_CHECKING:
+    from tests.trials.simulation.files import Commit
+    from tests.trials.simulation.world import World
+
+_OWN = {"key", "value", "offset", "timestampType"}
+_DELETED = "topic-deleted"
+
+
+class Sender(Struct):
+    """Who produces; `sent_at`: when each batch was first sent, ms of true time."""
+
+    host: str
+    is_idempotent: bool
+    sent_at: dict[int, float] = {}
+
+
+class Log:
+    """One incarnation of a topic: each partition's values, by offset."""
+
+    def __init__(self, table: str, topic: str) -> None:
+        self.table = table
+        self.topic = topic
+        self.partitions: dict[int, list[bytes]] = {}
+        self.is_deleted = False
+        # Of each sender and partition the number of its last record, and how often each is there.
+        self.last: dict[tuple[str, int], int] = {}
+
+    def partition(self, number: int) -> list[bytes]:
+        """The values of a partition."""
+        return self.partitions.setdefault(number, [])
+
+    def has(self, partition: int, offset: int, values: Sequence[bytes]) -> bool:
+        """Whether these values are at an offset."""
+        return self.partition(partition)[offset : offset + len(values)] == list(values)
+
+
+def value_of(sender: str, batch: int, number: int) -> bytes:
+    """The value of a record: whose it is, of which batch, and its number among the sender's."""
+    return f"{sender}/{batch}/{number}".encode()
+
+
+class Ledger:
+    """All logs, and what was told of them."""
+
+    def __init__(self, world: World) -> None:
+        self.logs: dict[str, list[Log]] = {}
+        self.senders: dict[str, Sender] = {}
+        self.acls = AclTimes(world)
+        # The latest end that was told of a log's partition, and that was acknowledged.
+        self.told_ends: dict[tuple[str, int], int] = {}
+        self._world = world
+        self._ids: set[int] = set()
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """Take in a commit, the moment it stands."""
+        if commit.table == "acls":
+            self.acls.take(commit.rows)
+            return
+        if _DELETED in commit.transactions:
+            self.log_of(commit.table).is_deleted = True
+            self._world.tell(f"{commit.table} is marked as deleted")
+        for values, rows in commit.parts:
+            if set(rows.column_names) >= _OWN:
+                self._take(self.log_of(commit.table), int(values["partition"] or 0), rows)
+
+    def log_of(self, table: str) -> Log:
+        """The log of a topic's own table, by the name of its folder."""
+        topic = table.rpartition("-")[0]
+        logs = self.logs.setdefault(topic, [])
+        for log in logs:
+            if log.table == table:
+                return log
+        logs.append(Log(table, topic))
+        return logs[-1]
+
+    def length(self, topic: str, partition: int) -> int:
+        """How many records a partition of a topic has, of the topic as it was made last."""
+        logs = self.logs.get(topic)
+        return len(logs[-1].partition(partition)) if logs else 0
+
+    def _take(self, log: Log, partition: int, rows: pa.Table) -> None:
+        offsets = rows.column("offset").to_pylist()
+        values = rows.column("value").to_pylist()
+        known = log.partition(partition)
+        expected = list(range(len(known), len(known) + len(offsets)))
+        self._world.check(DENSE)
+        if offsets != expected:
+            self._world.violate(
+                DENSE,
+                f"{log.table}-{partition} was given the offsets {offsets[:3]}.. where "
+                f"{len(known)} was to come",
+            )
+        self._world.check(DELETED)
+        if log.is_deleted:
+            self._world.violate(DELETED, f"{values[0]!r} was appended to {log.table}")
+        self._world.count("records", len(values))
+        self._world.note("commit", log.topic, partition, offsets[0], len(values))
+        for who, records in groupby(values, key=lambda value: value.rpartition(b"/")[0]):
+            self._take_batch(log, partition, who.decode(), list(records))
+        known.extend(values)
+
+    def _take_batch(self, log: Log, partition: int, who: str, values: list[bytes]) -> None:
+        name, _, batch = who.partition("/")
+        sender = self.senders[name]
+        self._world.check(DENIED)
+        first = sender.sent_at[int(batch)]
+        if not self.acls.was_allowed(sender.host, "WRITE", log.topic, first, self._world.now):
+            self._world.violate(DENIED, f"{values[0]!r} of {sender.host} is in {log.table}")
+        if not sender.is_idempotent:
+            return
+        for value in values:
+            self._world.check(ONCE)
+            number = int(value.rpartition(b"/")[2])
+            last = log.last.get((name, partition), -1)
+            if number <= last:
+                self._world.violate(ONCE, f"{value!r} is in {log.table}-{partition} after {last}")
+            log.last[name, partition] = number
+
+    # --- what clients are told --------------------------------------------------------------------
+
+    def on_acknowledged(
+        self, topic: str, partition: int, offset: int, values: Sequence[bytes]
+    ) -> Log:
+        """A producer hears that its records are in a partition from an offset on."""
+        self._world.check(ACKNOWLEDGED)
+        self._world.count("acknowledged", len(values))
+        self._world.note("acknowledged", topic, partition, offset, len(values))
+        for log in self.logs.get(topic, ()):
+            if log.has(partition, offset, values):
+                self._raise_end(log, partition, offset + len(values))
+                return log
+        self._world.violate(
+            ACKNOWLEDGED, f"{values[0]!r} is not at {topic}-{partition}@{offset}, as was answered"
+        )
+        raise AssertionError
+
+    def on_read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        records: Sequence[tuple[int, bytes]],
+        high_watermark: int,
+    ) -> None:
+        """A consumer that asked for an offset is given records."""
+        self._world.check(READ_IN_ORDER)
+        logs = self.logs.get(topic, [])
+        values = [value for _, value in records]
+        if [at for at, _ in records] != list(range(offset, offset + len(records))):
+            self._world.violate(
+                READ_IN_ORDER,
+                f"{topic}-{partition}@{offset} was answered with {[at for at, _ in records][:5]}",
+            )
+        if values and not any(log.has(partition, offset, values) for log in logs):
+            self._world.violate(
+                READ_IN_ORDER, f"{topic}-{partition}@{offset} does not have {values[0]!r}.."
+            )
+        self._world.count("records read", len(values))
+        self._world.note("read", topic, partition, offset, len(values))
+        most = max((len(log.partition(partition)) for log in logs), default=0)
+        if high_watermark > most:
+            self._world.violate(ENDS, f"{topic}-{partition} ends at {most}, not {high_watermark}")
+
+    def on_end(self, topic: str, partition: int, end: int, least: int) -> None:
+        """ListOffsets tells an end; when it was asked, the log ended at `least` or later."""
+        self._world.check(ENDS)
+        self._world.note("end", topic, partition, end)
+        logs = self.logs.get(topic, [])
+        most = max((len(log.partition(partition)) for log in logs), default=0)
+        if not least <= end <= most:
+            self._world.violate(
+                ENDS, f"the end of {topic}-{partition} is told as {end}, not {least} to {most}"
+            )
+        if len(logs) == 1:
+            self._raise_end(logs[0], partition, end)
+
+    def least_end(self, topic: str, partition: int) -> int:
+        """What everybody may be told from now on as the end of a partition at least."""
+        logs = self.logs.get(topic, [])
+        # Of a topic that is made anew a gateway may not have heard yet.
+        return min((self.told_ends.get((log.table, partition), 0) for log in logs), default=0)
+
+    def _raise_end(self, log: Log, partition: int, end: int) -> None:
+        key = log.table, partition
+        self.told_ends[key] = max(end, self.told_ends.get(key, 0))
+
+    def on_producer_id(self, producer_id: int) -> None:
+        """A producer is given an id."""
+        self._world.check(IDS)
+        self._world.note("id", producer_id)
+        if producer_id in self._ids:
+            self._world.violate(IDS, f"producer id {producer_id} was given twice")
+        self._ids.add(producer_id)
+
+    # --- in the end -------------------------------------------------------------------------------
+
+    def check_table(self, log: Log, rows: Any) -> None:
+        """Hold a topic's own table, as others read it, against the commits that were seen."""
+        table = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+        for number in sorted({*table.column("partition").to_pylist(), *log.partitions}):
+            part = table.filter(pc.equal(table.column("partition"), number))
+            self._world.check(DENSE)
+            if part.column("offset").to_pylist() != list(range(len(log.partition(number)))):
+                self._world.violate(DENSE, f"{log.table}-{number} has not all offsets once")
+            self._world.check(ACKNOWLEDGED)
+            if part.column("value").to_pylist() != log.partition(number):
+                self._world.violate(
+                    ACKNOWLEDGED, f"{log.table}-{number} has other records than its commits had"
+                )

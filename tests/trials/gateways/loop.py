@@ -1,0 +1,255 @@
+"""An event loop in simulated time: a thread of a process, and the threads that work for it.
+
+Callbacks run as steps of the loop's actor, one round at a time. What is handed to an executor runs
+as a step of another actor of the process: so the loop goes on while a thread waits for a file, and
+threads overlap as the seed decides. Tasks and futures have numbers for hashes: in what order a set
+of them is gone through does not depend on where they lie in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from tests.trials.simulation.world import NO_BUG, Actor, Process, Stopped, Violation, World
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.trials.gateways.network import End
+
+# How many threads asyncio's own executor has.
+_DEFAULT_THREADS = 4
+# A thread begins what it was handed within this time, ms.
+_SOON_MS = 0.5
+# No time is so short that the world's would not go on.
+_LEAST_MS = 0.01
+
+
+class _Future(asyncio.Future[Any]):
+    def __init__(self, number: int, loop: Any) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    def __init__(self, number: int, coroutine: Any, loop: Any, name: str | None) -> None:
+        self._number = number
+        super().__init__(coroutine, loop=loop, name=name)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Pool:
+    """The threads of one executor: what they are handed waits until one is free."""
+
+    def __init__(self, loop: SimulatedLoop, name: str, size: int) -> None:
+        self._loop = loop
+        self._free = [Actor(loop.actor.process, f"{name} {number}") for number in range(size)]
+        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+
+    def submit(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        done = self._loop.create_future()
+        self._waiting.append((work, done))
+        if self._free:
+            self._begin(self._free.pop(0))
+        return done
+
+    def _begin(self, actor: Actor) -> None:
+        self._loop.world.later(
+            self._loop.chance.uniform(0, _SOON_MS), actor, lambda: self._run(actor)
+        )
+
+    def _run(self, actor: Actor) -> None:
+        while self._waiting:
+            work, done = self._waiting.popleft()
+            # As a thread pool does: what was cancelled before it began is not done.
+            if done.cancelled():
+                continue
+            try:
+                found, error = work(), None
+            except Exception as raised:
+                found, error = None, raised
+            self._loop.call_soon_threadsafe(_settle, done, found, error)
+            if self._waiting:
+                self._begin(actor)
+                return
+        self._free.append(actor)
+
+
+def _settle(done: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(found)
+    else:
+        done.set_exception(error)
+
+
+class SimulatedLoop:
+    """The event loop of a process of the world; what gateways ask of asyncio's is here."""
+
+    def __init__(self, world: World, process: Process, chance: Random) -> None:
+        self.world = world
+        self.chance = chance
+        self.actor = Actor(process, "loop")
+        # As asyncio takes it.
+        self._self: Any = self
+        self._ready: deque[asyncio.Handle] = deque()
+        self._is_awake = False
+        self._numbers = count()
+        self._pools: dict[ThreadPoolExecutor | None, _Pool] = {}
+        self._tasks: dict[int, _Task] = {}
+
+    # --- callbacks ------------------------------------------------------------------------------
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """`asyncio.loop.call_soon`."""
+        handle = asyncio.Handle(callback, args, self._self, context)
+        self._ready.append(handle)
+        if not self._is_awake:
+            self._is_awake = True
+            self.world.later(0.0, self.actor, self._turn)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """`asyncio.loop.call_soon_threadsafe`."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """`asyncio.loop.call_later`."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """`asyncio.loop.call_at`."""
+        timer = asyncio.TimerHandle(when, callback, args, self._self, context)
+        wait_ms = (when - self.time()) * 1000 / (1 + self.actor.process.clock.drift)
+        self.world.later(max(_LEAST_MS, wait_ms), self.actor, lambda: self._due(timer))
+        return timer
+
+    def post(self, delay_ms: float, callback: Callable[[], object]) -> None:
+        """Have the loop call back after a while of true time; for whoever is in no loop, too."""
+        handle = asyncio.Handle(callback, (), self._self)
+        self.world.later(delay_ms, self.actor, lambda: self._due(handle))
+
+    def _due(self, handle: asyncio.Handle) -> None:
+        if not handle.cancelled():
+            self._ready.append(handle)
+            self._turn()
+
+    def _turn(self) -> None:
+        """Run what is ready now."""
+        self._is_awake = False
+        asyncio._set_running_loop(self._self)
+        try:
+            for _ in range(len(self._ready)):
+                handle: Any = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._context.run(handle._callback, *handle._args)
+                self.world.check_alive()
+        finally:
+            asyncio._set_running_loop(None)
+        if self._ready and not self._is_awake:
+            self._is_awake = True
+            self.world.later(0.0, self.actor, self._turn)
+
+    # --- tasks, futures and threads -------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """`asyncio.loop.create_future`."""
+        return _Future(next(self._numbers), self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        """`asyncio.loop.create_task`."""
+        assert context is None
+        number = next(self._numbers)
+        task = self._tasks[number] = _Task(number, coro, self, name)
+        task.add_done_callback(lambda _: self._ended(number))
+        return task
+
+    def _ended(self, number: int) -> None:
+        task = self._tasks.pop(number)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, (Stopped, Violation)):
+            name = self.actor.process.name
+            self.world.violate(NO_BUG, f"a task of {name} ended by {error!r}: {task!r}")
+
+    def run_in_executor(
+        self, executor: ThreadPoolExecutor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """`asyncio.loop.run_in_executor`."""
+        pool = self._pools.get(executor)
+        if pool is None:
+            name = "common" if executor is None else str(executor._thread_name_prefix)
+            size = _DEFAULT_THREADS if executor is None else executor._max_workers
+            pool = self._pools[executor] = _Pool(self, name, size)
+        return pool.submit(lambda: func(*args))
+
+    async def connect_accepted_socket(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: End, **_options: Any
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        """`asyncio.loop.connect_accepted_socket`, of a socket of the world."""
+        protocol = protocol_factory()
+        sock.begin(protocol)
+        return sock, protocol
+
+    def close(self) -> None:
+        """End what is still under way; nothing of it is done any more."""
+        task: Any
+        for task in list(self._tasks.values()):
+            task._log_destroy_pending = False
+            # What a task does in its end needs a loop that runs, and so does nothing.
+            with suppress(RuntimeError):
+                task.get_coro().close()
+
+    # --- what asyncio asks ----------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The monotonic clock of the process, s."""
+        return self.actor.process.clock.monotonic_s(self.world.now)
+
+    def get_debug(self) -> bool:
+        """`asyncio.loop.get_debug`."""
+        return False
+
+    def is_running(self) -> bool:
+        """`asyncio.loop.is_running`."""
+        return True
+
+    def is_closed(self) -> bool:
+        """`asyncio.loop.is_closed`."""
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: it is found to be cancelled when it is due."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """`asyncio.loop.call_exception_handler`: what nobody hears of fails the run."""
+        error = context.get("exception")
+        if error is not None and self.actor.alive and not isinstance(error, (Stopped, Violation)):
+            self.world.tell(f"{context.get('message')}: {error!r}")
+            self.world.count("exceptions that nobody heard of")
