@@ -23,6 +23,7 @@ from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
     ensure_table,
+    has_table,
     read_table,
     table_uri,
 )
@@ -32,7 +33,6 @@ from group_coordinator.pipeline.tables.topics import (
     check_new_topic,
     create_topic,
     creations_of,
-    has_catalogue,
     read_changes,
 )
 from group_coordinator.pipeline.topics.columns import Columns
@@ -192,10 +192,16 @@ def _own_uri(root: str, table: str) -> str:
 
 
 def read_definitions(root: str) -> list[TopicTable]:
-    """Return every definition that was written, in force or not; tables as absolute URIs."""
+    """Return every definition that was written, in force or not; tables as absolute URIs.
+
+    Raises deltalake's TableNotFoundError for a table that was away for a moment, as when a folder
+    is mounted anew: without it every topic would seem to have no records.
+    """
     try:
         rows = read_table(root, TOPIC_TABLES)
     except TableNotFoundError:
+        if has_table(root, TOPIC_TABLES):
+            raise
         return []
     return [
         each if each.config is None else structs.replace(each, table=_own_uri(root, each.table))
@@ -207,10 +213,11 @@ def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]
     """Return the topics with tables of their own: those in force, and those that are not.
 
     The latter with the time of their deletion, ms, or of the definition if the topic was never
-    created. Tables are absolute URIs.
+    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError where there are
+    definitions and no catalogue: it is made before the first of them, so it is away.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
-    changes = read_changes(root) if has_catalogue(root) else []
+    changes = read_changes(root) if defined else []
     created = creations_of(changes, {})
     in_force = {each.topic: each for each in defined if created.get(each.topic) == each.at}
     live = {each.table for each in in_force.values()}

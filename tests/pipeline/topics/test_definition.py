@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
@@ -20,9 +21,14 @@ from group_coordinator.pipeline.tables.topics import (
     create_topic,
     delete_topic,
 )
-from group_coordinator.pipeline.topics import InvalidTable, create_table_topic
+from group_coordinator.pipeline.topics import (
+    InvalidTable,
+    TableTopics,
+    create_table_topic,
+    definition,
+)
 from group_coordinator.schemas.rows import TopicTable
-from group_coordinator.schemas.tables import TOPIC_TABLES, to_arrow
+from group_coordinator.schemas.tables import TOPIC_TABLES, Table, to_arrow
 from tests.pipeline.topics.tables import append, define, ends, opened
 
 
@@ -129,6 +135,26 @@ def test_a_plain_topic_does_not_inherit_what_a_killed_creator_left(root: str, ur
     delete_topic(root, "t")
     define(root, uri)
     assert sum(end for _, end in ends(opened(root))) == 10
+
+
+def test_a_topic_keeps_its_table_while_the_definitions_are_away(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them it would be a topic without records, until the catalogue changes."""
+    define(root, uri)
+    topics = TableTopics(root)
+    read = definition.read_table
+
+    def is_away(root: str, table: Table) -> pa.Table:
+        monkeypatch.setattr(definition, "read_table", read)
+        raise TableNotFoundError(f"no log files: {root}/{table.name}")
+
+    monkeypatch.setattr(definition, "read_table", is_away)
+    with pytest.raises(TableNotFoundError):
+        topics.poll()
+    assert topics.catalogue() == {}
+    topics.catch_up()
+    assert sum(end for _, end in ends(topics)) == 10
 
 
 def test_a_topic_is_created_once(root: str, uri: str, tmp_path: Path) -> None:

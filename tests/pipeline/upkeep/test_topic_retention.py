@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import OffsetOutOfRange, create_log_topic
 from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.retention import LEAST_FILES, RetentionResult
 from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
+from group_coordinator.schemas.tables import TOPICS
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
@@ -157,6 +160,18 @@ def test_the_table_of_a_deleted_topic_goes(root: str) -> None:
     retain(root, now + 2 * HOUR_MS)
     assert not Path(topic.table).exists()
     assert values(opened(root)) == []
+
+
+def test_no_table_goes_while_the_catalogue_is_away(root: str) -> None:
+    """A topic that the catalogue does not have would be one that was deleted long ago."""
+    topic = make(root)
+    appender(topic).append([batch(0, "a")])
+    catalogue = Path(table_uri(root, TOPICS))
+    away = catalogue.rename(f"{root}/away")
+    with pytest.raises(TableNotFoundError):
+        retain(root, clock_ms() + 2 * HOUR_MS)
+    away.rename(catalogue)
+    assert values(opened(root)) == [(0, "a")]
 
 
 def test_it_stays_for_an_hour_for_appenders_that_have_not_heard_of_it(root: str) -> None:
