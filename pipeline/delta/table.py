@@ -63,7 +63,9 @@ def open_delta(uri: str) -> DeltaTable:
     """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
     from deltalake import DeltaTable
 
-    return _beside_writers(lambda: DeltaTable(uri))
+    handle = _beside_writers(lambda: DeltaTable(uri))
+    _step_back(handle)
+    return handle
 
 
 def newest_version(uri: str) -> int:
@@ -76,7 +78,7 @@ def newest_version(uri: str) -> int:
     if folder is not None:
         newest = listed_version(folder)
         if newest is not None:
-            return newest
+            return _filled(folder, newest)
     return open_delta(uri).version()
 
 
@@ -129,6 +131,35 @@ def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
 def refresh(handle: DeltaTable) -> None:
     """Bring an open table to its newest version."""
     _beside_writers(handle.update_incremental)
+    _step_back(handle)
+
+
+def _step_back(handle: DeltaTable) -> None:
+    """Have an open table be of the newest version whose commit is filled.
+
+    No writer commits nothing: a writer that creates the file in place has not filled it yet.
+    delta-rs takes it for a commit that does nothing, and never reads it again.
+    """
+    folder, version = local_folder(handle.table_uri), handle.version()
+    if folder is not None and (filled := _filled(folder, version)) < version:
+        handle.load_as_version(filled)
+
+
+def _filled(folder: Path, version: int) -> int:
+    """Return the newest version up to this one whose commit in a local folder is not empty."""
+    while version and _is_empty(folder, version):
+        version -= 1
+    return version
+
+
+def _is_empty(folder: Path, version: int) -> bool:
+    try:
+        size = os.stat(folder / "_delta_log" / f"{version:020}.json").st_size
+    except FileNotFoundError:
+        # It was cleaned up, as one that a Delta checkpoint holds.
+        return False
+    checkpoint = f"{version:020}.checkpoint."
+    return not size and not any(name.startswith(checkpoint) for name in log_names(folder))
 
 
 def _beside_writers(read: Callable[[], T]) -> T:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta import table as delta
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.table import local_folder, newest_version, open_delta, refresh
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
@@ -64,6 +68,47 @@ def test_a_commit_that_is_listed_before_an_earlier_one_is_waited_for(folder, mon
     earlier.unlink()
     refresh(handle)
     assert handle.version() == 2
+
+
+@contextmanager
+def not_filled_yet(folder: Path, version: int) -> Iterator[None]:
+    """Have a commit be empty in the block, as one that its writer creates in place."""
+    place = commit_path(folder / "_delta_log", version)
+    content = place.read_bytes()
+    place.write_bytes(b"")
+    yield
+    place.write_bytes(content)
+
+
+def test_a_commit_that_is_not_filled_yet_is_no_version_yet(folder):
+    """delta-rs takes it for one that does nothing, and reads it no more when it is filled."""
+    handle = DeltaTable(str(folder), version=0)
+    with not_filled_yet(folder, 1):
+        opened = open_delta(str(folder))
+        refresh(handle)
+        found = [opened.version(), handle.version(), newest_version(str(folder))]
+        assert found == [0, 0, 0]
+    for each in (opened, handle):
+        refresh(each)
+        assert (each.version(), each.to_pyarrow_table().num_rows) == (1, 1)
+
+
+def test_what_a_checkpoint_holds_needs_no_commit(folder):
+    DeltaTable(str(folder)).create_checkpoint()
+    commit_path(folder / "_delta_log", 0).unlink()
+    with not_filled_yet(folder, 1):
+        assert open_delta(str(folder)).version() == newest_version(str(folder)) == 1
+
+
+def test_a_follower_does_not_pass_over_a_commit_that_is_not_filled_yet(folder):
+    follower = Followed(
+        str(folder), ["request_id"], lambda _known, rows, _is_whole: rows.num_rows, lambda: True
+    )
+    with not_filled_yet(folder, 1):
+        follower.poll()
+        assert follower.known == 0
+    follower.poll()
+    assert follower.known == 1
 
 
 def test_a_checksum_without_a_commit_is_an_error_in_the_end(folder, monkeypatch):
