@@ -10,6 +10,7 @@ from msgspec import Struct
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 
 class Malformed(Struct, frozen=True):
@@ -36,8 +37,6 @@ class _Envelope(Struct, frozen=True):
     refused: Any = None
 
 
-# What a decoder raises: bad JSON or a bad field, bad UTF-8, nesting too deep for the stack.
-_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _decode_event = msgspec.json.Decoder(RequestEvent).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
@@ -50,7 +49,7 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     """
     try:
         event = _decode_event(text)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return _malformed(text, str(error))
     api = DECIDED.get(event.api)
     if api is None:
@@ -69,7 +68,7 @@ def refusal(text: str | bytes) -> str | None:
     """Return why the reader of an event left the rest of it out, None if it left nothing out."""
     try:
         refused = _decode_envelope(text).refused
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return refused if isinstance(refused, str) else None
 
@@ -83,7 +82,7 @@ def _refuse(
 def _malformed(text: str | bytes, message: str) -> Malformed:
     try:
         envelope = _decode_envelope(text)
-    except _UNREADABLE:
+    except UNREADABLE:
         return Malformed(None, None, "", message)
     request_id = envelope.request_id if isinstance(envelope.request_id, str) else None
     group_id = envelope.group_id if isinstance(envelope.group_id, str) else None

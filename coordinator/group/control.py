@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.schemas.records import CoordinatorRecord
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 # How every control event's JSON begins: no request event has a field of that name.
 PREFIX = '{"control"'
@@ -101,6 +102,6 @@ def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[CoordinatorRecor
     for row in rows:
         try:
             records.append(_decode_record(row))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             problems.append(str(error))
     return records, problems

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log_time import LogTime
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 # Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
 VERSION = 2
@@ -79,5 +80,5 @@ def decode(state: bytes | None) -> GroupSnapshot:
         )
     try:
         return _decoder.decode(memoryview(state)[1:])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UnknownSnapshot(f"group state cannot be read, {error}: {_WAY_OUT}") from error

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,17 +97,17 @@ _encode = msgspec.json.Encoder().encode
 def parse_commit(content: bytes) -> list[Action]:
     """Return the actions of a commit's content.
 
-    Raises NotWhole for content that is cut off. At a line's end that is told by the number that our
-    commits have of their actions; of other engines' commits, and of earlier releases', it is not
-    known.
+    Raises NotWhole for content that is cut off or damaged. At a line's end that is told by the
+    number that our commits have of their actions; of other engines' commits, and of earlier
+    releases', it is not known.
     """
     lines = [line for line in content.splitlines() if line]
     if not lines:
         raise NotWhole("a commit is empty")
     try:
         actions = [_decode_action(line) for line in lines]
-    except msgspec.MsgspecError as error:
-        raise NotWhole(f"a commit is cut off: {error}") from error
+    except UNREADABLE as error:
+        raise NotWhole(f"a commit is cut off or damaged: {error}") from error
     info = actions[0].commit_info
     is_ours = isinstance(info, dict) and info.get("engineInfo") == ENGINE
     if is_ours and info.get("numActions") not in (None, len(lines)):

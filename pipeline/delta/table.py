@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import unquote, urlparse
 
 import msgspec
 
 from group_coordinator.pipeline.clock import back_off
 from group_coordinator.pipeline.delta.disk import Disk
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -36,7 +37,7 @@ _HALF_LISTED = ("CRC file version", "Expected contiguous commit files")
 class LastCheckpoint(msgspec.Struct):
     """The newest Delta checkpoint: its version and its number of actions."""
 
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0)]
     size: int
 
 
@@ -124,7 +125,7 @@ def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
     """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
     try:
         return msgspec.json.decode(content, type=LastCheckpoint)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.plain_table import read_plain_table
 from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.tables.segment_stats import decode_bounds, log_end_id, partition_of
+from group_coordinator.pipeline.tables.segment_stats import (
+    decode_bounds,
+    log_end_id,
+    partition_in,
+    partition_of,
+)
 from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
 
 if TYPE_CHECKING:
@@ -71,7 +76,7 @@ def _of_plain_log(topic: str, uri: str, ask: Ask) -> list[_Row] | None:
         bounds = decode_bounds(file.stats)
         if bounds is None:
             return None
-        number = int(file.partition_values["partition"] or 0)
+        number = partition_in(file.partition_values, file.path)
         times = bounds.min_timestamp, bounds.max_timestamp
         rows.append((topic, number, bounds.base, bounds.end, *times))
         ends[number] = max(ends.get(number, 0), bounds.end)

@@ -40,6 +40,7 @@ from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
@@ -161,7 +162,7 @@ def _read_lines(path: Path) -> Read:
             where = f"line {number}"
             try:
                 raw = decode_line(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 yield where, Corrupt(str(error))
             else:
                 yield where, raw

@@ -32,6 +32,7 @@ from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Simulator:
             return
         try:
             entry = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadLine(str(error)) from error
         if not isinstance(entry, dict):
             raise BadLine("a JSON object is expected")

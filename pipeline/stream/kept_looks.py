@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.stream.offset import Planned
@@ -61,7 +62,7 @@ def looks_after(
         return TimerLooks(resolution_ms)
     try:
         kept = None if text is None else _decode(text)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         kept = None
     if kept is None or (kept.batch_id, kept.resolution_ms) != (planned.batch_id, resolution_ms):
         return TimerLooks(resolution_ms, now + HORIZON_MS)

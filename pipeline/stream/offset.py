@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 
 class Selection(Struct, frozen=True):
@@ -91,5 +92,5 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
         if isinstance(text, str):
             return msgspec.json.decode(text, type=Offset)
         return None if text is None else from_plain(text)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

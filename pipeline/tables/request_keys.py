@@ -15,6 +15,7 @@ import msgspec
 from group_coordinator.coordinator.signatures import RequestKey
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.private_file import changing, write_private
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +47,7 @@ def read_key(path: str | Path) -> RequestKey:
 def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
     try:
         key = msgspec.json.decode(line, type=RequestKey)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNREADABLE:
         # Not the decoder's words: they may have some of the secret in them.
         raise KeysError(f"line {number} of {path} is no key") from None
     if len(key.secret) < _SECRET_BYTES // 2:

@@ -26,8 +26,13 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta.data_files import DataFile
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.snapshot import LiveFiles
-from group_coordinator.pipeline.tables.segment_stats import SegmentBounds, partition_of
+from group_coordinator.pipeline.tables.segment_stats import (
+    SegmentBounds,
+    partition_in,
+    partition_of,
+)
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,6 +93,14 @@ def encode_segment_stats(
         },
     }
     return msgspec.json.encode(stats).decode()
+
+
+def _stats_of(file: AddedFile) -> _SegmentStats:
+    try:
+        return _decode_stats(file.stats) if file.stats else _SegmentStats()
+    except UNREADABLE:
+        # Another engine's, in a way of its own.
+        return _SegmentStats()
 
 
 class PartitionSegments:
@@ -241,7 +254,8 @@ class Segments:
                 partition.log_end = max(partition.log_end, version)
 
     def _segment(self, file: AddedFile) -> tuple[int, Segment]:
-        stats = _decode_stats(file.stats) if file.stats else _SegmentStats()
+        number = partition_in(file.partition_values, file.file)
+        stats = _stats_of(file)
         bounds = stats.segment or self._read_bounds(file.file)
         data_file = DataFile(
             file.file,
@@ -259,7 +273,7 @@ class Segments:
             bounds.max_timestamp,
             bounds.batches,
         )
-        return int(file.partition_values["partition"] or 0), segment
+        return number, segment
 
     def _read_bounds(self, path: str) -> _Bounds:
         with read_whole(path), self.live.files.open_input_file(path) as opened:

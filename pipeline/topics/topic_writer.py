@@ -95,5 +95,6 @@ def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> No
             ErrorCode.INVALID_TIMESTAMP,
             f"a record's timestamp, {latest}, is beyond message.timestamp.after.max.ms",
         )
-    if least < -_MOST_TIME:
-        raise BatchRefused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {least}")
+    for time in (least, latest):
+        if abs(time) > _MOST_TIME:
+            raise BatchRefused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {time}")

@@ -169,6 +169,28 @@ def test_a_commit_of_which_a_part_was_read_is_read_again(folder, read, end):
     read(folder, 2)
 
 
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    "damage",
+    [b'{"add":{"path":"\xff.parquet"}}', b'{"commitInfo":' + b"[" * 100_000],
+    ids=["bytes that are no text", "nesting without an end"],
+)
+def test_a_damaged_commit_is_one_of_which_a_part_was_read(folder, read, damage):
+    commit_path(log(folder), 4).write_bytes(damage)
+    with pytest.raises(NotWhole):
+        read(folder, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b'{"version":-1,"size":5}', b'{"version":1,"size":5,"tags":' + b"[" * 100_000],
+    ids=["no version", "nesting without an end"],
+)
+def test_a_damaged_note_of_a_checkpoint_says_nothing(folder, damage):
+    (log(folder) / NOTE).write_bytes(damage)
+    assert open_log(str(folder)).last_checkpoint() is None
+
+
 def test_what_another_engine_calls_the_number_of_its_actions_is_its_own(folder):
     info = b'{"commitInfo":{"engineInfo":"other","numActions":7}}'
     commit_path(log(folder), 4).write_bytes(info)

@@ -74,6 +74,10 @@ def truncate(path: Path, share: float) -> None:
 
 DAMAGES = {
     "an empty commit": (lambda table: truncate(commit(table, 4), 0), "empty or cut off"),
+    "a damaged commit": (
+        lambda table: commit(table, 4).write_bytes(b'{"add":{"path":"\xff"}}'),
+        "empty or cut off",
+    ),
     "a cut commit": (lambda table: truncate(commit(table, 4), 0.6), "empty or cut off"),
     "zeros for a commit": (
         lambda table: commit(table, 4).write_bytes(bytes(300)),

@@ -209,6 +209,16 @@ def test_what_is_no_batch_is_refused(batch: bytes | None, code: ErrorCode) -> No
     assert refused(batch) is code
 
 
+@pytest.mark.parametrize("time", [2**63 // 1000, 2**63 - 1, -(2**63)])
+def test_a_time_that_a_table_cannot_have_is_refused_however_far_ahead_times_may_be(
+    time: int,
+) -> None:
+    """It would fail the commit, with all other producers' batches in it."""
+    batch = encode_batch([Record(0, time, None, None)])
+    found = refused(batch, message_timestamp_after_max_ms=2**63 - 1)
+    assert found is ErrorCode.INVALID_TIMESTAMP
+
+
 def test_an_old_message_format_is_refused() -> None:
     batch = bytearray(encode_batch(SOME))
     batch[16] = 1

@@ -14,11 +14,13 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.topics import (
     NewBatch,
     OffsetOutOfRange,
     Segments,
     UnknownTopicOrPartition,
+    create_log_topic,
     log_appender,
 )
 from tests.pipeline.delta.test_unknown_outcome import Once
@@ -463,3 +465,38 @@ def test_a_table_that_was_optimized_is_read_by_the_same_offsets(root: str) -> No
     assert values(caught_up(topics)) == before
     assert values(opened(root)) == before
     assert offsets(writer.append([batch(0, "next")])) == [len(before)]
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs"),
+    [
+        ('"stats":"', '"stats":"{\\"numRecords\\":'),
+        ('"appId":"log-end/0"', '"appId":"log-end/of-others"'),
+        ('"appId":"log-end/0"', f'"appId":"log-end/{"9" * 5_000}"'),
+    ],
+    ids=["statistics", "an identifier", "a long identifier"],
+)
+def test_what_another_engine_says_in_its_own_way_is_none_of_ours(
+    root: str, field: str, theirs: str
+) -> None:
+    topic = make(root)
+    appender(topic).append([batch(0, "a", "b")])
+    path = max(Path(topic.table, "_delta_log").glob("*.json"))
+    path.write_text(path.read_text().replace(field, theirs))
+    topics = opened(root)
+    assert topics.problems() == {}
+    assert values(topics) == [(0, "a"), (1, "b")]
+    rows = Catalog(root).query("FROM log_segments WHERE base_offset < end_offset").rows
+    assert len(rows) == 1
+
+
+def test_a_file_that_is_of_no_partition_ends_its_topic_alone(root: str) -> None:
+    topic = make(root)
+    create_log_topic(root, "other", 1, {})
+    topics = opened(root)
+    add = '{"add":{"path":"x","partitionValues":{"partition":"of others"},"stats":"{}"}}'
+    newest = max(Path(topic.table, "_delta_log").glob("*.json"))
+    newest.with_name(f"{int(newest.stem) + 1:020}.json").write_text(add)
+    caught_up(topics)
+    assert list(topics.problems()) == ["t"]
+    assert "'of others' is no partition" in str(topics.problems()["t"])
