@@ -39,8 +39,9 @@ from group_coordinator.coordinator.consumer.events import CommitDone, Event, Not
 from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
 from group_coordinator.coordinator.consumer.membership import Membership
-from group_coordinator.coordinator.consumer.offset_fetch import Committed, OffsetFetches
+from group_coordinator.coordinator.consumer.offset_fetch import Committed, fetch_offsets
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.queries import Queries
 from group_coordinator.coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
 from group_coordinator.coordinator.consumer.requests import Requests
 from group_coordinator.coordinator.consumer.settings import ConsumerSettings
@@ -87,7 +88,7 @@ class ConsumerCoordinator:
             self.subscription,
             self._calls,
         )
-        self._fetches = OffsetFetches(settings, self._requests, self._lookup, self._calls)
+        self._queries = Queries(settings, self._requests, self._lookup, self._calls)
         self._auto_commit = AutoCommit(settings, self._commits, self.subscription, now)
         self._rebalance = Rebalance(
             settings,
@@ -96,6 +97,8 @@ class ConsumerCoordinator:
             self._membership,
             self._lookup,
             self._auto_commit,
+            self._queries,
+            self._notes,
         )
         self._commit_ids = 0
         # The steps that the user's thread has begun, and whether the listener is running.
@@ -213,7 +216,8 @@ class ConsumerCoordinator:
         InvalidGroupIdError without a group.
         """
         group_of(self.settings)
-        return self._fetches.fetch(now, partitions, self._timeout(timeout_ms))
+        timeout_ms = self._timeout(timeout_ms)
+        return fetch_offsets(now, partitions, self.settings, self._queries, timeout_ms)
 
     def _timeout(self, timeout_ms: int | None) -> int:
         return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -291,7 +295,8 @@ class ConsumerCoordinator:
         if wanted and self.settings.group_id is None:
             self._start_from(dict.fromkeys(wanted))
         elif wanted:
-            self._refreshing = (subscription.assignment_id, self._fetches.fetch(now, wanted))
+            fetch = fetch_offsets(now, wanted, self.settings, self._queries)
+            self._refreshing = (subscription.assignment_id, fetch)
 
     def _start_from(self, committed: Committed) -> None:
         without_offset = self.subscription.refresh(committed, self.settings.auto_offset_reset)

@@ -6,6 +6,7 @@ cooperative moves only; what else breaks a group it lets the members find out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -14,15 +15,21 @@ from group_coordinator.coordinator.consumer.assignors import (
     ConsumerPartitionAssignor,
     CooperativeStickyAssignor,
 )
-from group_coordinator.coordinator.consumer.errors import InvalidAssignmentError
+from group_coordinator.coordinator.consumer.errors import ConsumerError, InvalidAssignmentError
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
+    ProtocolError,
     Subscription,
     TopicPartition,
+    decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from group_coordinator.schemas.messages import JoinGroupResponse, SyncGroupAssignment
+from group_coordinator.schemas.messages import (
+    DescribeGroupsResponse,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+)
 
 
 def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
@@ -38,6 +45,15 @@ def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
 def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
     """The topics that any member subscribes to."""
     return frozenset(topic for one in subscriptions.values() for topic in one.topics)
+
+
+def partitions_held(group: DescribeGroupsResponse) -> dict[str, int]:
+    """How many partitions of each topic the members hold. Raises ConsumerError."""
+    try:
+        held = [decode_assignment(one.assignment) for one in group.members if one.assignment]
+    except ProtocolError as error:
+        raise ConsumerError(f"a member's assignment cannot be read: {error}") from error
+    return dict(Counter(one.topic for assignment in held for one in assignment.partitions))
 
 
 def assign(

@@ -8,31 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
-from group_coordinator.coordinator.consumer.errors import (
-    ConsumerError,
-    RetriableError,
-    disconnected,
-    fatal,
-    name_of,
-    passing,
-)
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.calls import Operation
+from group_coordinator.coordinator.consumer.errors import RetriableError, fatal
 from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.reactions import (
-    ON_FETCHED_PARTITION,
-    ON_OFFSET_FETCH,
-    Reaction,
-)
-from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.queries import Queries
+from group_coordinator.coordinator.consumer.reactions import ON_FETCHED_PARTITION, Reaction
 from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchTopic,
-    Response,
 )
 
 # None where nothing is committed.
@@ -40,82 +27,40 @@ Committed = dict[TopicPartition, "OffsetAndMetadata | None"]
 _API = "offset_fetch"
 
 
-class OffsetFetches:
-    """The fetches of committed offsets that have not ended."""
+def fetch_offsets(
+    now: int,
+    partitions: Iterable[TopicPartition],
+    settings: ConsumerSettings,
+    queries: Queries,
+    timeout_ms: int | None = None,
+) -> Operation[Committed]:
+    """Fetch committed offsets, retrying until `timeout_ms` is over; None for no limit."""
+    wanted = tuple(sorted(set(partitions)))
+    if wanted:
+        what = f"fetching the committed offsets of group {settings.group_id!r}"
+        read = partial(_read, settings)
+        return queries.ask(now, _API, _request(wanted), read, what, timeout_ms)
+    operation: Operation[Committed] = Operation()
+    operation.succeed({})
+    return operation
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        requests: Requests,
-        lookup: CoordinatorLookup,
-        calls: Calls,
-    ) -> None:
-        self._settings = settings
-        self._requests = requests
-        self._lookup = lookup
-        self._calls = calls
 
-    def fetch(
-        self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
-    ) -> Operation[Committed]:
-        """Fetch committed offsets, retrying until `timeout_ms` is over; None for no limit."""
-        operation: Operation[Committed] = Operation()
-        wanted = tuple(sorted(set(partitions)))
-        if not wanted:
-            operation.succeed({})
-            return operation
-        call: Call
-
-        def attempt(at: int) -> None:
-            handler = partial(self._on_answer, call, operation)
-            self._requests.send(at, _API, _request(wanted), handler)
-
-        call = Call(
-            f"fetching the committed offsets of group {self._settings.group_id!r}",
-            attempt,
-            lambda _, error: operation.fail(error),
-            None if timeout_ms is None else now + timeout_ms,
-            tries_again=True,
-            now=now,
+def _read(settings: ConsumerSettings, body: OffsetFetchResponse) -> Committed:
+    """What is committed. Raises ConsumerError, a retriable one if offsets are not stable yet."""
+    unstable = False
+    for topic in body.topics:
+        for partition in topic.partitions:
+            code = partition.error_code
+            if ON_FETCHED_PARTITION.get(code) is Reaction.RETRY:
+                unstable = True
+            elif code != ErrorCode.NONE:
+                where = f"{topic.name}-{partition.partition_index}"
+                raise fatal(_API, code, settings, where)
+    if unstable:
+        raise RetriableError(
+            f"{_API}: offsets are not stable yet", ErrorCode.UNSTABLE_OFFSET_COMMIT
         )
-        self._calls.start(now, call)
-        return operation
-
-    def _on_answer(
-        self, call: Call, operation: Operation[Committed], now: int, response: Response | None
-    ) -> None:
-        error = self._error(response)
-        if error is not None:
-            self._calls.failed(now, call, error)
-        elif response is not None and response.offset_fetch is not None:
-            self._calls.end(call)
-            operation.succeed(_committed(response.offset_fetch))
-        code = ErrorCode.NONE if response is None else response.error_code
-        if ON_OFFSET_FETCH.get(code) is Reaction.FIND_COORDINATOR:
-            self._lookup.mark_unknown(now, f"{_API} answered {name_of(code)}")
-
-    def _error(self, response: Response | None) -> ConsumerError | None:
-        if response is None:
-            return disconnected(_API)
-        code = response.error_code
-        if code != ErrorCode.NONE or response.offset_fetch is None:
-            if ON_OFFSET_FETCH.get(code) in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
-                return passing(_API, code)
-            return fatal(_API, code, self._settings, response.error_message)
-        unstable = False
-        for topic in response.offset_fetch.topics:
-            for partition in topic.partitions:
-                code = partition.error_code
-                if ON_FETCHED_PARTITION.get(code) is Reaction.RETRY:
-                    unstable = True
-                elif code != ErrorCode.NONE:
-                    where = f"{topic.name}-{partition.partition_index}"
-                    return fatal(_API, code, self._settings, where)
-        if unstable:
-            return RetriableError(
-                f"{_API}: offsets are not stable yet", ErrorCode.UNSTABLE_OFFSET_COMMIT
-            )
-        return None
+    return _committed(body)
 
 
 def _request(partitions: tuple[TopicPartition, ...]) -> OffsetFetchRequest:

@@ -85,8 +85,8 @@ ON_OFFSET_COMMIT: dict[int, Reaction] = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.FATAL,
 }
 
-# The top-level code of an OffsetFetch, then the codes of its partitions.
-ON_OFFSET_FETCH: dict[int, Reaction] = {
+# The top-level code of an OffsetFetch or a DescribeGroups, then an OffsetFetch's partitions' codes.
+ON_QUERY: dict[int, Reaction] = {
     **dict.fromkeys(RETRIABLE_CODES, Reaction.RETRY),
     **_MOVED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,

@@ -26,6 +26,7 @@ from group_coordinator.coordinator.consumer.assignors import (
 )
 from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.calls import Operation
 from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     InconsistentGroupProtocolError,
@@ -37,6 +38,7 @@ from group_coordinator.coordinator.consumer.events import (
     CallAssignor,
     Event,
     LosePartitions,
+    Note,
     RevokePartitions,
 )
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
@@ -48,11 +50,17 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_assignment,
     encode_subscription,
 )
+from group_coordinator.coordinator.consumer.queries import Queries
 from group_coordinator.coordinator.consumer.settings import ConsumerSettings, rebalance_protocol
-from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata, MemberState
+from group_coordinator.coordinator.consumer.state import (
+    ConsumerGroupMetadata,
+    Generation,
+    MemberState,
+)
 from group_coordinator.coordinator.consumer.subscription import SubscriptionState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
+    DescribeGroupsRequest,
     JoinGroupProtocol,
     JoinGroupResponse,
 )
@@ -80,6 +88,8 @@ class Rebalance:
         membership: Membership,
         lookup: CoordinatorLookup,
         auto_commit: AutoCommit,
+        queries: Queries,
+        notes: list[Note],
     ) -> None:
         self._settings = settings
         self._subscription = subscription
@@ -87,6 +97,8 @@ class Rebalance:
         self._membership = membership
         self._lookup = lookup
         self._auto_commit = auto_commit
+        self._queries = queries
+        self._notes = notes
         assignors = settings.new_assignors()
         self._assignors = {one.name: one for one in assignors}
         self._protocol = rebalance_protocol(assignors)
@@ -95,6 +107,8 @@ class Rebalance:
         # The counts of the topics that matter to this member, now and when it assigned as leader.
         self._watched: dict[str, int] = {}
         self._assigned_for: dict[str, int] | None = None
+        # What the members hold, asked for by a leader that did not assign in its generation.
+        self._held: tuple[Generation, Operation[dict[str, int]]] | None = None
         self._joined_topics: frozenset[str] | None = None
         self._failures = 0
         self._retry_at = 0
@@ -136,6 +150,7 @@ class Rebalance:
         membership, subscription = self._membership, self._subscription
         if not subscription.is_subscribed:
             return False
+        self._compare_held(now)
         if self._assigned_for is not None and self._assigned_for != self._watched:
             self._request_rejoin(now, "cached metadata has changed")
         elif self._joined_topics is not None and self._joined_topics != subscription.topics:
@@ -293,7 +308,12 @@ class Rebalance:
         self.is_leader = True
         self._assigned_for = self._watched
         if join.skip_assignment:
-            # A static leader that came back: the group keeps its assignment (KIP-814).
+            # A static leader that came back: the group keeps its assignment (KIP-814). Only the
+            # members' assignments show what was added to their topics while it was away.
+            what = f"describing group {self._settings.group_id!r}"
+            body, read = DescribeGroupsRequest(), leader.partitions_held
+            held = self._queries.ask(now, "describe_groups", body, read, what)
+            self._held = (membership.generation, held)
             membership.sync(now, ())
             return now
         call = CallAssignor(partial(leader.assign, assignor, self._watched, subscriptions))
@@ -306,6 +326,18 @@ class Rebalance:
         cause = type(call.error).__name__
         membership.request_rejoin(now, f"rebalance failed due to {cause}", str(call.error))
         return now
+
+    def _compare_held(self, now: int) -> None:
+        """Take the counts that the members' assignments cover for those that were assigned."""
+        if self._held is None or not self._held[1].done:
+            return
+        generation, held = self._held
+        self._held = None
+        if held.error is not None:
+            text = f"partitions that were added to topics may be left unassigned: {held.error}"
+            self._notes.append(Note(now, "warning", text))
+        elif generation == self._membership.generation:
+            self._assigned_for = held.result()
 
     def _assignor(self, name: str | None) -> ConsumerPartitionAssignor:
         assignor = self._assignors.get(name or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,35 @@ def test_a_static_leader_that_restarts_does_not_assign_again() -> None:
     assert len(other.told()) == 1
     world.update_topics({"t": 3})
     settled(world, other, again)
+
+
+def restarted_leader(world: World, **settings: Any) -> tuple[Member, Member]:
+    """Two static members settle; the leader's process ends, grows the topic, and comes back.
+
+    Returns the leader's new process, and the other member.
+    """
+    a = world.member("a", group_instance_id="one", **settings)
+    b = world.member("b", group_instance_id="two", **settings)
+    settled(world, a, b, ms=6_000)
+    leader, other = (a, b) if a.consumer.is_leader else (b, a)
+    instance = leader.consumer.settings.group_instance_id
+    leader.crash()
+    world.update_topics({"t": 5})
+    return world.member("again", group_instance_id=instance, **settings), other
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_static_leader_finds_partitions_that_were_added_while_it_was_away(strategy: str) -> None:
+    world = World({"t": 4})
+    again, other = restarted_leader(world, partition_assignment_strategy=strategy)
+    settled(world, again, other, ms=6_000)
+
+
+def test_a_static_leader_asks_again_when_the_answer_is_lost() -> None:
+    world = World({"t": 4})
+    again, other = restarted_leader(world)
+    world.lost = lambda one: one.api == "describe_groups" and world.now < 9_000
+    settled(world, again, other, ms=9_000)
 
 
 def test_a_static_member_that_is_told_to_leave_does() -> None:

@@ -20,8 +20,10 @@ from group_coordinator.coordinator.consumer.events import (
     RevokePartitions,
 )
 from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
     Subscription,
     decode_assignment,
+    encode_assignment,
     encode_subscription,
 )
 from group_coordinator.coordinator.consumer.state import Generation, MemberState
@@ -142,6 +144,84 @@ def test_a_static_leader_that_returns_is_told_not_to_assign() -> None:
     # It leads all the same: a topic that only another member has leads to a rebalance.
     one.consumer.update_topics({"t": 2, "u": 1})
     assert isinstance(one.poll()[0], RevokePartitions)
+
+
+def returned_leader() -> tuple[Lone, m.RequestEvent]:
+    """A static leader that came back, and its question what the members hold."""
+    one = Lone(group_instance_id="one")
+    one.find()
+    one.poll()
+    blob = encode_subscription(Subscription(("t",)))
+    one.answer_join(leads=[m.JoinGroupResponseMember("member", "one", blob)], skip_assignment=True)
+    one.poll()
+    one.answer_sync([T0, T1])
+    one.poll()
+    one.answer_fetch({T0: 0, T1: 0})
+    return one, one.sent("describe_groups")
+
+
+def described(*assignments: bytes) -> m.DescribeGroupsResponse:
+    members = tuple(
+        m.DescribedMember(str(number), None, "", "", b"", blob)
+        for number, blob in enumerate(assignments)
+    )
+    return m.DescribeGroupsResponse("Stable", "consumer", "range", members)
+
+
+def test_a_returned_leader_joins_again_for_a_partition_that_nobody_holds() -> None:
+    one, asked = returned_leader()
+    one.answer(asked, body=described(encode_assignment(Assignment((T0,))), b""))
+    assert isinstance(one.poll()[0], RevokePartitions)
+
+
+def test_a_returned_leader_stays_when_all_is_held() -> None:
+    one, asked = returned_leader()
+    held = [encode_assignment(Assignment((each,))) for each in (T1, T0)]
+    one.answer(asked, body=described(*held))
+    assert one.poll() == []
+    assert not one.consumer.is_rejoining
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "words"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, m.DescribeGroupsResponse(), "group.id 'groupId'"),
+        (ErrorCode.NONE, described(b"\x00"), "too short"),
+        (ErrorCode.NONE, None, "no rule"),
+    ],
+)
+def test_a_leader_that_is_not_told_what_is_held_notes_it_and_stays(
+    code: ErrorCode, body: m.DescribeGroupsResponse | None, words: str
+) -> None:
+    one, asked = returned_leader()
+    one.consumer.take_notes()
+    one.answer(asked, code, body)
+    assert one.poll() == []
+    assert not one.consumer.is_rejoining
+    (note,) = one.consumer.take_notes()
+    assert note.level == "warning" and words in note.text
+
+
+def test_what_is_held_is_asked_of_the_coordinator_that_there_is_now() -> None:
+    one, asked = returned_leader()
+    one.answer(asked, ErrorCode.NOT_COORDINATOR)
+    one.advance(BACKOFF_MS)
+    assert one.requests("describe_groups") == []
+    one.find()
+    assert one.sent("describe_groups")
+
+
+def test_what_was_held_in_an_earlier_generation_means_nothing() -> None:
+    one, asked = returned_leader()
+    one.advance(HEARTBEAT_MS)
+    one.answer(one.sent("heartbeat"), ErrorCode.REBALANCE_IN_PROGRESS)
+    one.poll()
+    one.answer_join(generation=2)
+    one.answer_sync([T0])
+    one.poll()
+    one.answer(asked, body=described())
+    assert one.poll() == []
+    assert not one.consumer.is_rejoining
 
 
 def test_a_subscription_that_cannot_be_read_ends_the_leaders_attempt() -> None:
