@@ -280,6 +280,25 @@ def test_a_restarted_member_that_changes_the_vote_starts_a_rebalance() -> None:
     assert ctx.sync(old, instance_id="follower").code == ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_new_id_of_a_rebalance_that_was_not_stored_is_fenced_as_in_kafka() -> None:
+    """Only the leader's sync, or a return to a Stable group, stores an id: a load has the old one.
+
+    The process has to join anew, as it does after a restart.
+    """
+    ctx = Context()
+    leader, old = ctx.static_pair(**PATIENT)
+    leading = ctx.join(leader.member_id, "leader", **PATIENT)
+    new = rejoin(ctx, "follower", **PATIENT)
+    assert (leading.generation, new.generation) == (2, 2)
+    ctx.unload()
+    ctx.load()
+    assert set(ctx.members) == {leader.member_id, old.member_id}
+    assert ctx.sync(new, instance_id="follower").code == ErrorCode.FENCED_INSTANCE_ID
+    again = rejoin(ctx, "follower", **PATIENT)
+    assert unchanged_generation(ctx, again)
+    assert ctx.sync(again, instance_id="follower").assignment == b"follower"
+
+
 # --- two with one name ----------------------------------------------------------------------------
 
 
