@@ -53,6 +53,11 @@ def monotonic() -> float:
     return _clock.monotonic_s()
 
 
+def monotonic_ms() -> float:
+    """Milliseconds by a clock that is never set back."""
+    return monotonic() * 1000
+
+
 def sleep(seconds: float) -> None:
     """Return after so many seconds."""
     _clock.sleep(seconds)

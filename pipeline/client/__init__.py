@@ -45,10 +45,11 @@ from group_coordinator.coordinator.consumer.state import (
     GroupMembershipOperation,
 )
 from group_coordinator.coordinator.consumer.subscription import SubscriptionError
-from group_coordinator.pipeline.client.consumer import Consumer, MemberClosed, NoCatalogue
+from group_coordinator.pipeline.client.consumer import Consumer, NoCatalogue
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
 from group_coordinator.pipeline.client.member import GroupMember
 from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp
+from group_coordinator.pipeline.client.open_consumer import MemberClosed
 from group_coordinator.pipeline.client.producer import (
     BufferExhausted,
     DeliveryFailed,

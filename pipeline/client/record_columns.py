@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,3 +146,15 @@ def _places(partitions: Array) -> Iterator[tuple[int, Array | None]]:
     order = np.argsort(narrow, kind="stable")
     found, starts = np.unique(narrow[order], return_index=True)
     yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def pieces(sizes: Array, most: int) -> Iterator[slice]:
+    """Rows that follow each other and have at most so many bytes together."""
+    if not len(sizes):
+        return
+    if sizes.sum() <= most:
+        yield slice(0, len(sizes))
+        return
+    numbers = (np.cumsum(sizes) - sizes) // max(1, most - int(sizes.max()))
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    yield from starmap(slice, pairwise([*starts, len(sizes)]))

@@ -1,6 +1,6 @@
-"""A partition's records of one commit: what of its batches the topic takes, in their order.
+"""A partition's records of one commit: what of its batches the topic takes, and its sequences.
 
-Source of what is refused: Apache Kafka, LogValidator.
+Source of what is refused: Apache Kafka, LogValidator; of sequences: KIP-98.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from group_coordinator.pipeline.topics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from group_coordinator.coordinator.producer.accumulator import RecordBatch
     from group_coordinator.pipeline.errors import Failure
     from group_coordinator.pipeline.topics import TopicConfig
+
+
+_LAST_SEQUENCE = 2**31 - 1
 
 
 class Range(Struct):
@@ -33,6 +38,36 @@ class Range(Struct):
     batches: list[RecordBatch]
     refused: list[dict[int, Failure]]
     appended: NewBatch
+
+
+class Sequences:
+    """A producer's id for one topic, and the next sequence of each partition.
+
+    `new_producer_id` None: the producer is not idempotent, and what it appends has no sequences.
+    """
+
+    def __init__(self, new_producer_id: Callable[[], int] | None) -> None:
+        self._new_producer_id = new_producer_id
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Go on under another producer id: it is not known what the log knows of this one."""
+        self._producer_id: int | None = None
+        self._next: dict[int, int] = {}
+
+    def number(self, appended: NewBatch) -> None:
+        """Number what is appended. Raises what `new_producer_id` raises."""
+        if self._new_producer_id is None:
+            return
+        if self._producer_id is None:
+            self._producer_id = self._new_producer_id()
+        appended.producer_id, appended.producer_epoch = self._producer_id, 0
+        appended.first_sequence = self._next.get(appended.partition, 0)
+
+    def written(self, appended: NewBatch) -> None:
+        """Go on after what is in the log now."""
+        if self._producer_id is not None:
+            self._next[appended.partition] = (appended.last_sequence + 1) & _LAST_SEQUENCE
 
 
 def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Range:

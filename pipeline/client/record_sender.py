@@ -29,10 +29,10 @@ from group_coordinator.pipeline.client.producer import (
     DeliveryTimeout,
     ProducerClosed,
 )
-from group_coordinator.pipeline.client.record_range import range_of
+from group_coordinator.pipeline.client.record_range import Sequences, range_of
 from group_coordinator.pipeline.client.record_topics import no_partition
-from group_coordinator.pipeline.client.sent_records import BatchOutcome, NotProducible
-from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.client.sent_records import BatchOutcome, NotProducible, tell
+from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics import (
     Appended,
@@ -59,7 +59,6 @@ log = logging.getLogger(__name__)
 
 # About what one commit has, bytes.
 COMMIT_BYTES = 32 << 20
-_LAST_SEQUENCE = 2**31 - 1
 # What the topic, or who may write it, says for good.
 _FINAL = (ConsumerError, NotProducible, UnknownTopicOrPartition)
 
@@ -91,8 +90,8 @@ class TopicSender:
         self._shared = shared
         self._backoff = Backoff(shared.settings, random.random)
         self._writer: TopicWriter | None = None
-        self._producer_id: int | None = None
-        self._sequences: dict[int, int] = {}
+        idempotent = shared.settings.enable_idempotence
+        self._sequences = Sequences(shared.new_producer_id if idempotent else None)
         self.thread = background.start(f"producer-{topic}", self._run, self._stop)
 
     def _stop(self) -> None:
@@ -122,7 +121,7 @@ class TopicSender:
         with shared.lock:
             while True:
                 ready_at = self.queue.ready_at()
-                now = now_ms()
+                now = monotonic_ms()
                 if ready_at is None:
                     if shared.is_closed:
                         return []
@@ -147,7 +146,7 @@ class TopicSender:
                 return self._give_up(untold, ProducerClosed(self._described(attempt, last)))
             untold = self._expire(untold, attempt, last)
             if not untold:
-                return self._begin_anew()
+                return self._sequences.begin_anew()
             until = min(batch.created for batch in untold) + settings.delivery_timeout_ms
             try:
                 topic = self._shared.topics.find(self.topic)
@@ -155,7 +154,7 @@ class TopicSender:
                     self.queue.count = topic.partitions
                 if self._writer is None or self._writer.topic != topic.table:
                     self._writer, ranges = TopicWriter(topic.table), None
-                    self._producer_id, self._sequences = None, {}
+                    self._sequences.begin_anew()
                 if ranges is None:
                     ranges = list(self._ranges(untold, topic.partitions, self._writer))
                 appended = [each.appended for each in ranges if len(each.appended.values)]
@@ -171,7 +170,7 @@ class TopicSender:
                 if failed is None:
                     return self._settle(ranges, outcomes)
                 last = failed
-            left = max(0.0, until - now_ms())
+            left = max(0.0, until - monotonic_ms())
             self._shared.given_up.wait(min(left, self._backoff(attempt)) / 1000)
         return self._give_up(untold, DeliveryFailed(self._described(settings.retries + 1, last)))
 
@@ -185,16 +184,12 @@ class TopicSender:
         by_partition: dict[int, list[RecordBatch]] = {}
         for batch in batches:
             by_partition.setdefault(batch.partition, []).append(batch)
-        if self._shared.settings.enable_idempotence and self._producer_id is None:
-            self._producer_id = self._shared.new_producer_id()
         for number, found in by_partition.items():
             if number >= partitions:
                 self._tell_all(found, no_partition(self.topic, number, partitions))
                 continue
             taken = range_of(found, writer.config, clock_ms())
-            if self._producer_id is not None:
-                taken.appended.producer_id, taken.appended.producer_epoch = self._producer_id, 0
-                taken.appended.first_sequence = self._sequences.get(number, 0)
+            self._sequences.number(taken.appended)
             yield taken
 
     def _settle(self, ranges: list[Range], outcomes: list[Outcome]) -> None:
@@ -205,19 +200,18 @@ class TopicSender:
             count = len(each.appended.values)
             outcome = next(found) if count else Appended(-1, -1)
             if isinstance(outcome, Appended):
-                if self._producer_id is not None and count:
-                    after = (each.appended.last_sequence + 1) & _LAST_SEQUENCE
-                    self._sequences[each.appended.partition] = after
+                if count:
+                    self._sequences.written(each.appended)
                 base = outcome.base_offset
                 for batch, refused in zip(each.batches, each.refused, strict=True):
                     written = BatchOutcome(self.topic, base, outcome.append_time, refused)
-                    _tell(batch, written)
+                    tell(batch, written)
                     base += len(batch) - len(refused)
             else:
                 failed = True
                 self._tell_all(each.batches, self._in_words(outcome))
         if failed:
-            self._begin_anew()
+            self._sequences.begin_anew()
 
     def _expire(
         self, batches: list[RecordBatch], attempts: int, last: Exception | None
@@ -227,7 +221,7 @@ class TopicSender:
         What was tried stays in its range, and may be written nevertheless.
         """
         timeout_ms = self._shared.settings.delivery_timeout_ms
-        before = now_ms() - timeout_ms
+        before = monotonic_ms() - timeout_ms
         late = [batch for batch in batches if batch.created <= before]
         if not late:
             return batches
@@ -239,15 +233,11 @@ class TopicSender:
 
     def _give_up(self, batches: Sequence[RecordBatch], error: Exception) -> None:
         self._tell_all(batches, error)
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        """Go on under another producer id: it is not known what the log knows of this one."""
-        self._producer_id, self._sequences = None, {}
+        self._sequences.begin_anew()
 
     def _tell_all(self, batches: Sequence[RecordBatch], error: Exception) -> None:
         for batch in batches:
-            _tell(batch, error)
+            tell(batch, error)
 
     def _in_words(self, outcome: Failure) -> Exception:
         if isinstance(outcome, UnknownTopicOrPartition):
@@ -258,29 +248,3 @@ class TopicSender:
         why = "" if error is None else f": {first_line(error)}"
         tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
         return f"records could not be written to topic {self.topic!r} in {tries}{why}"
-
-
-def _tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
-    """Tell a batch of its outcome, unless it was told, and call its callbacks."""
-    if batch.delivery.done():
-        return
-    if isinstance(outcome, BatchOutcome):
-        batch.delivery.set_result(outcome)
-    else:
-        batch.delivery.set_exception(outcome)
-    for place, callback in batch.callbacks:
-        try:
-            if isinstance(outcome, BatchOutcome) and place not in outcome.refused:
-                callback(outcome.of(batch, place), None)
-            elif isinstance(outcome, BatchOutcome):
-                callback(None, outcome.refused[place])
-            else:
-                callback(None, outcome)
-        # One callback must not keep the others from being called.
-        except Exception:
-            log.exception("a callback of a record failed")
-
-
-def now_ms() -> float:
-    """The steady clock, ms."""
-    return monotonic() * 1000

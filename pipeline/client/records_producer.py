@@ -11,57 +11,35 @@ the acknowledgement.
 
 from __future__ import annotations
 
-import random
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise, starmap
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.config import ConfigError, typed
-from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.producer.accumulator import (
-    Memory,
-    TopicQueue,
-    record_size,
-)
-from group_coordinator.coordinator.producer.partitioners import Chooser, new_partitioner
+from group_coordinator.coordinator.producer.accumulator import record_size
+from group_coordinator.coordinator.producer.partitioners import Chooser
 from group_coordinator.coordinator.producer.settings import RecordProducerSettings
-from group_coordinator.pipeline.client.producer import (
-    BufferExhausted,
-    DeliveryFailed,
-    ProducerClosed,
-)
 from group_coordinator.pipeline.client.record_columns import (
     Array,
     by_partition,
     column_sizes,
     partitions_of,
+    pieces,
     typed_columns,
 )
-from group_coordinator.pipeline.client.record_sender import (
-    COMMIT_BYTES,
-    Shared,
-    TopicSender,
-    now_ms,
-)
-from group_coordinator.pipeline.client.record_topics import OwnTopic, RecordTopics, no_partition
+from group_coordinator.pipeline.client.record_sender import COMMIT_BYTES, TopicSender
+from group_coordinator.pipeline.client.record_senders import RecordSenders
+from group_coordinator.pipeline.client.record_topics import no_partition
 from group_coordinator.pipeline.client.sent_records import (
-    BatchDelivery,
-    NotProducible,
     OnDelivery,
     RecordTooLarge,
     SentRecord,
     SentTable,
 )
-from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
 from group_coordinator.pipeline.settings import SettingsError
-from group_coordinator.pipeline.topics import ProducerIds
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.producer.accumulator import RecordBatch
@@ -94,29 +72,12 @@ class Producer:
         named = {key.replace("_", "."): value for key, value in kafka_settings.items()}
         try:
             self.settings = typed(RecordProducerSettings, {**(settings or {}), **named})
-            new_partitioner(partitioner, "", _choose)
+            self._senders = RecordSenders(root, self.settings, partitioner)
         except ConfigError as error:
             raise SettingsError(f"the producer: {error}") from error
-        self._root = root
-        self._partitioner = partitioner
+        self._hashes = partitioner == "default"
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        self._topics = RecordTopics(root, self.settings)
-        self._ids: ProducerIds | None = None
-        self._giving = threading.Lock()
-        self._opening = threading.Lock()
-        self._lock = threading.Lock()
-        self._memory = Memory(self.settings.buffer_memory)
-        self._shared = Shared(
-            self.settings,
-            self._topics,
-            self._memory,
-            self._lock,
-            threading.Condition(self._lock),
-            threading.Condition(self._lock),
-            threading.Event(),
-            self._new_producer_id,
-        )
-        self._senders: dict[str, TopicSender] = {}
+        self._lock, self._memory = self._senders.lock, self._senders.memory
 
     def __enter__(self) -> Producer:
         return self
@@ -126,7 +87,7 @@ class Producer:
 
     def partitions_for(self, topic: str) -> int:
         """Return a topic's number of partitions. Raises what `send` raises of the topic."""
-        return self._find(topic).partitions
+        return self._senders.find(topic).partitions
 
     def send(
         self,
@@ -147,7 +108,7 @@ class Producer:
         Raises RecordTooLarge, UnknownTopicOrPartitionError, TopicAuthorizationError, NotProducible,
         DeliveryFailed if the topic cannot be read for `max.block.ms`, and ProducerClosed.
         """
-        sender = self._senders.get(topic) or self._open(topic)
+        sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         if self._key_serializer is not None:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
@@ -168,14 +129,14 @@ class Producer:
             raise self._too_large(size)
         queue = sender.queue
         with self._lock:
-            if self._shared.is_closed or not self._memory.fits(size):
-                self._wait_for_room(size)
+            if self._senders.shared.is_closed or not self._memory.fits(size):
+                self._senders.wait_for_room(size)
             if partition is None:
                 partition = queue.choose(key, value, size)
             elif not 0 <= index(partition) < queue.count:
                 raise no_partition(topic, partition, queue.count)
             self._memory.take(size)
-            batch = queue.append(partition, key, value, timestamp_ms, headers, size, now_ms())
+            batch = queue.append(partition, key, value, timestamp_ms, headers, size, monotonic_ms())
             place = len(batch) - 1
             if place == 0:
                 sender.open.add(batch)
@@ -194,7 +155,7 @@ class Producer:
         partition go where `send` sends them; those without a key go to one partition together.
         Blocks and raises as `send`, RecordTooLarge before any row is taken, and InvalidColumns.
         """
-        sender = self._senders.get(topic) or self._open(topic)
+        sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         rows = typed_columns(table, clock_ms())
         sizes = column_sizes(*(rows.column(name) for name in ("key", "value", "headers")))
         most = min(self._memory.most, COMMIT_BYTES)
@@ -203,7 +164,7 @@ class Producer:
         ):
             raise self._too_large(largest)
         batches: list[RecordBatch] = []
-        for part in _pieces(sizes, most):
+        for part in pieces(sizes, most):
             batches += self._send_rows(topic, sender, rows[part], sizes[part])
         return SentTable(tuple(batches))
 
@@ -212,17 +173,7 @@ class Producer:
 
         Returns False if `timeout_s` ran out.
         """
-        with self._lock:
-            waiting = {sender: set(sender.open) for sender in self._senders.values()}
-            self._shared.flushing += 1
-            self._wake_all()
-            try:
-                return self._shared.delivered.wait_for(
-                    lambda: not any(sent & sender.open for sender, sent in waiting.items()),
-                    timeout_s,
-                )
-            finally:
-                self._shared.flushing -= 1
+        return self._senders.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Take no more records, write those that wait, and stop.
@@ -230,57 +181,7 @@ class Producer:
         Records that are not written after `timeout_s` (None: after `delivery.timeout.ms`) fail with
         ProducerClosed; a commit in flight is awaited. A second call does nothing.
         """
-        with self._lock:
-            self._shared.is_closed = True
-            self._wake_all()
-            self._shared.room.notify_all()
-            senders = list(self._senders.values())
-        limit = None if timeout_s is None else monotonic() + timeout_s
-        for sender in senders:
-            sender.thread.join(None if limit is None else max(0.0, limit - monotonic()))
-        self._shared.given_up.set()
-        for sender in senders:
-            sender.thread.join()
-
-    def _open(self, topic: str) -> TopicSender:
-        """Begin to write to a topic, once it is known that this may be."""
-        found = self._find(topic)
-        with self._opening:
-            if topic not in self._senders:
-                settings = self.settings
-                queue = TopicQueue(
-                    settings.batch_size,
-                    settings.linger_ms,
-                    new_partitioner(self._partitioner, topic, _choose),
-                    found.partitions,
-                    BatchDelivery,
-                )
-                sender = TopicSender(topic, queue, self._shared)
-                with self._lock:
-                    self._senders[topic] = sender
-            return self._senders[topic]
-
-    def _find(self, topic: str) -> OwnTopic:
-        """A topic as it is now, tried again for `max.block.ms` where it cannot be read."""
-        until = now_ms() + self.settings.max_block_ms
-        backoff = Backoff(self.settings, random.random)
-        attempt = 0
-        while True:
-            if self._shared.is_closed:
-                raise self._closed()
-            try:
-                return self._topics.find(topic, most_age_s=0)
-            except NotProducible:
-                raise
-            except (OSError, DeltaError, Failure) as error:
-                left = until - now_ms()
-                if left <= 0:
-                    raise DeliveryFailed(
-                        f"topic {topic!r} could not be read for max.block.ms "
-                        f"({self.settings.max_block_ms} ms): {first_line(error)}"
-                    ) from error
-                sleep(min(left, backoff(attempt)) / 1000)
-                attempt += 1
+        self._senders.close(timeout_s)
 
     def _send_rows(
         self, topic: str, sender: TopicSender, rows: pa.Table, sizes: Array
@@ -288,14 +189,14 @@ class Producer:
         """Take rows that fit into one commit; returns a batch for each partition."""
         queue = sender.queue
         with self._lock:
-            partitions = partitions_of(rows, queue, hashes=self._partitioner == "default")
+            partitions = partitions_of(rows, queue, hashes=self._hashes)
             for number in (int(partitions.min()), int(partitions.max())):
                 if not 0 <= number < queue.count:
                     raise no_partition(topic, number, queue.count)
         parts = list(by_partition(rows, partitions, sizes))
         with self._lock:
-            self._wait_for_room(int(sizes.sum()))
-            now = now_ms()
+            self._senders.wait_for_room(int(sizes.sum()))
+            now = monotonic_ms()
             batches = []
             for number, columns, found in parts:
                 size, largest = int(found.sum()), int(found.max())
@@ -305,66 +206,14 @@ class Producer:
             sender.wake.notify()
         return batches
 
-    def _wait_for_room(self, size: int) -> None:
-        """Return when so many bytes fit; the thread that waits longest goes first."""
-        shared, memory = self._shared, self._memory
-        ticket = object()
-        memory.blocked.append(ticket)
-        # Batches that linger are written at once, to free their memory.
-        self._wake_all()
-        try:
-            if not shared.room.wait_for(
-                lambda: shared.is_closed or memory.fits(size, ticket),
-                self.settings.max_block_ms / 1000,
-            ):
-                raise BufferExhausted(
-                    f"buffer.memory ({memory.most} bytes) was full for max.block.ms "
-                    f"({self.settings.max_block_ms} ms): is {self._root} writable?"
-                )
-            if shared.is_closed:
-                raise self._closed()
-        finally:
-            memory.blocked.remove(ticket)
-            shared.room.notify_all()
-
-    def _wake_all(self) -> None:
-        for sender in self._senders.values():
-            sender.wake.notify()
-
-    def _new_producer_id(self) -> int:
-        """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
-        with self._giving:
-            if self._ids is None:
-                self._ids = ProducerIds(self._root)
-            return self._ids.take()
-
     def _too_large(self, size: int) -> RecordTooLarge:
         return RecordTooLarge(
             f"a record of {size} bytes: max.request.size is {self.settings.max_request_size}, "
             f"buffer.memory {self._memory.most}"
         )
 
-    def _closed(self) -> ProducerClosed:
-        return ProducerClosed(f"the producer of {self._root} is closed")
-
 
 def _check_headers(headers: Sequence[tuple[str, bytes | None]]) -> None:
     for name, content in headers:
         if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
             raise TypeError(f"a header is a text with bytes or None, and not {name!r}, {content!r}")
-
-
-def _pieces(sizes: Array, most: int) -> Iterator[slice]:
-    """Rows that follow each other and have at most so many bytes together."""
-    if not len(sizes):
-        return
-    if sizes.sum() <= most:
-        yield slice(0, len(sizes))
-        return
-    numbers = (np.cumsum(sizes) - sizes) // max(1, most - int(sizes.max()))
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
-    yield from starmap(slice, pairwise([*starts, len(sizes)]))
-
-
-def _choose(count: int) -> int:
-    return random.randrange(count)

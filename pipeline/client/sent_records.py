@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.producer.accumulator import RecordBatch
+
+log = logging.getLogger(__name__)
 
 
 class RecordTooLarge(Failure):
@@ -128,3 +131,24 @@ class BatchDelivery(Future[BatchOutcome]):
     def cancel(self) -> bool:
         """Do nothing; return False."""
         return False
+
+
+def tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
+    """Tell a batch of its outcome, unless it was told, and call its callbacks."""
+    if batch.delivery.done():
+        return
+    if isinstance(outcome, BatchOutcome):
+        batch.delivery.set_result(outcome)
+    else:
+        batch.delivery.set_exception(outcome)
+    for place, callback in batch.callbacks:
+        try:
+            if isinstance(outcome, BatchOutcome) and place not in outcome.refused:
+                callback(outcome.of(batch, place), None)
+            elif isinstance(outcome, BatchOutcome):
+                callback(None, outcome.refused[place])
+            else:
+                callback(None, outcome)
+        # One callback must not keep the others from being called.
+        except Exception:
+            log.exception("a callback of a record failed")

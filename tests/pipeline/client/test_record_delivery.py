@@ -17,13 +17,13 @@ from group_coordinator import (
     BufferExhausted,
     DeliveryFailed,
     DeliveryTimeout,
-    Producer,
     ProducerClosed,
     RecordMetadata,
     SentRecord,
     UnknownTopicOrPartitionError,
 )
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.client import record_topics
 from group_coordinator.pipeline.delta.log import CommitStateUnknown
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import (
@@ -279,17 +279,13 @@ def test_a_topic_that_was_deleted_and_made_anew_is_written_from_its_beginning(ro
         delete_topic(root, "t")
         create_log_topic(root, "t", 1)
         with pytest.MonkeyPatch.context() as at_once:
-            at_once.setattr(sender._topics, "find", lambda topic: _find(sender, topic))
+            at_once.setattr(record_topics, "MOST_AGE_S", 0.0)
             assert outcome(sender.send("t", b"c", partition=0)) == 0
             error = sender.send("t", b"c", partition=0)
             assert outcome(error) == 1
             with pytest.raises(UnknownTopicOrPartitionError, match="no partition 1, only 0 to 0"):
                 sender.send("t", b"c", partition=1)
     assert values_of(root) == [b"c", b"c"]
-
-
-def _find(sender: Producer, topic: str) -> Any:
-    return type(sender._topics).find(sender._topics, topic, 0)
 
 
 def test_a_program_s_own_bug_in_a_commit_reaches_its_records(

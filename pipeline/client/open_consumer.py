@@ -1,0 +1,149 @@
+"""What every consumer has: its settings, driver and records, its state, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.pipeline.client.member_driver import now_ms
+from group_coordinator.pipeline.client.member_events import MemberEvents, OnPartitions
+from group_coordinator.pipeline.client.member_hub import acquire, release
+from group_coordinator.pipeline.client.member_records import MemberRecords
+from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.client.request_client import RequestClient
+
+CLOSE_TIMEOUT_MS = 30_000
+_numbers = count(1)
+
+
+class MemberClosed(Failure):
+    """A method was called on a consumer that is closed."""
+
+
+class OpenConsumer:
+    """A consumer from its opening to its end; `Consumer` says what its arguments are."""
+
+    def __init__(
+        self,
+        root: str,
+        group_id: str | None = None,
+        *,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        on_assigned: OnPartitions | None = None,
+        whole_rows: bool = False,
+        client: RequestClient | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **kafka_settings: Any,
+    ) -> None:
+        number = next(_numbers)
+        named = {key.replace("_", "."): value for key, value in kafka_settings.items()}
+        given = {
+            "client.id": f"consumer-{number if group_id is None else f'{group_id}-{number}'}",
+            "auto.offset.reset": "earliest",
+            **(settings or {}),
+            **named,
+            "group.id": group_id,
+        }
+        self.settings = parse_settings(given)
+        self._root = root
+        self._closing = self._closed = False
+        self._counts: dict[str, int] = {}
+        self._hub = acquire(root, client, asks=group_id is not None)
+        try:
+            self._driver = self._hub.add(self.settings)
+        except BaseException:
+            release(self._hub)
+            raise
+        self._events = MemberEvents(self._driver, on_revoked, on_lost, on_assigned)
+        self._records = MemberRecords(root, self.settings, whole_rows, self._driver)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; records that the program was given last and failed on are not committed."""
+        if error is not None:
+            self._records.take_back()
+        self.close()
+
+    # --- its state ------------------------------------------------------------------------------
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The names of the topics subscribed to; those that a pattern matches."""
+        with self._driver.step() as consumer:
+            return consumer.subscription.topics
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are assigned now, by the group or by `assign`, sorted."""
+        with self._driver.step() as consumer:
+            return consumer.assignment
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The subscribed topics that exist, each with its number of partitions."""
+        counts = self._hub.topics or self._counts
+        with self._driver.step() as consumer:
+            return {name: counts[name] for name in consumer.subscription.topics if name in counts}
+
+    @property
+    def generation(self) -> int:
+        """The generation of the member, -1 outside of the group."""
+        with self._driver.step() as consumer:
+            return consumer.generation.generation_id
+
+    @property
+    def member_id(self) -> str:
+        """The member id that the coordinator assigned, empty outside of the group."""
+        with self._driver.step() as consumer:
+            return consumer.generation.member_id
+
+    # --- closing --------------------------------------------------------------------------------
+
+    def close(
+        self,
+        timeout_ms: int = CLOSE_TIMEOUT_MS,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
+        """Commit if commits are automatic, revoke the partitions, and leave the group.
+
+        A second call does nothing. A member with a group.instance.id stays in the group until its
+        session ends, so that its restart causes no rebalance, unless `operation` says otherwise.
+        """
+        if self._closed or self._closing:
+            return
+        self._closing = True
+        try:
+            until = now_ms() + timeout_ms
+            with self._driver.step() as consumer:
+                consumer.close(now_ms(), timeout_ms, operation)
+            self._events.handle_until(until, lambda: self._driver.is_closed)
+            self._events.tell_completed()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._closed = True
+        self._records.close()
+        self._hub.remove(self._driver)
+        release(self._hub)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            group = self.settings.group_id
+            what = "consumer" if group is None else f"member of group {group!r}"
+            raise MemberClosed(f"this {what} is closed")
