@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
-from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.parquet_file import read_rows, read_whole
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
 from group_coordinator.pipeline.delta.tail import Position, appended
@@ -136,7 +135,6 @@ class Followed(Generic[S]):
         # The tail begins before the rows are read: what is committed between the two is read twice
         # instead of being missed.
         tail = follow(self._uri, self._columns)
-        with read_whole(self._uri):
-            rows = dataset_of(open_delta(self._uri)).to_table(columns=self._columns)
+        rows = read_rows(open_delta(self._uri), self._columns)
         self._held = tail, self._take(self.known, rows, True)
         return True

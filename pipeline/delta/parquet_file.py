@@ -18,11 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.commit import NotWhole
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_files import data_files, dataset_of
 from group_coordinator.pipeline.delta.store_files import is_in_store, open_files, side_by_side
 from group_coordinator.pipeline.delta.table import open_delta
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
 # What pyarrow raises for a damaged file, and for a store that fails.
@@ -56,6 +58,14 @@ def read_whole(path: str) -> Iterator[None]:
         yield
     except pa.ArrowException as error:
         raise NotWhole(f"{path} cannot be read: {error}") from error
+
+
+def read_rows(
+    handle: DeltaTable, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Return the rows of the handle's version, of all columns or of some. Raises OSError."""
+    with read_whole(handle.table_uri):
+        return dataset_of(handle).to_table(columns=columns, filter=where)
 
 
 def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:

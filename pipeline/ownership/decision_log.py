@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import dataset_of, to_table
-from group_coordinator.pipeline.delta.parquet_file import read_files
+from group_coordinator.pipeline.delta.data_files import to_table
+from group_coordinator.pipeline.delta.parquet_file import read_files, read_rows
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.ownership.lease import lease_app_id
@@ -116,7 +116,7 @@ class DecisionLog:
     def _is_decided(self, rows: Sequence[CoordinatorEvent], epoch: int) -> bool:
         """Whether these rows are the decision of the epoch."""
         table = open_table(self._root, COORDINATORS)
-        there = dataset_of(table).to_table(filter=pc.field("epoch") == epoch)
+        there = read_rows(table, where=pc.field("epoch") == epoch)
         return list(from_arrow(CoordinatorEvent, there)) == list(rows)
 
     def decide_until(

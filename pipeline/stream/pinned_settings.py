@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
-from group_coordinator.pipeline.delta.data_files import dataset_of
+from group_coordinator.pipeline.delta.parquet_file import read_rows
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
@@ -200,7 +200,7 @@ class PinnedSettings:
         batch's requests.
         """
         offset = offset_of(planned.offset)
-        pins = from_arrow(Pin, dataset_of(open_delta(self._uri)).to_table())
+        pins = from_arrow(Pin, read_rows(open_delta(self._uri)))
         mine = [
             pin
             for pin in pins

@@ -11,10 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.data_files import dataset_of
 from group_coordinator.pipeline.delta.log import commit_name, is_table
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.parquet_file import read_rows
 from group_coordinator.pipeline.delta.store_check import check_store
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.torn import TornTable, check_whole
@@ -221,8 +220,7 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
 
 def read_table(root: str, table: Table) -> pa.Table:
     """Return all rows of a table. Raises deltalake's TableNotFoundError and DeltaError, OSError."""
-    with read_whole(table_uri(root, table)):
-        return dataset_of(open_table(root, table)).to_table()
+    return read_rows(open_table(root, table))
 
 
 def open_table(root: str, table: Table) -> DeltaTable:

@@ -31,7 +31,7 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.tables.acls import AclWatcher, add_acls, remove_acls
-from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
 from group_coordinator.pipeline.topics import TableTopics
@@ -112,7 +112,7 @@ class Responses(Follower):
         self._ids = self._all()
 
     def _all(self) -> list[str]:
-        rows = open_delta(table_uri(self.root, RESPONSES)).to_pyarrow_table()
+        rows = read_table(self.root, RESPONSES)
         return sorted(rows.column("request_id").to_pylist())
 
     @classmethod

@@ -171,6 +171,7 @@ def _count_requests(patch: pytest.MonkeyPatch) -> None:
     for name, module in list(sys.modules.items()):
         if (
             name.startswith("group_coordinator.")
+            and not name.endswith(".data_files")
             and getattr(module, "local_folder", None) is local_folder
         ):
             patch.setattr(module, "local_folder", lambda _uri: None)
@@ -271,9 +272,9 @@ def telling_of_reads(reads: Reads) -> Iterator[None]:
             _read_table(reads, self.table_uri, "_delta_log", "*.json")
             super().update_incremental()
 
-        def to_pyarrow_table(self, *rest: Any, **options: Any) -> Any:
+        def to_pyarrow_dataset(self, *rest: Any, **options: Any) -> Any:
             _read_table(reads, self.table_uri, ".", "*.parquet")
-            return super().to_pyarrow_table(*rest, **options)
+            return super().to_pyarrow_dataset(*rest, **options)
 
     before, _now = _now, reads
     try:
@@ -286,10 +287,11 @@ def telling_of_reads(reads: Reads) -> Iterator[None]:
 
 def _read_table(reads: Reads, uri: object, folder: str, pattern: str) -> None:
     """Tell of a reading of a table by delta-rs, whose newest file may be shortened."""
-    file = None
+    # An open table has a URL, also of a local folder.
+    path, file = local_folder(str(uri)) or Path(str(uri)), None
     if isinstance(reads, FailingReads):
-        file = reads.newest(Path(str(uri), folder), pattern)
-    if reads.read(uri, file) is not None:
+        file = reads.newest(path / folder, pattern)
+    if reads.read(path, file) is not None:
         raise DeltaError(f"a file of {uri} ends too early")
 
 
@@ -316,7 +318,10 @@ def _reads_only(mode: str | None, flags: int) -> bool:
 
 
 def count_files(patch: pytest.MonkeyPatch) -> None:
-    """Have the file systems that readers open from now on count the files that they open."""
+    """Have the file systems that readers open from now on count the files that they open.
+
+    A dataset's files are opened in Arrow: it counts where it is asked for (`telling_of_reads`).
+    """
     original: Callable[[str], Any] = store_files.open_files
 
     def open_files(uri: str) -> Any:
@@ -325,6 +330,7 @@ def count_files(patch: pytest.MonkeyPatch) -> None:
     for name, module in list(sys.modules.items()):
         if (
             name.startswith("group_coordinator.")
+            and not name.endswith(".data_files")
             and getattr(module, "open_files", None) is original
         ):
             patch.setattr(module, "open_files", open_files)

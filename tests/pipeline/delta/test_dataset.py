@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.delta.data_files import dataset_of
+from group_coordinator.pipeline.delta.parquet_file import read_rows
 
 PRODUCT = Path(__file__).parents[3] / "pipeline"
 
@@ -32,6 +33,20 @@ def test_a_local_table_is_read_without_a_file_system_in_python(
         handle.to_pyarrow_table()
     found = dataset_of(handle).to_table().sort_by("number")
     assert found.to_pylist() == rows.to_pylist()
+
+
+def test_a_file_that_ends_too_early_is_no_table_of_fewer_rows(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"number": [1, 2, 3]}))
+    (file,) = tmp_path.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(OSError, match="cannot be read"):
+        read_rows(DeltaTable(str(tmp_path)))
+
+
+def test_every_whole_table_is_read_by_read_rows() -> None:
+    used = {path.name for path in PRODUCT.rglob("*.py") if "dataset_of(" in path.read_text("utf-8")}
+    # The second one hands its dataset to DuckDB, which reads it.
+    assert used == {"data_files.py", "parquet_file.py", "columns.py"}
 
 
 def test_nothing_else_has_delta_rs_read_rows() -> None:

@@ -51,7 +51,8 @@ class Reads:
         self._is_looking = True
         try:
             self._look()
-            text = str(path)
+            # An open table of delta-rs has a URL.
+            text = str(path).removeprefix("file://")
             if not self._root or not text.startswith(self._root) or random.random() > self._share:
                 return
             kind = random.choice(list(KINDS))
@@ -75,6 +76,7 @@ class Reads:
 
 
 _READER = "group_coordinator.pipeline.delta.store_files"
+_DATASETS = "group_coordinator.pipeline.delta.data_files"
 
 
 class _Files:
@@ -139,15 +141,26 @@ def install(reads: Reads) -> None:
                 reads.read(self.table_uri)
                 super().update_incremental()
 
+            def to_pyarrow_dataset(self, *rest: Any, **options: Any) -> Any:
+                reads.read(self.table_uri)
+                return super().to_pyarrow_dataset(*rest, **options)
+
         module.DeltaTable = Table
 
+    originals = []
+
     def patch_reader(module: Any) -> None:
-        original = module.open_files
-        module.open_files = lambda uri: _Files(original(uri), uri, reads)
+        originals.append(module.open_files)
+        module.open_files = lambda uri: _Files(originals[0](uri), uri, reads)
+
+    def patch_datasets(module: Any) -> None:
+        # A dataset's files are opened in Arrow, which takes no other file systems than its own.
+        module.open_files = originals[0]
 
     patches: dict[str, Callable[[Any], None]] = {
         "deltalake": patch_deltalake,
         _READER: patch_reader,
+        _DATASETS: patch_datasets,
     }
     sys.meta_path.insert(0, _Patching(patches))
     sys.addaudithook(reads.heard)
