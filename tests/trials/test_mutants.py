@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.errors import Failure
 from tests.pages import TOP
+from tests.trials import kept, page
 from tests.trials.__main__ import trial_app as app
+from tests.trials.kept import keep
 from tests.trials.mutants import trial
 from tests.trials.mutants.copied import Copied, copy_checkout
 from tests.trials.mutants.mutant import Mutant, read_table
@@ -170,6 +172,23 @@ def test_a_stale_mutant_is_told(made_up: Copied, stale: Mutant, fault: str) -> N
     assert fault in told
 
 
+def test_a_trial_that_is_interrupted_reports_on_what_it_has_done(
+    made_up: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses: list[int | None] = [0, 1]
+
+    def run_tests(*_: object) -> tuple[int | None, str]:
+        if not statuses:
+            raise KeyboardInterrupt
+        return statuses.pop(0), ""
+
+    monkeypatch.setattr(made_up, "run_tests", run_tests)
+    report = try_mutants(made_up, [mutant(), mutant(promise="Nobody looks")], print)
+    assert [verdict.outcome for verdict in report.verdicts] == [KILLED]
+    assert report.interrupted
+    assert (made_up.folder / "coordinator/doubling.py").read_text() == DOUBLING
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -192,6 +211,27 @@ def test_the_command_fails_for_a_survivor(
     assert f"mutants: {outcome}" in done.output
     assert done.exit_code == status
     assert ("A number is doubled" in str(done.exception)) == bool(status)
+
+
+def test_the_page_tells_what_was_found_what_was_not_and_what_nobody_can_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "RESULTS", tmp_path)
+    verdicts = [
+        Verdict("It is found", "f.py", ("t.py::test", "u.py"), KILLED, 1.25),
+        Verdict("Nobody looks", "g.py", ("t.py",), SURVIVED, 2.0),
+        Verdict("Zero", "h.py", ("t.py",), EQUIVALENT, 3.0, "twice nothing is nothing"),
+    ]
+    keep("mutants", "c", MutantsReport(verdicts, 2, 1.0, 2.5, 2.0, interrupted=True))
+    text = page.render()
+    for said in (
+        "| It is found | `f.py` | `t.py::test`, `u.py` | 1.2 |",
+        "**Not found: g.py: survived: Nobody looks**",
+        "| Zero | `h.py` | twice nothing is nothing |",
+        "interrupted after 3 mutants",
+        "| mutants: killed | 1 |",
+    ):
+        assert said in text
 
 
 def test_a_word_that_no_mutant_has_is_told() -> None:

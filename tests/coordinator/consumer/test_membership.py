@@ -581,6 +581,21 @@ def test_a_member_that_left_while_it_joined_passes_the_answer_over() -> None:
     assert not one.requests("sync_group")
 
 
+def test_the_answer_to_an_earlier_join_is_not_taken_for_the_present_one_s() -> None:
+    one = Lone()
+    one.find()
+    one.poll()
+    earlier = one.sent("join_group")
+    one.consumer.unsubscribe(one.now)
+    one.poll()
+    one.consumer.subscribe(["t"])
+    one.poll()
+    assert len(one.requests("join_group")) == 2
+    one.answer(earlier, body=m.JoinGroupResponse(1, "consumer", "range", "x", False, "member"))
+    assert one.consumer.state is MemberState.PREPARING_REBALANCE
+    assert not one.requests("sync_group")
+
+
 def test_cooperative_partitions_are_lost_when_the_join_finds_the_member_unknown() -> None:
     one = Lone(**COOPERATIVE).member()
     one.consumer.subscribe(["t", "u"])

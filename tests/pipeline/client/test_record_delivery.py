@@ -38,6 +38,7 @@ from tests.clocks import AheadClocks
 from tests.examples import examples
 from tests.pipeline.client.test_records_producer import LIMIT_S, producer, values_of
 from tests.pipeline.topics.logs import make
+from tests.waiting import wait_until
 
 EIO = OSError(5, "Input/output error")
 UNKNOWN = CommitStateUnknown("the store did not say")
@@ -192,11 +193,12 @@ def test_what_waits_for_room_goes_on_when_there_is_some(root: str, store: Store)
     make(root, 1)
     with producer(root, buffer_memory=1_000, max_block_ms=60_000) as sender:
         with store.holds():
-            sender.send("t", bytes(800))
+            sender.send("t", bytes(900))
             assert store.begun.wait(LIMIT_S)
             told: list[SentRecord] = []
             waits = threading.Thread(target=lambda: told.append(sender.send("t", b"waited")))
             waits.start()
+            wait_until("it waits", lambda: len(sender._shared.memory.blocked) == 1)
         waits.join(LIMIT_S)
         assert outcome(told[0]) == 1
 
@@ -253,6 +255,7 @@ def test_a_closed_producer_takes_nothing_and_has_written_all(root: str, store: S
     sender.close()
     assert [outcome(each) for each in sent] == [0, 1, 2]
     assert store.attempts == [[3]]
+    assert sender._shared.memory.used == 0
     for topic in ("t", "other"):
         with pytest.raises(ProducerClosed):
             sender.send(topic, b"a")

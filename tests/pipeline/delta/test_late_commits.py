@@ -84,6 +84,8 @@ def test_what_was_brought_before_is_not_brought_again(table: Path, monkeypatch) 
             trim_log(str(table), 6, grace_s=0)
     trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
+    # Whoever follows the log would read the rows once more.
+    assert DeltaTable(str(table)).version() == 7
 
 
 def test_two_who_bring_at_once_bring_once(table: Path, monkeypatch) -> None:

@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import commit_reader, followed
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Tail, follow
+from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.tables.store import table_uri
@@ -60,6 +60,46 @@ def test_a_compaction_brings_nothing_new(root, append, open_tail):
     DeltaTable(f"{root}/responses").optimize.compact()
     append("c")
     assert seen(tail) == ["c"]
+
+
+# --- what is known of a table ---------------------------------------------------------------------
+
+
+def joined(known, rows, _is_whole):
+    return sorted({*(known or ()), *rows.column("request_id").to_pylist()})
+
+
+def test_rows_that_could_not_be_taken_in_are_read_again(root, append):
+    append("a")
+    failures = iter([False, True, False])
+
+    def take(known, rows, is_whole):
+        if next(failures):
+            raise ValueError("not now")
+        return joined(known, rows, is_whole)
+
+    table = Followed(table_uri(root, RESPONSES), ["request_id"], take, lambda: True)
+    assert table.poll() and table.known == ["a"]
+    append("b")
+    with pytest.raises(ValueError, match="not now"):
+        table.poll()
+    assert table.known == ["a"]
+    assert table.poll() and table.known == ["a", "b"]
+    assert not table.poll()
+
+
+def test_what_is_committed_while_a_table_is_read_whole_is_not_missed(root, append, monkeypatch):
+    append("a")
+
+    def late(uri, columns):
+        append("b")
+        return follow(uri, columns)
+
+    monkeypatch.setattr(followed, "follow", late)
+    table = Followed(table_uri(root, RESPONSES), ["request_id"], joined, lambda: True)
+    table.poll()
+    table.poll()
+    assert table.known == ["a", "b"]
 
 
 # --- a log that was cleaned up ------------------------------------------------------------------

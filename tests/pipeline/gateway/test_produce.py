@@ -455,6 +455,24 @@ def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
     assert len(set(given)) == 2_003
 
 
+def test_of_two_that_take_a_block_at_once_one_takes_the_next(
+    empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    first, second = ProducerIds(root), ProducerIds(root)
+    append = Appender.append
+    others: list[int] = []
+
+    def later(appender: Appender, *words: Any) -> bool:
+        monkeypatch.setattr(Appender, "append", append)
+        others.append(second.take())
+        return append(appender, *words)
+
+    monkeypatch.setattr(Appender, "append", later)
+    assert first.take() not in others
+
+
 def test_no_producer_id_is_given_of_a_block_that_may_be_another_s(
     empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,6 +284,8 @@ def test_nodes_agree_and_go_on_after_an_earlier_version_of_the_table_was_restore
     DeltaTable(f"{root}/coordinators").restore(earlier)
     assert decisions.read() == other.read() == DecisionLog(root).read()
     assert other.read().partitions[3].owner == 1
+    # With an epoch that is taken it would be refused, and so would every later one.
+    assert decisions.decide(decisions.read(), [event(READY, 2)]) is not None
     decided, _ = decisions.decide_until(
         lambda now: [] if now.partitions[2].owner == 2 else [event(CLAIMED, 2, 2)]
     )

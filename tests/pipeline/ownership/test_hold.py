@@ -17,7 +17,7 @@ from group_coordinator.coordinator.ownership import (
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.fencing import fence
+from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.hold import HOLDER, holding_partitions
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal
 from group_coordinator.pipeline.tables.store import WRITTEN, table_uri
@@ -116,3 +116,9 @@ def test_of_two_changes_at_once_the_earlier_one_is_fenced(root: str) -> None:
         with second, pytest.raises(FencedError):
             appender.append(None)
         assert DecisionLog(root).read().nodes[HOLDER].stopped
+
+
+def test_a_node_that_has_started_again_since_is_not_taken_for_dead(root: str) -> None:
+    fence(root, Epoch(1, 7))
+    assert not fence_dead(root, ClusterState(epoch=5), [1])
+    assert fence_dead(root, ClusterState(epoch=7), [1])

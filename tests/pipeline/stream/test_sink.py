@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.appender import raise_epoch
@@ -138,6 +138,14 @@ def test_a_new_process_goes_on_where_the_log_ends(root):
     sink(root).write([output(0, [commit_record(3, 1)] * 2)], QUERY, 0)
     sink(root).write([output(0, [commit_record(3, 2), commit_record(4, 2)])], QUERY, 1)
     assert log_offsets(root) == [(3, 0), (3, 1), (3, 2), (4, 0)]
+
+
+def test_records_of_a_partition_that_was_gained_come_after_its_former_owner_s(root):
+    mine, former = sink(root), sink(root)
+    former.write([output(0, [commit_record(3, 1)] * 2)], QUERY, 0)
+    mine.change(BatchSettings(), {3})
+    mine.write([output(0, [commit_record(3, 2)])], "another query", 0)
+    assert log_offsets(root) == [(3, 0), (3, 1), (3, 2)]
 
 
 def segments(root: str) -> list[int]:

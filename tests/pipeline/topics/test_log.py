@@ -12,12 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.data_files import DataFile
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.topics import (
     NewBatch,
     OffsetOutOfRange,
+    PartitionSegments,
+    Segment,
     Segments,
     UnknownTopicOrPartition,
     create_log_topic,
@@ -248,6 +252,65 @@ def test_a_commit_that_could_not_be_read_after_it_was_made_is_found_in_the_log(
     assert offsets(writer.append([batch(0, "a")])) == [0]
     assert unreadable
     assert values(opened(root)) == [(0, "a")]
+
+
+def test_an_attempt_that_was_made_though_it_seemed_to_fail_is_not_made_again(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    create = writer._log.create
+
+    def made(commit: Commit, version: int) -> None:
+        monkeypatch.setattr(writer._log, "create", create)
+        create(commit, version)
+        raise FileExistsError("it was sent again, and found itself")
+
+    monkeypatch.setattr(writer._log, "create", made)
+    assert offsets(writer.append([batch(0, "a")])) == [0]
+    assert values(opened(root)) == [(0, "a")]
+
+
+def test_the_file_of_a_commit_that_may_still_be_made_stays(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may make it after it has said that it failed."""
+    topic = make(root)
+    writer = appender(topic)
+    errors = iter([CommitStateUnknown("the store does not answer"), BROKEN_DISK])
+
+    def fails(*_: object) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(writer._log, "create", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.append([batch(0, "a")])
+    assert len(list(Path(topic.table).rglob("*.parquet"))) == 1
+
+
+def test_a_change_that_could_not_be_taken_in_is_looked_at_again(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    appender(topic).append([batch(0, "a")])
+    segments = Segments(topic.table)
+    with monkeypatch.context() as broken:
+        broken.setattr(Segments, "_segment", Once(lambda *_: None, BROKEN_DISK))
+        with pytest.raises(OSError, match="Input/output error"):
+            segments.poll()
+    assert segments.poll()
+    assert segments.partition(0).log_end == 1
+    assert len(segments.partition(0).segments) == 1
+
+
+def test_segments_that_overlap_are_read_together() -> None:
+    """As OPTIMIZE writes them: it packs whichever are small."""
+    partition = PartitionSegments()
+    for base, end in ((0, 10), (5, 15), (15, 20)):
+        partition.take(Segment(DataFile(str(base), 1, 0, 1), base, end, 0, 0))
+    assert [each.base for each in partition.run_from(3)] == [0, 5]
+    assert [each.base for each in partition.run_from(12)] == [5]
+    assert [each.base for each in partition.run_from(15)] == [15]
 
 
 def test_a_commit_that_stays_unknown_is_said_to_be(

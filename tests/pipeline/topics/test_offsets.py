@@ -226,10 +226,15 @@ def test_the_latest_time_may_have_been_in_what_vacuum_deleted(root: str, uri: st
     assert ends(topics) == [(2, 6)]
 
 
-def test_a_file_that_is_committed_twice_is_indexed_once(root: str, uri: str) -> None:
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_file_that_is_committed_twice_is_indexed_once(
+    root: str, uri: str, is_indexed: bool
+) -> None:
     """delta-rs, whose commit was not acknowledged, commits the same file as the next version."""
     append(uri, range(4))
     define(root, uri, 1)
+    if is_indexed:
+        assert numbers(opened(root)) == [[f"id-{n}" for n in range(4)]]
     log = Path(uri) / "_delta_log"
     adds = [
         line for line in (log / f"{0:020}.json").read_text().splitlines() if line[:6] == '{"add"'
