@@ -89,7 +89,7 @@ def test_a_survivor_is_told_from_what_a_test_finds(made_up: Copied) -> None:
     nobody_looks = ("tests/test_doubling.py::test_a_number_is_there",)
     mutants = [mutant(), mutant(promise="Nobody looks", tests=nobody_looks)]
     said: list[str] = []
-    report = try_mutants(made_up, mutants, said.append)
+    report = try_mutants([made_up], mutants, said.append)
     assert [verdict.outcome for verdict in report.verdicts] == [KILLED, SURVIVED]
     assert report.unproven() == ["coordinator/doubling.py: survived: Nobody looks"]
     assert ("mutants: survived", "1") in report.rows()
@@ -104,7 +104,7 @@ def test_a_test_that_never_ends_finds_a_mutant_that_says_so(
 ) -> None:
     monkeypatch.setattr(trial, "_LEAST_LIMIT_S", 0.0)
     endless = mutant(stands="return 2", becomes="while True:\n        2", hangs=True)
-    report = try_mutants(made_up, [endless], print)
+    report = try_mutants([made_up], [endless], print)
     assert [verdict.outcome for verdict in report.verdicts] == [KILLED]
 
 
@@ -136,7 +136,7 @@ def test_only_a_test_that_fails_finds_a_mutant(
 def test_a_test_that_fails_with_nothing_broken_ends_the_trial(made_up: Copied) -> None:
     (made_up.folder / "tests/test_doubling.py").write_text(TESTS.replace("== 6", "== 7"))
     with pytest.raises(Failure, match="with nothing broken a test fails already"):
-        try_mutants(made_up, [mutant()], print)
+        try_mutants([made_up], [mutant()], print)
 
 
 def test_a_mutant_of_a_module_that_is_imported_from_elsewhere_ends_the_trial(
@@ -183,7 +183,7 @@ def test_a_trial_that_is_interrupted_reports_on_what_it_has_done(
         return statuses.pop(0), ""
 
     monkeypatch.setattr(made_up, "run_tests", run_tests)
-    report = try_mutants(made_up, [mutant(), mutant(promise="Nobody looks")], print)
+    report = try_mutants([made_up], [mutant(), mutant(promise="Nobody looks")], print)
     assert [verdict.outcome for verdict in report.verdicts] == [KILLED]
     assert report.interrupted
     assert (made_up.folder / "coordinator/doubling.py").read_text() == DOUBLING
@@ -236,4 +236,4 @@ def test_the_page_tells_what_was_found_what_was_not_and_what_nobody_can_tell(
 
 def test_a_word_that_no_mutant_has_is_told() -> None:
     with pytest.raises(Failure, match="there is no mutant of 'nonesuch'"):
-        trial.run_mutants("nonesuch", False, print)
+        trial.run_mutants("nonesuch", False, 1, print)

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.writer import RewriteConflict
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
-from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact
+from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact, segments
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
@@ -243,6 +243,15 @@ def test_young_segments_wait_for_the_compaction_lag(log: Log):
     written = data_files(DeltaTable(log.uri))[0].modified_ms
     assert run(log, now=written + 999, force=True, min_compaction_lag_ms=1000).skipped
     assert not run(log, now=written + 1000, min_compaction_lag_ms=1000).skipped
+
+
+def test_what_lies_behind_a_young_segment_waits_with_it():
+    """A clock that stepped back has dated the later one earlier."""
+    ages = {0: 5_000, 1: 10, 2: 5_000, 3: 0}
+    files = [DataFile(str(n), 1, NOW - age, 1, {"segment": str(n)}) for n, age in ages.items()]
+    found = segments(files, 1_000, NOW)
+    assert [file.path for file in found.dirty] == ["0"]
+    assert [file.path for file in found.rest] == ["1", "2", "3"]
 
 
 # --- history --------------------------------------------------------------------------------------

@@ -11,13 +11,19 @@ from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topics import delete_topic
-from group_coordinator.pipeline.topics import OffsetOutOfRange, create_log_topic
+from group_coordinator.pipeline.topics import (
+    OffsetOutOfRange,
+    PartitionSegments,
+    Segment,
+    TopicConfig,
+    create_log_topic,
+)
 from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.retention import LEAST_FILES, RetentionResult
-from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
+from group_coordinator.pipeline.upkeep.topic_retention import expired, packs, retain_topics
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.schemas.tables import TOPICS
 from tests.clocks import AheadClocks
@@ -77,6 +83,29 @@ def test_more_than_its_bytes_a_partition_does_not_keep(root: str) -> None:
     assert kept == list(range(kept[0], 10))
     assert 0 < len(kept) < 7
     assert values(topics, 1) == [(0, "other")]
+
+
+def partition_of(*spans: tuple[int, int]) -> PartitionSegments:
+    """Segments of ten bytes each, by their first offsets and ends."""
+    partition = PartitionSegments()
+    for base, end in spans:
+        partition.take(Segment(DataFile(f"{base}-{end}", 10, NOON, 1), base, end, NOON, NOON))
+    return partition
+
+
+@pytest.mark.parametrize(("most", "gone"), [(0, 3), (10, 2), (11, 1), (20, 1), (30, 0)])
+def test_at_least_its_bytes_a_partition_keeps(most: int, gone: int) -> None:
+    partition = partition_of((0, 5), (5, 9), (9, 12))
+    config = TopicConfig(retention_ms=-1, retention_bytes=most)
+    assert len(expired(partition, config, NOON)) == gone
+
+
+def test_files_that_overlap_are_not_packed_together() -> None:
+    config = TopicConfig(retention_ms=-1)
+    apart = partition_of(*((n, n + 1) for n in range(LEAST_FILES)))
+    assert [len(run) for run in packs(apart.segments, config)] == [LEAST_FILES]
+    overlapping = partition_of(*((n, n + 2) for n in range(LEAST_FILES)))
+    assert list(packs(overlapping.segments, config)) == []
 
 
 def test_small_files_become_one_and_readers_and_writers_go_on(root: str) -> None:

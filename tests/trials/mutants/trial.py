@@ -11,7 +11,9 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct
@@ -79,8 +81,10 @@ class MutantsReport(Struct, frozen=True):
         ]
 
 
-def run_mutants(only: str | None, slow: bool, say: Callable[[str], None]) -> MutantsReport:
-    """Try the mutants of the table on a copy of this checkout.
+def run_mutants(
+    only: str | None, slow: bool, processes: int, say: Callable[[str], None]
+) -> MutantsReport:
+    """Try the mutants of the table on copies of this checkout, so many at once.
 
     `only` is a word of the promise or of the file; `slow` has those tried as well that only Spark
     finds. Raises Failure if there is none, or if a test fails with nothing broken.
@@ -93,34 +97,50 @@ def run_mutants(only: str | None, slow: bool, say: Callable[[str], None]) -> Mut
     if not mutants:
         raise Failure(f"there is no mutant of {only!r}")
     with TemporaryDirectory(prefix="mutants-") as folder:
-        return try_mutants(copy_checkout(HERE.parent.parent, Path(folder)), mutants, say)
+        places = [Path(folder, str(number)) for number in range(processes)]
+        copies = [copy_checkout(HERE.parent.parent, place) for place in places]
+        return try_mutants(copies, mutants, say)
 
 
 def try_mutants(
-    copied: Copied, mutants: Sequence[Mutant], say: Callable[[str], None]
+    copies: Sequence[Copied], mutants: Sequence[Mutant], say: Callable[[str], None]
 ) -> MutantsReport:
-    """Try mutants on a copy of a checkout. Raises Failure if a test fails with nothing broken."""
+    """Try mutants on copies of a checkout. Raises Failure if a test fails with nothing broken."""
     began, cpu_before_s = time.monotonic(), _cpu_s()
-    if stale := [fault for mutant in mutants for fault in mutant.faults(copied.folder)]:
+    first = copies[0]
+    if stale := [fault for mutant in mutants for fault in mutant.faults(first.folder)]:
         raise Failure("; ".join(stale))
-    copied.check_imports({mutant.file for mutant in mutants})
+    first.check_imports({mutant.file for mutant in mutants})
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    status, said = copied.run_tests(tests, None)
+    status, said = first.run_tests(tests, None)
     if status != _PASSED:
         raise Failure(f"with nothing broken a test fails already: {said[-2_000:]}")
     unbroken_s = time.monotonic() - began
     say(f"with nothing broken all {len(tests)} pass, in {unbroken_s:.0f} s")
     limit_s = max(unbroken_s, _LEAST_LIMIT_S)
+    free: SimpleQueue[Copied] = SimpleQueue()
+    for copied in copies:
+        free.put(copied)
+
+    def judge(mutant: Mutant) -> Verdict:
+        copied = free.get()
+        try:
+            return _judge(copied, mutant, limit_s)
+        finally:
+            free.put(copied)
+
     verdicts: list[Verdict] = []
     interrupted = False
+    pool = ThreadPoolExecutor(len(copies), "mutants")
     try:
-        for mutant in mutants:
-            verdicts.append(_judge(copied, mutant, limit_s))
-            last = verdicts[-1]
-            done = f"{len(verdicts)} of {len(mutants)}: {last.outcome}, {last.seconds:.1f} s"
-            say(f"{done}: {last.file}: {last.promise}")
+        for verdict in pool.map(judge, mutants):
+            verdicts.append(verdict)
+            done = f"{len(verdicts)} of {len(mutants)}: {verdict.outcome}, {verdict.seconds:.1f} s"
+            say(f"{done}: {verdict.file}: {verdict.promise}")
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        pool.shutdown(cancel_futures=True)
     seconds, cpu_s = time.monotonic() - began, _cpu_s() - cpu_before_s
     return MutantsReport(verdicts, len(tests), unbroken_s, seconds, cpu_s, interrupted)
 

@@ -142,6 +142,17 @@ def test_whoever_has_the_password_is_let_in_and_nobody_else(
         assert scram.user == user
 
 
+def test_a_proof_is_of_the_nonces_of_its_own_exchange() -> None:
+    here = OneUser("SCRAM-SHA-256", "pencil")
+    for nonce in ("abc", "abcSERVE", "abcSERVERS", "SERVER"):
+        scram = Scram("SCRAM-SHA-256", cast(Users, here), "SERVER")
+        (challenge,) = ask(scram, "n,,n=user,r=abc")
+        final = f"c=biws,r={nonce}"
+        proof = here.proof(f"n=user,r=abc,{challenge.decode()},{final}")
+        with pytest.raises(AuthenticationFailed):
+            ask(scram, f"{final},p={proof}")
+
+
 PIECES = ["n", "y", ",", "=", "n=user", "r=", "a=", "p=", "c=biws", "abc", "SERVER", "\0", "é", "A"]
 TOKENS = st.lists(st.sampled_from(PIECES), max_size=9).map(lambda each: "".join(each).encode())
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
 from subprocess import PIPE, STDOUT
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,12 +32,14 @@ from kafka.protocol.sasl import (
 
 from group_coordinator.pipeline.gateway import connection, incoming, server
 from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.refusals import RefusalCounts
 from group_coordinator.pipeline.gateway.security.users import (
     Credential,
     Users,
     add_user,
     new_credential,
 )
+from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
 from group_coordinator.schemas.errors import ErrorCode
 from tests.ends import check_end
@@ -300,6 +303,15 @@ def test_wrong_passwords_are_counted_where_prometheus_looks(
 
 
 # --- how much -------------------------------------------------------------------------------------
+
+
+def test_only_who_has_logged_in_may_send_large_frames(users: str) -> None:
+    settings = GatewaySettings(users_file=users)
+    services: Any = SimpleNamespace(settings=settings, refused=RefusalCounts())
+    stranger = Session(services, "l", Users(Path(users)), "10.0.0.1")
+    anybody = Session(services, "l", None, "10.0.0.1")
+    assert (stranger.is_stranger, stranger.largest_frame) == (True, 65_536)
+    assert anybody.largest_frame == settings.socket_request_max_bytes > 65_536
 
 
 def test_a_stranger_s_frame_is_no_longer_than_64_kb_and_takes_no_room(
