@@ -13,6 +13,7 @@ from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
 from group_coordinator.pipeline.topics import Record
+from group_coordinator.schemas.errors import ErrorCode
 
 VERSION = 11
 # receive.message.max.bytes of librdkafka by default, whose fetch.max.bytes is `MOST_BYTES`.
@@ -33,20 +34,33 @@ class Logs:
         return [Record(0, 1_000, None, bytes(self._sizes[partition]))]
 
 
-def answered(max_bytes: int, *sizes: int) -> tuple[list[bool], int]:
-    """Which partitions' records are sent, and the size of all."""
+class BrokenLogs(Logs):
+    """They end somewhere, and cannot be read up to there."""
+
+    def read(self, *_: object) -> list[Record]:
+        raise OSError("the store is away")
+
+
+def fetched(logs: Logs, count: int, max_bytes: int) -> tuple[list[Any], int]:
+    """The partitions of an answer, and its size."""
     partition = TOPIC.FetchPartition
     asked = [
         partition(partition=each, fetch_offset=0, partition_max_bytes=max_bytes)
-        for each in range(len(sizes))
+        for each in range(count)
     ]
     request = FetchRequest(topics=[TOPIC(topic="t", partitions=asked)])
     call = SimpleNamespace(version=VERSION, may=lambda *_: True)
     (part,) = _FetchReading(cast(RequestContext, call), request, max_bytes).parts()
-    body = part(cast(TopicLogs, Logs(*sizes)))
+    body = part(cast(TopicLogs, logs))
     assert body is not None
     found: Any = FetchResponse.decode(body, version=VERSION)
-    return [bool(each.records) for each in found.responses[0].partitions], len(body)
+    return found.responses[0].partitions, len(body)
+
+
+def answered(max_bytes: int, *sizes: int) -> tuple[list[bool], int]:
+    """Which partitions' records are sent, and the size of all."""
+    found, size = fetched(Logs(*sizes), len(sizes), max_bytes)
+    return [bool(each.records) for each in found], size
 
 
 @pytest.mark.parametrize(
@@ -60,6 +74,15 @@ def answered(max_bytes: int, *sizes: int) -> tuple[list[bool], int]:
 def test_a_record_that_is_too_large_is_sent_alone(sizes: tuple[int, ...], sent: list[bool]) -> None:
     """Or nobody would get past it (KIP-74), and with others clients would refuse the answer."""
     assert answered(1_000, *sizes)[0] == sent
+
+
+def test_who_asks_for_no_bytes_is_sent_a_record_all_the_same() -> None:
+    assert answered(0, 300, 300)[0] == [True, False]
+
+
+def test_what_cannot_be_read_is_an_error_and_not_the_end_of_a_partition() -> None:
+    (found,), _ = fetched(BrokenLogs(1), 1, 1_000)
+    assert (found.error_code, found.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
 
 
 def test_the_largest_records_that_may_be_stored_can_be_fetched() -> None:

@@ -65,6 +65,12 @@ def test_a_commit_at_a_time_without_a_date_hides_no_other_group(log: Log, time: 
     ]
 
 
+def test_an_offset_that_was_deleted_is_committed_no_more(log: Log) -> None:
+    log.append(commit("g", 5, 1), commit("g", 6, 1, ("t", 1)), commit("g", None, 2))
+    query = 'SELECT "partition", committed_offset FROM committed_offsets'
+    assert Catalog(log.root).query(query).rows == [(1, 6)]
+
+
 def test_ctrl_c_ends_a_query_as_it_ends_python(log: Log) -> None:
     """Not by DuckDB's RuntimeError, which `watch` would show as a bug."""
 
