@@ -198,7 +198,7 @@ def test_what_waits_for_room_goes_on_when_there_is_some(root: str, store: Store)
             told: list[SentRecord] = []
             waits = threading.Thread(target=lambda: told.append(sender.send("t", b"waited")))
             waits.start()
-            wait_until("it waits", lambda: len(sender._shared.memory.blocked) == 1)
+            wait_until("it waits", lambda: len(sender._memory.blocked) == 1)
         waits.join(LIMIT_S)
         assert outcome(told[0]) == 1
 
@@ -255,7 +255,7 @@ def test_a_closed_producer_takes_nothing_and_has_written_all(root: str, store: S
     sender.close()
     assert [outcome(each) for each in sent] == [0, 1, 2]
     assert store.attempts == [[3]]
-    assert sender._shared.memory.used == 0
+    assert sender._memory.used == 0
     for topic in ("t", "other"):
         with pytest.raises(ProducerClosed):
             sender.send(topic, b"a")
