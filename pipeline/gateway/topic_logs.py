@@ -29,22 +29,25 @@ class Bounds(NamedTuple):
 
 
 class TopicLogs:
-    """The logs of all topics of a root; all but `counts` is for one thread at a time."""
+    """The logs of all topics of a root; all but `counts` and `find` is for one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._tables = TableTopics(root)
-        self.counts: Mapping[str, int] = {}
         self.poll()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Each topic's number of partitions, as of the last look at the catalogue."""
+        return self._tables.catalogue()
 
     def poll(self) -> list[str]:
         """Look for new topics and new rows; return the topics that changed since the last look."""
         self._tables.poll()
-        self.counts = self._tables.catalogue()
         return self._tables.changed()
 
-    def definition(self, topic: str) -> TopicTable | None:
-        """What a topic is made of; None for one without a table. For any thread."""
-        return self._tables.definition(topic)
+    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
+        """A topic's number of partitions and what it is made of, as `TableTopics.find` says it."""
+        return self._tables.find(topic)
 
     def refresh(self, topic: str) -> None:
         """Look for records of a topic that other processes know of."""

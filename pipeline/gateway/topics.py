@@ -42,9 +42,12 @@ class Topics:
         """Each topic's number of partitions; none where there is no catalogue."""
         return self._logs.counts
 
-    def definition(self, topic: str) -> TopicTable | None:
-        """What a topic is made of; None for one without a table."""
-        return self._logs.definition(topic)
+    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
+        """A topic's number of partitions and what it is made of, at one time; None without it.
+
+        The second is None for a topic without a table.
+        """
+        return self._logs.find(topic)
 
     def with_logs(self, read: Callable[[TopicLogs], T]) -> Awaitable[T]:
         """Read in the thread that reads tables."""

@@ -248,17 +248,31 @@ class Definitions:
         self._root = root
         self._watcher = TopicWatcher(root)
         self._seen = 0
-        # The number of partitions of each topic of the catalogue, with a table or without. It is
-        # exchanged with `topics`: a topic whose definition was not read would seem to be empty.
-        self.catalogue: dict[str, int] = {}
-        self.topics: dict[str, TopicTable] = {}
+        # Exchanged at once, also for other threads: a topic whose definition was not read, or is
+        # gone already, would seem to have no records.
+        self._known: tuple[dict[str, int], dict[str, TopicTable]] = {}, {}
         self.dead: set[str] = set()
+
+    @property
+    def catalogue(self) -> dict[str, int]:
+        """The number of partitions of each topic of the catalogue, with a table or without."""
+        return self._known[0]
+
+    @property
+    def topics(self) -> dict[str, TopicTable]:
+        """The definition of each topic that is a table."""
+        return self._known[1]
 
     @property
     def counts(self) -> dict[str, int]:
         """Each topic's number of partitions, of those that are tables."""
-        counts = self.catalogue
-        return {name: counts[name] for name in self.topics if name in counts}
+        counts, topics = self._known
+        return {name: counts[name] for name in topics if name in counts}
+
+    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
+        """A topic's number of partitions and its definition, None for neither; for any thread."""
+        counts, topics = self._known
+        return (counts[topic], topics.get(topic)) if topic in counts else None
 
     def poll(self) -> bool:
         """Look for changes; return whether there are any. One attempt to open a file."""
@@ -268,8 +282,8 @@ class Definitions:
             return False
         known = read_definitions(self._root)
         self._seen = seen
-        self.catalogue = self._watcher.counts or {}
-        self.topics = {each.topic: each for each in known if created.get(each.topic) == each.at}
-        live = {each.topic_id for each in self.topics.values()}
+        topics = {each.topic: each for each in known if created.get(each.topic) == each.at}
+        self._known = self._watcher.counts or {}, topics
+        live = {each.topic_id for each in topics.values()}
         self.dead = {each.topic_id for each in known} - live
         return True

@@ -149,6 +149,13 @@ class TableTopics:
         """Return what a topic is made of as of the last `poll`; may be asked by any thread."""
         return self._definitions.topics.get(topic)
 
+    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
+        """Return a topic's number of partitions and what it is made of; None if there is none.
+
+        The second is None for a topic without a table. May be asked by any thread.
+        """
+        return self._definitions.find(topic)
+
     def catalogue(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic of the root, with a table or without."""
         return self._definitions.catalogue

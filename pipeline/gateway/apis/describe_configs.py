@@ -134,9 +134,10 @@ def _entry(config: _Config, with_synonyms: bool) -> Any:
 
 
 def _of_topic(call: RequestContext, name: str) -> Iterable[_Config]:
-    if name not in call.services.topics.counts():
+    found = call.services.topics.find(name)
+    if found is None:
         raise _Unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    definition = call.services.topics.definition(name)
+    _, definition = found
     if definition is None:
         return []
     if definition.config is not None:

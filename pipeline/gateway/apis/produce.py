@@ -99,11 +99,10 @@ class _Append:
         """Hand the batches to the topic's writer, behind all that it was handed before."""
         call, topic = self._call, self._topic
         try:
-            definition = _definition(call, self._request, topic)
+            count, definition = _find(call, self._request, topic)
         except BatchRefused as error:
             self._found = {each.index: error for each in self._asked}
             return
-        count = call.services.topics.counts().get(topic, 0)
         for each in self._asked:
             if not 0 <= each.index < count:
                 self._found[each.index] = _unknown(topic, each.index)
@@ -138,8 +137,8 @@ class _Append:
             return [late] * len(self._batches)
 
 
-def _definition(call: RequestContext, request: Any, topic: str) -> TopicTable:
-    """The topic's own table. Raises BatchRefused."""
+def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTable]:
+    """The topic's number of partitions, and its own table. Raises BatchRefused."""
     if not call.may(WRITE, TOPIC, topic):
         raise BatchRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:
@@ -148,10 +147,10 @@ def _definition(call: RequestContext, request: Any, topic: str) -> TopicTable:
         raise BatchRefused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here"
         )
-    topics = call.services.topics
-    if topic not in topics.counts():
+    found = call.services.topics.find(topic)
+    if found is None:
         raise BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
-    definition = topics.definition(topic)
+    count, definition = found
     if definition is None:
         raise BatchRefused(
             ErrorCode.POLICY_VIOLATION, f"topic {topic!r} has no table for its records"
@@ -160,7 +159,7 @@ def _definition(call: RequestContext, request: Any, topic: str) -> TopicTable:
         raise BatchRefused(
             ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
         )
-    return definition
+    return count, definition
 
 
 def _unknown(topic: str, partition: int) -> BatchRefused:

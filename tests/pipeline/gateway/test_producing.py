@@ -44,9 +44,7 @@ class Gateway:
 
     def __init__(self, root: str) -> None:
         topic = make(root, 1)
-        topics = SimpleNamespace(
-            counts=lambda: {"t": 1}, definition=lambda _: topic, look_soon=lambda _: None
-        )
+        topics = SimpleNamespace(find=lambda _: (1, topic), look_soon=lambda _: None)
         self.producing = Producing(root, cast(Topics, topics), 0, MOST_BYTES)
         self.services = SimpleNamespace(topics=topics, producing=self.producing)
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
     TopicExists,
@@ -155,6 +156,27 @@ def test_a_topic_keeps_its_table_while_the_definitions_are_away(
     assert topics.catalogue() == {}
     topics.catch_up()
     assert sum(end for _, end in ends(topics)) == 10
+
+
+def test_a_topic_and_its_table_go_at_once(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway is asked in between, by other threads: nobody is told that it has no table."""
+    define(root, uri)
+    logs = TopicLogs(root)
+    delete_topic(root, "t")
+    poll = TableTopics.poll
+
+    def asked(topics: TableTopics) -> bool:
+        found = poll(topics)
+        assert logs.find("t") is None
+        assert "t" not in logs.counts
+        return found
+
+    monkeypatch.setattr(TableTopics, "poll", asked)
+    before = logs.find("t")
+    assert before is not None and before[1] is not None
+    assert logs.poll() == ["t"]
 
 
 def test_a_topic_is_created_once(root: str, uri: str, tmp_path: Path) -> None:
