@@ -7,8 +7,10 @@ partitions and commit offsets of it, and a fetch waits.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -50,12 +52,13 @@ class TopicLogs:
         return self._tables.find(topic)
 
     def refresh(self, topic: str) -> None:
-        """Look for records of a topic that other processes know of."""
+        """Look for records of a topic that other processes know of; raises Failure if it cannot."""
         self._tables.refresh(topic)
 
     def look_at(self, topic: str) -> list[str]:
-        """Look for records of a topic; return what `poll` does."""
-        self._tables.refresh(topic)
+        """Look for records of a topic; return what `poll` does, which says why it cannot."""
+        with suppress(Failure):
+            self._tables.refresh(topic)
         return self._tables.changed()
 
     def bounds(self, topic: str, partition: int) -> Bounds:

@@ -99,10 +99,14 @@ class TableTopics:
     def refresh(self, topic: str) -> bool:
         """Take in what others appended to a topic, or indexed of it; return whether there was any.
 
-        Another process may have done so since the last `poll`, and told its client of it.
+        Another process may have done so since the last `poll`, and told its client of it. Raises
+        Failure where that cannot be told: what is known may be less than somebody knows.
         """
         own = self._logs.get(topic)
-        return self._index.poll() if own is None else _follow(own, own.poll)
+        try:
+            return self._index.poll() if own is None else own.poll()
+        except (DeltaError, OSError) as error:
+            raise Failure(f"topic {topic!r} cannot be read: {first_line(error)}") from error
 
     def changed(self) -> list[str]:
         """Return the topics that are not as they were at the last call: new, deleted or grown."""
@@ -230,7 +234,8 @@ class TableTopics:
 
         As many as `max_bytes` of keys, values and headers and `max_records` allow, or fewer: the
         next call goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange,
-        TableReplaced, and Failure for a row that cannot be written as a record.
+        TableReplaced, and Failure for a row that cannot be written as a record, or where the log's
+        end may be further than is known and cannot be read.
         """
         if offset > self.log_end(topic, partition):
             # A consumer that another process has served may be further than the last `poll` here.

@@ -16,6 +16,8 @@ from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_files import DataFile
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.topics import (
     NewBatch,
@@ -30,6 +32,7 @@ from group_coordinator.pipeline.topics import (
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
+from tests.support.failing_reads import BROKEN, count_reads, failing_reads
 
 BROKEN_DISK = OSError(errno.EIO, "Input/output error")
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -563,3 +566,19 @@ def test_a_file_that_is_of_no_partition_ends_its_topic_alone(root: str) -> None:
     caught_up(topics)
     assert list(topics.problems()) == ["t"]
     assert "'of others' is no partition" in str(topics.problems()["t"])
+
+
+def test_an_end_that_cannot_be_looked_up_is_no_end(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gateway has shown more: a lower end would be told, or an offset refused for good."""
+    appended = appender(make(root, 1))
+    appended.append([batch(0, "a")])
+    count_reads(monkeypatch, BROKEN)
+    logs = TopicLogs(root)
+    appended.append([batch(0, "b", "c")])
+    for ask in (lambda: logs.refresh("t"), lambda: logs.read("t", 0, 2, 100)):
+        with failing_reads(root, 1, BROKEN), pytest.raises(Failure, match="cannot be read"):
+            ask()
+        assert logs.bounds("t", 0).end == 1
+    assert [each.offset for each in logs.read("t", 0, 2, 100)] == [2]
