@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from group_coordinator.pipeline.cli.options import Json, progress
 from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.errors import Failure
 from tests.support.command import run_command
+
+if TYPE_CHECKING:
+    from tests.trials.simulation.runs import Finding
 
 NAME = "python -m tests.trials"
 
@@ -27,19 +31,21 @@ Seed = Annotated[int, typer.Option("--seed", help="What the trial's chances foll
 Record = Annotated[
     bool, typer.Option("--record", help="Keep the report in the project, and render the page.")
 ]
+Processes = Annotated[
+    int | None, typer.Option("--processes", min=1, help="Runs at once; default: one a core.")
+]
+Without = Annotated[
+    str | None,
+    typer.Option("--without", help="Faults of a run to leave out, by their numbers: 0,3,7."),
+]
 
 
 @trial_app.command("simulate")
 def trial_simulate(
     events: Annotated[int, typer.Option("--events", min=1, help="How many requests.")] = 100_000,
     seed: Seed = 1,
-    processes: Annotated[
-        int | None, typer.Option("--processes", min=1, help="Runs at once; default: one a core.")
-    ] = None,
-    without: Annotated[
-        str | None,
-        typer.Option("--without", help="Faults of a run to leave out, by their numbers: 0,3,7."),
-    ] = None,
+    processes: Processes = None,
+    without: Without = None,
     json: Json = False,
     record: Record = False,
 ) -> None:
@@ -50,17 +56,34 @@ def trial_simulate(
     """
     from tests.trials.simulation.trial import run_trial
 
-    left_out = frozenset(int(number) for number in (without or "").split(",") if number)
     at_once = processes or os.cpu_count() or 1
-    report = run_trial(seed, events, at_once, progress, left_out)
+    report = run_trial(seed, events, at_once, progress, _left_out(without))
     _tell("simulate", report, json, record)
-    if report.findings:
-        if not json:
-            for finding in report.findings:
-                typer.echo("\n".join(finding.lines()))
-        raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")
+    _tell_findings(report.findings, report.runs, json)
     if unproven := report.unproven():
         raise Failure("; ".join(unproven))
+
+
+@trial_app.command("gateways")
+def trial_gateways(
+    events: Annotated[int, typer.Option("--events", min=1, help="How many records.")] = 50_000,
+    seed: Seed = 1,
+    processes: Processes = None,
+    without: Without = None,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Gateways by a seed: topics, indexers, ACLs, clients and faults, in simulated time.
+
+    A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
+    """
+    from tests.trials.gateways.trial import run_gateways
+
+    report = run_gateways(
+        seed, events, processes or os.cpu_count() or 1, progress, _left_out(without)
+    )
+    _tell("gateways", report, json, record)
+    _tell_findings(report.findings, report.runs, json)
 
 
 @trial_app.command("malformed")
@@ -147,6 +170,20 @@ def _tell(name: str, report: Any, json: bool, record: bool) -> None:
 
         keep(name, f"{NAME} {shlex.join(sys.argv[1:])}", report)
         write_page()
+
+
+def _left_out(without: str | None) -> frozenset[int]:
+    return frozenset(int(number) for number in (without or "").split(",") if number)
+
+
+def _tell_findings(findings: Sequence[Finding], runs: int, json: bool) -> None:
+    """Tell what broke a promise. Raises Failure if anything did."""
+    if not findings:
+        return
+    if not json:
+        for finding in findings:
+            typer.echo("\n".join(finding.lines()))
+    raise Failure(f"{len(findings)} of {runs} runs broke a promise")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,30 @@ SIMULATION = (
         "45 requests of one append never got an answer.",
     ),
 )
+GATEWAYS = (
+    Found(
+        "51c851f",
+        "Definitions of topics that were away for one read were taken for none.",
+        "A gateway that was starting refused every batch: the topic had no table for its records. "
+        "Consumers were given none, without an error, until the catalogue changed.",
+    ),
+    Found(
+        "51c851f",
+        "A catalogue that was away was taken for one without topics: upkeep would have deleted the "
+        "tables of all topics that were an hour old.",
+        "Found by reading, after the fault before.",
+    ),
+    Found(
+        "e577569",
+        "A gateway knew a topic's partitions and its table by two looks.",
+        "A producer to a topic that was being deleted was told for good that it has no table.",
+    ),
+    Found(
+        "d70c4bc",
+        "A look for another gateway's records that failed was taken for one that found none.",
+        "ListOffsets told 281 as the end of a partition that had 327 records, all acknowledged.",
+    ),
+)
 TORTURE = (
     Found(
         "db147ac",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.trials import found
 from tests.trials.found import Found
+from tests.trials.gateways import promises as gateways
+from tests.trials.gateways.trial import GatewaysReport
 from tests.trials.kept import HERE, Kept, read
 from tests.trials.malformed.trial import MalformedReport
 from tests.trials.mutants.trial import EQUIVALENT, KILLED, MutantsReport
@@ -22,10 +24,10 @@ PAGE = HERE / "README.md"
 _INTRODUCTION = """\
 # What the promises survive
 
-Three trials look for a broken promise: a simulation of the whole system by seeds, coordinators on
-Spark that are killed under live clients, and malformed requests by the million. A fourth breaks the
-product itself, and looks for a test that notices. A short run of each is a test. This page has the
-figures of the last long run of each. A command's `--record` keeps its report in
+Four trials look for a broken promise: a simulation of the whole system by seeds, one of gateways,
+coordinators on Spark that are killed under live clients, and malformed requests by the million. A
+fifth breaks the product itself, and looks for a test that notices. A short run of each is a test.
+This page has the figures of the last long run of each. A command's `--record` keeps its report in
 `tests/trials/results` and renders the page anew; `python -m tests.trials page` renders it alone. A
 trial that is interrupted (SIGINT or SIGTERM) reports on what it has done until then, and so does
 this page.
@@ -131,7 +133,15 @@ class Promise(NamedTuple):
 def render() -> str:
     """The page, from the reports that are kept."""
     return "\n".join(
-        [_INTRODUCTION, *_simulate(), *_torture(), *_malformed(), *_mutants(), *_own()]
+        [
+            _INTRODUCTION,
+            *_simulate(),
+            *_gateways(),
+            *_torture(),
+            *_malformed(),
+            *_mutants(),
+            *_own(),
+        ]
     )
 
 
@@ -145,23 +155,34 @@ def _simulate() -> Iterator[str]:
     kept = read("simulate", Report)
     yield from _head("Simulation", _SIMULATED, kept)
     if kept is not None:
-        report = kept.report
-        if report.interrupted:
-            yield _paragraph(
-                f"The run was interrupted: the figures are of the {report.runs:,} runs that ended."
-            )
-        yield from _table(("what", "how many"), report.figures())
-        yield from _promises(
-            Promise(name, explained, f"{report.checks[name]:,}" if name in report.checks else "")
-            for name, explained in SIMULATED_PROMISES.items()
-        )
-        for finding in report.findings:
-            yield _paragraph(f"**Broken: {finding.promise}.** {finding.text}. `{finding.again}`")
+        yield from _simulated(kept.report, SIMULATED_PROMISES)
     yield from _faults(
         found.SIMULATION,
         "Found by it on the way, or by its tests when the mend is taken out "
         "(`tests/trials/test_simulation.py`):",
     )
+
+
+def _gateways() -> Iterator[str]:
+    kept = read("gateways", GatewaysReport)
+    yield from _head("Simulation of gateways", gateways.INTRODUCTION, kept)
+    if kept is not None:
+        yield from _simulated(kept.report, gateways.EXPLAINED)
+    yield from _faults(found.GATEWAYS, "Found by it on the way:")
+
+
+def _simulated(report: Report | GatewaysReport, promises: Mapping[str, str]) -> Iterator[str]:
+    if report.interrupted:
+        yield _paragraph(
+            f"The run was interrupted: the figures are of the {report.runs:,} runs that ended."
+        )
+    yield from _table(("what", "how many"), report.figures())
+    yield from _promises(
+        Promise(name, explained, f"{report.checks[name]:,}" if name in report.checks else "")
+        for name, explained in promises.items()
+    )
+    for finding in report.findings:
+        yield _paragraph(f"**Broken: {finding.promise}.** {finding.text}. `{finding.again}`")
 
 
 def _torture() -> Iterator[str]:

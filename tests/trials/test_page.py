@@ -17,7 +17,8 @@ from tests.trials.malformed import trial
 from tests.trials.malformed.trial import MalformedReport
 from tests.trials.page import PAGE, render
 from tests.trials.simulation.promises import PROMISES, RECORD_FIRST
-from tests.trials.simulation.trial import Finding, Report
+from tests.trials.simulation.runs import Finding
+from tests.trials.simulation.trial import Report
 from tests.trials.torture.run import TortureReport
 
 R = TypeVar("R", bound=Struct)

@@ -55,6 +55,7 @@ from tests.trials.simulation.promises import (
     SAME_AGAIN,
     SESSIONS,
 )
+from tests.trials.simulation.runs import shrink
 from tests.trials.simulation.simulation import PARTITIONS, Outcome, Plan
 from tests.trials.simulation.trial import (
     EVENTS_A_RUN,
@@ -62,7 +63,6 @@ from tests.trials.simulation.trial import (
     plans_for,
     run_quietly,
     run_trial,
-    shrink,
 )
 from tests.trials.simulation.troubles import KINDS, ReadFault
 from tests.trials.simulation.world import NO_BUG, Broken

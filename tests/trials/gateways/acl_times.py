@@ -38,6 +38,15 @@ class AclTimes:
             key = row["host"], row["operation"], row["resource_name"]
             self._changes.setdefault(key, []).append((self._world.now, row["added"]))
 
+    def is_allowed(self, host: str, operation: str, topic: str) -> bool:
+        """Whether it is allowed now, by its own name."""
+        changes = self._changes.get((host, operation, topic))
+        return changes is not None and changes[-1][1]
+
+    def held(self, host: str, operation: str, topic: str, allowed: bool, since: float) -> bool:
+        """Whether it was allowed, or was not, at any time since then, by its own name."""
+        return self._was((host, operation, topic), allowed, since + STALE_MS, self._world.now)
+
     def was_allowed(
         self, host: str, operation: str, topic: str, since: float, until: float
     ) -> bool:

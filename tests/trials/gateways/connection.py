@@ -12,6 +12,7 @@ from tests.support.wire import frame
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiMessage
 
+    from tests.trials.gateways.calm import Calm
     from tests.trials.gateways.network import End, Network
     from tests.trials.simulation.world import World
 
@@ -22,6 +23,12 @@ REQUEST_TIMEOUT_S = 3.0
 
 class Lost(Exception):
     """There will be no answer: the gateway could not be reached, or the time is over."""
+
+
+def _lose(asked: asyncio.Future[bytes]) -> None:
+    asked.set_exception(Lost("the connection was closed"))
+    # Whoever has given up the others of its requests does not ask for it.
+    asked.exception()
 
 
 class _Answers(asyncio.Protocol):
@@ -51,7 +58,7 @@ class _Answers(asyncio.Protocol):
         self.is_lost = True
         for asked in self.waiting:
             if not asked.done():
-                asked.set_exception(Lost("the connection was closed"))
+                _lose(asked)
 
 
 class Client:
@@ -61,7 +68,13 @@ class Client:
     """
 
     def __init__(
-        self, world: World, network: Network, name: str, host: str, ports: list[int]
+        self,
+        world: World,
+        network: Network,
+        calm: Calm,
+        name: str,
+        host: str,
+        ports: list[int],
     ) -> None:
         self.world = world
         self.name = name
@@ -69,11 +82,10 @@ class Client:
         self.ports = ports
         self.chance = world.rng(name)
         self._network = network
+        self.calm = calm
         self._end: End | None = None
         self._answers = _Answers()
         self._number = 0
-        # When the requests under way were begun, ms of true time.
-        self.asking: dict[int, tuple[float, str]] = {}
 
     async def connect(self) -> None:
         """Have a connection. Raises Lost."""
@@ -101,7 +113,7 @@ class Client:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.world.count("requests")
         if self._answers.is_lost or self._end.is_closing():
-            answer.set_exception(Lost("the connection was closed"))
+            _lose(answer)
             return answer
         self._answers.waiting.append(answer)
         self._end.write(frame(request, version, self.name, self._number))
@@ -109,15 +121,18 @@ class Client:
 
     async def answer(self, sent: asyncio.Future[bytes]) -> bytes:
         """Wait for an answer. Raises Lost, after which the connection is closed."""
+        begun = self.world.now
         try:
             found = await asyncio.wait_for(asyncio.shield(sent), REQUEST_TIMEOUT_S)
         except TimeoutError as error:
             self.leave()
+            self.calm.not_answered(self.name, begun)
             raise Lost("the time is over") from error
         except Lost:
             self.leave()
             raise
         self.world.count("answers")
+        self.calm.answered(begun)
         return found
 
     async def ask(self, request: ApiMessage, version: int, response: Any) -> Any:

@@ -24,7 +24,9 @@ _VERSION = 11
 _ENDS_VERSION = 5
 _LATEST, _EARLIEST = -1, -2
 _MOST_BYTES = 20_000
-_ASK_FOR_ENDS = 0.1
+_ASK_FOR_ENDS = 0.4
+# How often a consumer turns to another gateway, as when partitions have other leaders.
+_MOVES = 0.03
 _AGAIN = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -46,6 +48,8 @@ class Consumer:
                 if chance.random() < _ASK_FOR_ENDS:
                     await self._ask_for_ends()
                 await self._fetch()
+                if chance.random() < _MOVES:
+                    self.client.leave()
             except Lost:
                 self.client.world.count("lost")
                 await asyncio.sleep(chance.uniform(0.05, 0.3))

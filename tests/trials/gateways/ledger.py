@@ -33,14 +33,22 @@ if TYPE_CHECKING:
 
 _OWN = {"key", "value", "offset", "timestampType"}
 _DELETED = "topic-deleted"
+_CHANGE = ("topic", "partitions", "added", "host", "operation", "resource_name")
+# Topics that nobody may make, and nobody may delete.
+INTRUDED = "intruded"
+SPARED = "orders"
 
 
 class Sender(Struct):
-    """Who produces; `sent_at`: when each batch was first sent, ms of true time."""
+    """Who produces; of each batch when it was first sent, ms of true time, and its producer id.
+
+    A batch of a former id may still wait at a gateway that stands still, and be written late.
+    """
 
     host: str
     is_idempotent: bool
     sent_at: dict[int, float] = {}
+    ids: dict[int, int] = {}
 
 
 class Log:
@@ -51,8 +59,8 @@ class Log:
         self.topic = topic
         self.partitions: dict[int, list[bytes]] = {}
         self.is_deleted = False
-        # Of each sender and partition the number of its last record, and how often each is there.
-        self.last: dict[tuple[str, int], int] = {}
+        # Of each sender, producer id and partition the number of its last record.
+        self.last: dict[tuple[str, int, int], int] = {}
 
     def partition(self, number: int) -> list[bytes]:
         """The values of a partition."""
@@ -79,13 +87,15 @@ class Ledger:
         self.told_ends: dict[tuple[str, int], int] = {}
         self._world = world
         self._ids: set[int] = set()
+        # The folder of each topic that was defined, by its name and the time of its definition.
+        self._defined: dict[tuple[str, int], str] = {}
 
     # --- commits ----------------------------------------------------------------------------------
 
     def on_commit(self, commit: Commit) -> None:
         """Take in a commit, the moment it stands."""
-        if commit.table == "acls":
-            self.acls.take(commit.rows)
+        if commit.rows is not None and commit.table in ("acls", "topics", "topic_tables"):
+            self._take_change(commit.table, commit.rows)
             return
         if _DELETED in commit.transactions:
             self.log_of(commit.table).is_deleted = True
@@ -94,15 +104,34 @@ class Ledger:
             if set(rows.column_names) >= _OWN:
                 self._take(self.log_of(commit.table), int(values["partition"] or 0), rows)
 
+    def _take_change(self, table: str, rows: pa.Table) -> None:
+        changes = rows.to_pylist()
+        for row in changes:
+            self._world.note(table, *(row.get(name) for name in _CHANGE))
+            intruded = INTRUDED in (row.get("topic"), row.get("resource_name"))
+            spared = table == "topics" and row["topic"] == SPARED and row["partitions"] is None
+            if intruded or spared:
+                self._world.violate(DENIED, f"somebody who may do nothing has changed {table}")
+        if table == "acls":
+            self.acls.take(rows)
+        elif table == "topic_tables":
+            defined = ((row, row["table"].rpartition("/")[2]) for row in changes if row["config"])
+            self._defined |= {(row["topic"], row["at"]): folder for row, folder in defined}
+        else:
+            self._take_topics(changes)
+
+    def _take_topics(self, changes: list[dict[str, Any]]) -> None:
+        """Take in changes of the catalogue: a topic that is made is that of a definition."""
+        for change in changes:
+            topic = change["topic"]
+            folder = self._defined.get((topic, change["at"]))
+            if folder is not None and change["partitions"] is not None:
+                self.logs.setdefault(topic, []).append(Log(folder, topic))
+
     def log_of(self, table: str) -> Log:
         """The log of a topic's own table, by the name of its folder."""
-        topic = table.rpartition("-")[0]
-        logs = self.logs.setdefault(topic, [])
-        for log in logs:
-            if log.table == table:
-                return log
-        logs.append(Log(table, topic))
-        return logs[-1]
+        logs = self.logs[table.rpartition("-")[0]]
+        return next(log for log in logs if log.table == table)
 
     def length(self, topic: str, partition: int) -> int:
         """How many records a partition of a topic has, of the topic as it was made last."""
@@ -139,13 +168,14 @@ class Ledger:
             self._world.violate(DENIED, f"{values[0]!r} of {sender.host} is in {log.table}")
         if not sender.is_idempotent:
             return
+        key = name, sender.ids[int(batch)], partition
         for value in values:
             self._world.check(ONCE)
             number = int(value.rpartition(b"/")[2])
-            last = log.last.get((name, partition), -1)
+            last = log.last.get(key, -1)
             if number <= last:
                 self._world.violate(ONCE, f"{value!r} is in {log.table}-{partition} after {last}")
-            log.last[name, partition] = number
+            log.last[key] = number
 
     # --- what clients are told --------------------------------------------------------------------
 

@@ -251,5 +251,4 @@ class SimulatedLoop:
         """`asyncio.loop.call_exception_handler`: what nobody hears of fails the run."""
         error = context.get("exception")
         if error is not None and self.actor.alive and not isinstance(error, (Stopped, Violation)):
-            self.world.tell(f"{context.get('message')}: {error!r}")
-            self.world.count("exceptions that nobody heard of")
+            self.world.violate(NO_BUG, f"{context.get('message')}: {error!r}")

@@ -19,6 +19,7 @@ from kafka.protocol.producer import (
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from msgspec import Struct
 
+from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.schemas.errors import ErrorCode
 from tests.trials.gateways.connection import Client, Lost
 from tests.trials.gateways.ledger import Log, Sender, value_of
@@ -60,7 +61,7 @@ class Producer:
         self.is_quiet = False
         # What is still to be written when all is quiet.
         self.unfinished: list[_Batch] = []
-        self.sender = Sender(client.host, is_idempotent, {})
+        self.sender = Sender(client.host, is_idempotent)
         ledger.senders[client.name] = self.sender
         self._ledger = ledger
         self._topic = topic
@@ -85,7 +86,7 @@ class Producer:
                 self.client.world.count("lost")
                 await asyncio.sleep(chance.uniform(0.05, 0.3))
             if not self.unfinished:
-                await asyncio.sleep(chance.uniform(0.0, 0.06))
+                await asyncio.sleep(chance.uniform(0.0, 0.15))
 
     async def _take_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -149,8 +150,9 @@ class Producer:
         if batch.begun < 0:
             batch.begun = world.now
             self.sender.sent_at[batch.number] = world.now
+            self.sender.ids[batch.number] = self._id
         topic: Any = ProduceRequest.TopicProduceData
-        records = _records(self._id, self._epoch, batch)
+        records = _records(self._id, self._epoch, batch, clock_ms())
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,
@@ -189,11 +191,11 @@ class Producer:
         self.client.leave()
 
 
-def _records(producer_id: int, epoch: int, batch: _Batch) -> bytes:
+def _records(producer_id: int, epoch: int, batch: _Batch, now_ms: int) -> bytes:
     idempotent = producer_id >= 0
     builder = DefaultRecordBatchBuilder(
         2, 0, False, producer_id, epoch, batch.sequence if idempotent else -1, 1 << 24
     )
     for number, value in enumerate(batch.values):
-        builder.append(number, 1_000, None, value, [])
+        builder.append(number, now_ms, None, value, [])
     return bytes(builder.build())

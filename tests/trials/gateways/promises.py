@@ -1,4 +1,4 @@
-"""The promises that are held against every commit and answer, by the names that a report gives."""
+"""The promises that are held against every commit and answer, as reports and the page have them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,54 @@ DENIED = "what is denied is never done, and what is allowed never denied"
 DELETED = "nothing is appended to a topic after its deletion"
 IDS = "a producer id is given once"
 ANSWERED_SOON = "once faults end every request is answered within a bound"
-PROMISES = frozenset(
-    {
-        DENSE,
-        ONCE,
-        ACKNOWLEDGED,
-        READ_IN_ORDER,
-        ENDS,
-        DENIED,
-        DELETED,
-        IDS,
-        ANSWERED_SOON,
-        NO_BUG,
-    }
-)
+# What is looked at for each of them.
+EXPLAINED = {
+    DENSE: (
+        "Each commit's records have the offsets that come next; in the end the table, read by "
+        "delta-rs and Arrow alone, has every offset once."
+    ),
+    ONCE: (
+        "A record that a producer with an id repeats is not in the table again, nor behind a later "
+        "one."
+    ),
+    ACKNOWLEDGED: (
+        "The records stand at the offset that the answer says when it comes, and in the end. A "
+        "batch that follows those before it is not refused for its sequence."
+    ),
+    READ_IN_ORDER: (
+        "A fetch returns what the log has from its offset on; in the end consumers have read all "
+        "of it. A position is given up only if its topic was made anew. Of a user's table the log "
+        "is its rows in the order of its commits, placed by kafka-python's partitioner."
+    ),
+    ENDS: (
+        "ListOffsets tells no less than was acknowledged or told before it was asked, by any "
+        "gateway, and no more than there is."
+    ),
+    DENIED: (
+        "A record is written, or given, only if an ACL allowed it at some time since it was asked "
+        "for, or in the 10 s before, for which a gateway may go on by ACLs that it cannot read. "
+        "And the other way round."
+    ),
+    DELETED: "A table has no commit of records behind the mark that its topic is deleted.",
+    IDS: "By any gateway, over crashes.",
+    ANSWERED_SOON: (
+        "5 s after the last fault no client of a request waits in vain for 3 s, and in 30 s all is "
+        "written and read."
+    ),
+    NO_BUG: (
+        "Nothing of a gateway ends by an error, or tells the log of one, that has no name. There "
+        "is no count."
+    ),
+}
+PROMISES = frozenset(EXPLAINED)
+INTRODUCTION = """\
+Two gateways and their clients run in simulated time on real Delta tables in memory: all of a
+gateway's own code, from the bytes of a connection to commits, in an event loop that simulated time
+drives. Simulated are sockets, threads, and whoever asks coordinators; requests of groups are not
+part of it. Idempotent and other producers write to topics, one of which is deleted and made anew
+while they do; consumers read by any gateway; ACLs are given and taken back; somebody who may do
+nothing tries; a user's table grows and is optimized, and both gateways index it. The faults are
+those of the simulation above: commits that fail, stand although they are said to have failed, or
+come late; reads that fail; gateways that are killed, stopped or stand still between any two steps;
+clocks that are set. A folder or commit that is away is so for one read: a gateway looks twice
+before it tells a producer that its sequence does not follow."""

@@ -6,7 +6,7 @@ import logging
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,21 +14,28 @@ from typing import TYPE_CHECKING
 
 import deltalake
 from msgspec import Struct
+from msgspec.structs import replace
 
 from group_coordinator.pipeline import background, clock
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import ANONYMOUS, CLUSTER_NAME, AclBinding
+from tests.trials.gateways.calm import LONGEST_WAIT_MS, Calm
 from tests.trials.gateways.connection import Client
 from tests.trials.gateways.consumers import Consumer
+from tests.trials.gateways.faults import RECORDS, draw_faults
 from tests.trials.gateways.hosts import ADMIN, GatewayHost, installed
-from tests.trials.gateways.ledger import Ledger
+from tests.trials.gateways.ledger import INTRUDED, SPARED, Ledger
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.gateways.network import Network
+from tests.trials.gateways.operators import AclAdmin, Intruder, TopicAdmin
 from tests.trials.gateways.producers import Producer
 from tests.trials.gateways.promises import ANSWERED_SOON
+from tests.trials.gateways.users_table import UsersTable
 from tests.trials.simulation.clocks import MachineClock
+from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
 from tests.trials.simulation.files import Files
 from tests.trials.simulation.nodes import ActorBackground
 from tests.trials.simulation.simulation import _memory_folder
@@ -39,21 +46,35 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 
-# So long may all that is asked take once the last fault has ended, ms.
-LONGEST_WAIT_MS = 30_000.0
+_BEGIN_MS = 2_000.0
+# So long does a record take on the average: faults are spread over the time of all.
+_MS_A_RECORD = 0.6
 _POLL_MS = 100.0
-TOPIC = "orders"
+# Besides the one that is spared: topics that are made anew, that ACLs guard, and a user's table.
+FLEETING = "fleeting"
+GUARDED = "guarded"
+USERS = "users"
+TOPICS = (SPARED, FLEETING)
+PRODUCED = (*TOPICS, GUARDED)
 PARTITIONS = 3
+WRITER, READER, INTRUDER = "10.0.2.1", "10.0.2.2", "10.0.3.1"
 
 
 class Plan(Struct, frozen=True):
-    """What a run is made of: `records` are written at least."""
+    """What a run is made of: `records` are written at least.
+
+    `faults` is how many are drawn; `script` is a schedule that is not drawn. `without` leaves
+    faults out of the schedule, by their number.
+    """
 
     seed: int
-    records: int = 10_000
-    gateways: int = 1
-    producers: int = 3
-    consumers: int = 1
+    records: int = 100_000
+    gateways: int = 2
+    producers: int = 6
+    consumers: int = 2
+    faults: int = 40
+    script: tuple[Fault, ...] = ()
+    without: frozenset[int] = frozenset()
 
 
 class Outcome(Struct, frozen=True):
@@ -64,13 +85,15 @@ class Outcome(Struct, frozen=True):
     digest: str
     counts: dict[str, int]
     checks: dict[str, int]
+    faults: list[str]
     story: list[str]
     simulated_s: float
     seconds: float
+    longest_wait_ms: float = 0.0
 
 
 class _Log(logging.Handler):
-    """What the code under test logs: an error is a bug, whether it goes on or not."""
+    """What the code under test logs: an error without a name is a bug, though it goes on."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
@@ -80,8 +103,8 @@ class _Log(logging.Handler):
         """Take a line."""
         text = record.getMessage()
         self._world.tell(text)
-        if record.levelno >= logging.ERROR:
-            error = record.exc_info[1] if record.exc_info else None
+        error = record.exc_info[1] if record.exc_info else None
+        if record.levelno >= logging.ERROR and not isinstance(error, Failure):
             self._world.violate(NO_BUG, f"{text}: {error!r}")
 
 
@@ -98,6 +121,11 @@ def _logging(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = propagates
 
 
+def host_of(number: int) -> str:
+    """The host of a client that may do everything."""
+    return f"10.0.1.{number}"
+
+
 class Simulation:
     """One run of a plan in a folder of its own."""
 
@@ -105,6 +133,7 @@ class Simulation:
         self.plan = plan
         self.world = World(plan.seed)
         self.ledger = Ledger(self.world)
+        self.calm = Calm(self.world)
         self._root = root
         self._network = Network(self.world)
         self._files = Files(self.world, root, self.ledger.on_commit)
@@ -112,8 +141,11 @@ class Simulation:
         self._loops: list[SimulatedLoop] = []
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
+        self._admins: list[TopicAdmin | AclAdmin | Intruder] = []
         self._running = 0
         self._operator = Actor(Process("operator", MachineClock()), "operator")
+        user = Actor(Process("user", MachineClock()), "user")
+        self._users = UsersTable(self.world, self._files, self.ledger, user, root, USERS)
 
     def run(self) -> None:
         """Run all of it; the world has the violation, if there is one."""
@@ -121,10 +153,10 @@ class Simulation:
             try:
                 ensure_tables(str(self._root))
                 self.world.later(0.0, self._operator, self._prepare)
+                self.world.later(0.0, self._operator, self._users.begin)
                 self.world.run_until(1_000.0)
                 self._begin()
-                while self.world.counts.get("records", 0) < self.plan.records:
-                    self.world.run_until(self.world.now + _POLL_MS)
+                self._work()
                 self._quieten()
                 with self._files.ours():
                     self._check_tables()
@@ -154,9 +186,10 @@ class Simulation:
     def _prepare(self) -> None:
         """Make the topic, and the ACLs of whom no change of ACLs concerns."""
         root = str(self._root)
-        create_log_topic(root, TOPIC, PARTITIONS)
-        hosts = [self._host_of(number) for number in range(self.plan.producers)]
-        hosts += [self._host_of(100 + number) for number in range(self.plan.consumers)]
+        for topic in (SPARED, GUARDED):
+            create_log_topic(root, topic, PARTITIONS)
+        hosts = [host_of(number) for number in range(self.plan.producers)]
+        hosts += [host_of(100 + number) for number in range(self.plan.consumers)]
         everything = ("TOPIC", "*", "LITERAL", ANONYMOUS)
         acls = [AclBinding(*everything, host, "ALL", "ALLOW") for host in [*hosts, ADMIN]]
         acls.append(
@@ -171,24 +204,82 @@ class Simulation:
             host = GatewayHost(self.world, self._network, str(self._root), number, machine)
             self._hosts.append(host)
             host.supervise()
+        for fault in self.schedule():
+            self.world.later(
+                fault.at - self.world.now, self._operator, partial(self._inflict, fault)
+            )
         for number in range(self.plan.producers):
-            client = self._client(f"producer-{number}", self._host_of(number))
-            producer = Producer(client, self.ledger, TOPIC, number % PARTITIONS, number % 3 != 2)
-            self._producers.append(producer)
-            self._run(client.name, producer.run())
-        for number in range(self.plan.consumers):
-            client = self._client(f"consumer-{number}", self._host_of(100 + number))
-            consumer = Consumer(client, self.ledger, TOPIC, PARTITIONS)
-            self._consumers.append(consumer)
-            self._run(client.name, consumer.run())
+            topic = TOPICS[number % len(TOPICS)]
+            self._produce(f"producer-{number}", host_of(number), topic, number)
+        for topic in (*TOPICS, USERS):
+            for number in range(self.plan.consumers):
+                self._consume(f"{topic}-consumer-{number}", host_of(100 + number), topic)
+        self._produce("guarded-0", WRITER, GUARDED, 0)
+        self._produce("guarded-2", WRITER, GUARDED, 2)
+        self._consume("guarded-consumer", READER, GUARDED)
+        client = self._client("topic-admin", ADMIN)
+        self._administer(TopicAdmin(client, self.ledger, FLEETING, PARTITIONS, 4.0))
+        client = self._client("acl-admin", ADMIN)
+        users = [(WRITER, "WRITE"), (READER, "READ")]
+        self._administer(AclAdmin(client, self.ledger, GUARDED, users, 6.0))
+        self._administer(Intruder(self._client("intruder", INTRUDER), SPARED, INTRUDED))
 
-    @staticmethod
-    def _host_of(number: int) -> str:
-        return f"10.0.1.{number}"
+    def _produce(self, name: str, host: str, topic: str, number: int) -> None:
+        client = self._client(name, host)
+        producer = Producer(client, self.ledger, topic, number % PARTITIONS, number % 3 != 2)
+        self._producers.append(producer)
+        self._run(name, producer.run())
+
+    def _consume(self, name: str, host: str, topic: str) -> None:
+        consumer = Consumer(self._client(name, host), self.ledger, topic, PARTITIONS)
+        self._consumers.append(consumer)
+        self._run(name, consumer.run())
+
+    def _administer(self, admin: TopicAdmin | AclAdmin | Intruder) -> None:
+        self._admins.append(admin)
+        self._run(admin.client.name, admin.run())
+
+    def _work(self) -> None:
+        last = max((fault.at for fault in self.schedule()), default=0.0)
+        while self.world.counts.get("records", 0) < self.plan.records or self.world.now < last:
+            self.world.run_until(self.world.now + _POLL_MS)
+
+    def schedule(self) -> list[Fault]:
+        """The faults of the run."""
+        drawn = list(self.plan.script) or draw_faults(
+            self.world.rng("faults"),
+            self.plan.faults,
+            _BEGIN_MS,
+            _BEGIN_MS + self.plan.records * _MS_A_RECORD,
+            self.plan.gateways,
+        )
+        return [fault for number, fault in enumerate(drawn) if number not in self.plan.without]
+
+    def _inflict(self, fault: Fault) -> None:
+        self.world.tell(f"FAULT {fault.line().strip()}")
+        self.world.count("faults")
+        host = self._hosts[fault.node_id - 1]
+        if fault.commit is not None:
+            table = fault.commit.table
+            if table == RECORDS:
+                logs = self.ledger.logs[PRODUCED[fault.number % len(PRODUCED)]]
+                table = logs[-1].table
+            self._files.faults.append(replace(fault.commit, table=table))
+        elif fault.reads is not None:
+            self._files.troubles.add(fault.reads)
+        elif fault.halts:
+            for halt in fault.halts:
+                self._files.troubles.add(halt)
+        elif fault.kind == KILL:
+            host.kill()
+        elif fault.kind == STOP:
+            host.stop()
+        elif fault.kind == SET_CLOCK:
+            host.clock.set_by(fault.ms)
 
     def _client(self, name: str, host: str) -> Client:
         ports = [each.port for each in self._hosts]
-        return Client(self.world, self._network, name, host, ports)
+        return Client(self.world, self._network, self.calm, name, host, ports)
 
     def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Run a client in a process of its own."""
@@ -209,6 +300,11 @@ class Simulation:
         self.world.tell("all is to be quiet")
         self._files.faults.clear()
         self._files.troubles.clear()
+        self.calm.begin([host.process for host in self._hosts])
+        self._users.is_quiet = True
+        for admin in self._admins:
+            admin.is_quiet = True
+        self._wait_for(lambda: self._running == len(self._producers) + len(self._consumers))
         for producer in self._producers:
             producer.is_quiet = True
         self._wait_for(lambda: all(not each.unfinished for each in self._producers))
@@ -216,9 +312,8 @@ class Simulation:
             consumer.is_quiet = True
         self._wait_for(lambda: not self._running)
 
-    def _wait_for(self, is_done: object) -> None:
-        assert callable(is_done)
-        limit = self.world.now + LONGEST_WAIT_MS
+    def _wait_for(self, is_done: Callable[[], bool]) -> None:
+        limit = max(self.world.now, self.calm.since) + LONGEST_WAIT_MS
         while not is_done():
             if self.world.now > limit:
                 unfinished = [each.client.name for each in self._producers if each.unfinished]
@@ -232,8 +327,8 @@ class Simulation:
 
     def _check_tables(self) -> None:
         """Read the tables by other code than the product's."""
-        for logs in self.ledger.logs.values():
-            for log in logs:
+        for topic in PRODUCED:
+            for log in self.ledger.logs[topic]:
                 uri = self._root / "topic_records" / log.table
                 table = deltalake.DeltaTable(str(uri)).to_pyarrow_table(
                     columns=["partition", "offset", "value"]
@@ -254,7 +349,9 @@ def simulate(plan: Plan) -> Outcome:
         digest=world.digest,
         counts=world.counts,
         checks=world.checks,
+        faults=[fault.line() for fault in simulation.schedule()],
         story=world.story,
         simulated_s=world.now / 1000,
         seconds=time.perf_counter() - began,
+        longest_wait_ms=simulation.calm.longest_ms,
     )

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import multiprocessing
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from group_coordinator.pipeline.interrupt import interrupted_by_signals
+from tests.trials.simulation.runs import Finding, run_plans
 from tests.trials.simulation.simulation import Outcome, Plan, simulate
 from tests.trials.simulation.troubles import KINDS
 
@@ -23,31 +20,6 @@ EVENTS_A_RUN = 25_000
 PACES = (1, 4, 16)
 # A trial in which fewer fenced epochs and stale generations were refused proves nothing of them.
 LEAST_REFUSALS_A_RUN = 1.0
-# The end of a run that broke a promise, and that many lines before it.
-_STORY_LINES = 40
-
-
-class Finding(Struct, frozen=True):
-    """A run that broke a promise: `faults` are those without which it would not have."""
-
-    seed: int
-    events: int
-    promise: str
-    text: str
-    digest: str
-    faults: list[str]
-    story: list[str]
-    again: str
-
-    def lines(self) -> Iterator[str]:
-        """The finding for people."""
-        yield f"BROKEN: {self.promise}"
-        yield f"  {self.text}"
-        yield f"  faults that it takes ({len(self.faults)}):"
-        yield from (f"    {line}" for line in self.faults)
-        yield "  what happened before it:"
-        yield from (f"    {line}" for line in self.story)
-        yield f"  again: {self.again}"
 
 
 class Report(Struct, frozen=True):
@@ -160,33 +132,14 @@ def run_trial(
     """
     began = time.perf_counter()
     plans = [replace(plan, without=without) for plan in plans_for(seed, events)]
-    outcomes: list[Outcome] = []
-    with interrupted_by_signals():
-        try:
-            for outcome in _outcomes(plans, processes):
-                outcomes.append(outcome)
-                said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
-                say(
-                    f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
-                    f"({outcome.seconds:.1f} s)"
-                )
-        except KeyboardInterrupt:
-            say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
-        failed = [outcome for outcome in outcomes if outcome.broken is not None]
-        findings = [_finding(outcome) for outcome in _shrunk(failed, say)]
+    outcomes, findings = run_plans(plans, run_quietly, _again, processes, say)
     interrupted = len(outcomes) < len(plans)
     return _report(seed, outcomes, findings, time.perf_counter() - began, interrupted)
 
 
-def _shrunk(failed: list[Outcome], say: Callable[[str], None]) -> list[Outcome]:
-    """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
-    shrunk: list[Outcome] = []
-    try:
-        for outcome in failed:
-            shrunk.append(shrink(outcome, run_quietly, say))
-    except KeyboardInterrupt:
-        say(f"{len(failed) - len(shrunk)} of {len(failed)} broken runs are not shrunk")
-    return shrunk + failed[len(shrunk) :]
+def _again(plan: Plan) -> tuple[int, str]:
+    command = f"python -m tests.trials simulate --seed {plan.seed} --events {plan.events}"
+    return plan.events, command
 
 
 def plans_for(seed: int, events: int) -> list[Plan]:
@@ -202,48 +155,6 @@ def plans_for(seed: int, events: int) -> list[Plan]:
     return plans
 
 
-def shrink(
-    failed: Outcome, run: Callable[[Plan], Outcome], say: Callable[[str], None] = lambda _text: None
-) -> Outcome:
-    """Leave faults out, many at once and then one by one, while the same promise is broken."""
-    assert failed.broken is not None
-    best = failed
-    at_once = failed.plan.faults
-    while at_once:
-        for first in range(0, failed.plan.faults, at_once):
-            more = frozenset(range(first, first + at_once)) - best.plan.without
-            if not more:
-                continue
-            tried = run(replace(best.plan, without=best.plan.without | more))
-            if tried.broken is not None and tried.broken.promise == failed.broken.promise:
-                best = tried
-                say(f"seed {best.plan.seed}: it takes no more than {len(best.faults)} faults")
-        if not best.faults:
-            break
-        at_once //= 2
-    return best
-
-
-def _leave_interrupts() -> None:
-    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
-    if processes == 1 or len(plans) == 1:
-        yield from map(run_quietly, plans)
-        return
-    # Not forked: the engines have threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(plans)), context, _leave_interrupts) as pool:
-        try:
-            yield from pool.map(run_quietly, plans)
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
 def run_quietly(plan: Plan) -> Outcome:
     """Run a plan; what the code under test logs of the faults that it meets is not shown."""
     before = logging.root.manager.disable
@@ -252,25 +163,6 @@ def run_quietly(plan: Plan) -> Outcome:
         return simulate(plan)
     finally:
         logging.disable(before)
-
-
-def _finding(outcome: Outcome) -> Finding:
-    plan, broken = outcome.plan, outcome.broken
-    assert broken is not None
-    again = f"python -m tests.trials simulate --seed {plan.seed} --events {plan.events}"
-    without = sorted(number for number in plan.without if number < plan.faults)
-    if without:
-        again += f" --without {','.join(map(str, without))}"
-    return Finding(
-        seed=plan.seed,
-        events=plan.events,
-        promise=broken.promise,
-        text=broken.text,
-        digest=outcome.digest,
-        faults=outcome.faults,
-        story=outcome.story[-_STORY_LINES:],
-        again=again,
-    )
 
 
 def _report(

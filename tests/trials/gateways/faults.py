@@ -1,0 +1,78 @@
+"""The schedule of faults of a run: drawn from the seed beforehand, so that one can be left out.
+
+Faults of files, standstills and clocks are those of `tests.trials.simulation.faults`.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from group_coordinator.schemas.tables import ACLS, GATEWAYS, TOPIC_INDEX, TOPICS
+from tests.trials.simulation import troubles
+from tests.trials.simulation.faults import COMMIT, HALTS, KILL, READS, SET_CLOCK, STOP, Fault
+from tests.trials.simulation.files import DATA_FILE, OUTCOMES, PAUSE, STAND_STILL, CommitFault
+from tests.trials.simulation.troubles import Halt, ReadFault
+
+# What stands for the table of a topic.
+RECORDS = "a topic's records"
+# How often each kind is drawn, beside the others.
+KINDS = {COMMIT: 20, KILL: 4, STOP: 2, SET_CLOCK: 3, READS: 24, HALTS: 14}
+_TABLES = (
+    *[RECORDS] * 8,
+    DATA_FILE,
+    DATA_FILE,
+    None,
+    GATEWAYS.name,
+    ACLS.name,
+    TOPICS.name,
+    TOPIC_INDEX.name,
+    TOPIC_INDEX.name,
+)
+# So many operations come first: of an append, of some looks, or of a start.
+_AFTER = (0, 5, 60)
+_TIMES = (1, 1, 1, 2, 5)
+# For how long a process stands still, ms: shorter than a client waits, longer, longer than a lease.
+_STILL_MS = (400.0, 2_500.0, 6_000.0, 12_000.0)
+_KILLED = 0.3
+
+
+def draw_faults(
+    chance: Random, count: int, begin_ms: float, end_ms: float, gateways: int
+) -> list[Fault]:
+    """Draw a schedule: so many faults between two times, in their order."""
+    drawn = []
+    for _ in range(count):
+        at = chance.uniform(begin_ms, end_ms)
+        kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+        number = chance.randint(1, gateways)
+        ms = chance.choice((-90_000, -3_000, -300, 500, 4_000, 90_000))
+        commit = _commit_fault(chance, f"gateway {number}") if kind == COMMIT else None
+        reads = _read_fault(chance, f"gateway {number}") if kind == READS else None
+        halts = _halts(chance, gateways) if kind == HALTS else ()
+        drawn.append(Fault(at, kind, number, chance.randrange(12), ms, commit, reads, halts))
+    return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _commit_fault(chance: Random, process: str) -> CommitFault:
+    pause_ms = chance.choice((200.0, 1_500.0, 6_000.0))
+    outcome = chance.choice(OUTCOMES)
+    waits = outcome in (PAUSE, STAND_STILL)
+    return CommitFault(process, chance.choice(_TABLES), outcome, pause_ms if waits else 0.0)
+
+
+def _read_fault(chance: Random, process: str) -> ReadFault:
+    after = chance.randint(0, chance.choice(_AFTER))
+    kind = chance.choice(troubles.KINDS)
+    # What is hidden looks as if it were not there: a gateway looks twice before it says so.
+    times = 1 if kind == troubles.AWAY else chance.choice(_TIMES)
+    return ReadFault(process, kind, after, times)
+
+
+def _halts(chance: Random, gateways: int) -> tuple[Halt, ...]:
+    """One gateway, or two at a time."""
+    count = min(gateways, chance.choice((1, 1, 2)))
+    ms = None if chance.random() < _KILLED else chance.choice(_STILL_MS)
+    return tuple(
+        Halt(f"gateway {number}", chance.randint(0, chance.choice(_AFTER)), ms)
+        for number in chance.sample(range(1, gateways + 1), count)
+    )

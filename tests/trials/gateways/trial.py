@@ -1,0 +1,150 @@
+"""Many runs of gateways by many seeds, and what is told of them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.trials.gateways.simulation import Outcome, Plan, simulate
+from tests.trials.simulation.runs import Finding, run_plans
+from tests.trials.simulation.troubles import KINDS
+
+RECORDS_A_RUN = 50_000
+# Of a run as long as that: less time would hold no change of ACLs or topics beside the faults.
+_FAULTS_A_RECORD = Plan(0).faults / RECORDS_A_RUN
+
+
+class GatewaysReport(Struct, frozen=True):
+    """What many runs came to. `checks` counts how often each promise was looked at.
+
+    `counts` is what happened, by the names that the page gives it. `longest_wait_ms` is the
+    longest that a request waited for its answer after the last fault.
+    """
+
+    seed: int
+    runs: int
+    counts: dict[str, int]
+    reads_failed: dict[str, int]
+    simulated_s: float
+    seconds: float
+    digest: str
+    checks: dict[str, int]
+    findings: list[Finding]
+    longest_wait_ms: float
+    interrupted: bool = False
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The report as a table: what, and how many."""
+        checks = [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
+        return self.figures() + checks
+
+    def figures(self) -> list[tuple[str, str]]:
+        """What was simulated, without the checks."""
+        records = self.counts.get("records", 0)
+        return [
+            ("runs", f"{self.runs:,}"),
+            *((name, f"{count:,}") for name, count in self.counts.items()),
+            *((f"reads that failed: {kind}", f"{n:,}") for kind, n in self.reads_failed.items()),
+            ("longest wait after the last fault, s", f"{self.longest_wait_ms / 1000:.1f}"),
+            ("simulated time, s", f"{self.simulated_s:,.0f}"),
+            ("seconds", f"{self.seconds:,.1f}"),
+            ("records a second", f"{records / self.seconds if self.seconds else 0.0:,.0f}"),
+            ("digest", self.digest),
+            ("promises broken", f"{len(self.findings)}"),
+        ]
+
+
+# What is told of a trial, by the names of the world's counts.
+_TOLD = {
+    "records": "records",
+    "acknowledged": "records that were acknowledged",
+    "records read": "records that consumers read",
+    "rows of users": "rows of users' tables",
+    "tables optimized": "users' tables optimized",
+    "requests": "requests",
+    "answers": "answers",
+    "commits": "commits",
+    "topics deleted": "topics deleted",
+    "ACLs changed": "ACLs changed",
+    "produced: TOPIC_AUTHORIZATION_FAILED": "batches that were denied",
+    "starts": "starts of a gateway",
+    "crashes": "crashes",
+    "stops in order": "stops in order",
+    "faults": "faults",
+    "standstills": "processes that stood still",
+    "reads": "reads",
+    "reads failed": "reads that failed",
+}
+
+
+def run_gateways(
+    seed: int,
+    records: int,
+    processes: int = 1,
+    say: Callable[[str], None] = lambda _text: None,
+    without: frozenset[int] = frozenset(),
+) -> GatewaysReport:
+    """Run as many runs as it takes for so many records, by seeds from `seed` on.
+
+    `without` are faults that every run leaves out, by their numbers. SIGINT or SIGTERM ends the
+    trial early, as `tests.trials.simulation.runs.run_plans` says.
+    """
+    began = time.perf_counter()
+    plans = [replace(plan, without=without) for plan in plans_for(seed, records)]
+    outcomes, findings = run_plans(plans, simulate, _again, processes, say)
+    interrupted = len(outcomes) < len(plans)
+    return _report(seed, outcomes, findings, time.perf_counter() - began, interrupted)
+
+
+def plans_for(seed: int, records: int) -> list[Plan]:
+    """The runs of a trial, which together have so many records or more."""
+    size = min(records, RECORDS_A_RUN)
+    faults = max(1, round(size * _FAULTS_A_RECORD))
+    return [
+        Plan(seed + number, size, faults=faults) for number in range(ceil(records / RECORDS_A_RUN))
+    ]
+
+
+def _again(plan: Plan) -> tuple[int, str]:
+    return (
+        plan.records,
+        f"python -m tests.trials gateways --seed {plan.seed} --events {plan.records}",
+    )
+
+
+def _report(
+    seed: int,
+    outcomes: Sequence[Outcome],
+    findings: list[Finding],
+    seconds: float,
+    interrupted: bool,
+) -> GatewaysReport:
+    counts: Counter[str] = Counter()
+    checks: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+        checks.update(outcome.checks)
+    digests = "".join(outcome.digest for outcome in outcomes)
+    return GatewaysReport(
+        seed=seed,
+        runs=len(outcomes),
+        counts={told: counts[name] for name, told in _TOLD.items()},
+        reads_failed={
+            kind: counts[f"reads failed: {kind}"]
+            for kind in KINDS
+            if counts[f"reads failed: {kind}"]
+        },
+        simulated_s=sum(outcome.simulated_s for outcome in outcomes),
+        seconds=seconds,
+        digest=hashlib.sha256(digests.encode()).hexdigest()[:16],
+        checks=dict(sorted(checks.items())),
+        findings=findings,
+        longest_wait_ms=max((outcome.longest_wait_ms for outcome in outcomes), default=0.0),
+        interrupted=interrupted,
+    )

@@ -1,0 +1,166 @@
+"""Many runs of plans, in processes of their own; a run that fails is shrunk to what it takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
+from tests.trials.simulation.world import Broken
+
+# The end of a run that broke a promise, and that many lines before it.
+_STORY_LINES = 40
+
+
+class RunOutcome(Protocol):
+    """What came of a run. Its plan is a Struct with `seed`, `faults` and `without`."""
+
+    @property
+    def plan(self) -> Any: ...
+
+    @property
+    def broken(self) -> Broken | None: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def faults(self) -> list[str]: ...
+
+    @property
+    def story(self) -> list[str]: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+O = TypeVar("O", bound=RunOutcome)  # noqa: E741
+
+
+class Finding(Struct, frozen=True):
+    """A run that broke a promise: `faults` are those without which it would not have."""
+
+    seed: int
+    events: int
+    promise: str
+    text: str
+    digest: str
+    faults: list[str]
+    story: list[str]
+    again: str
+
+    def lines(self) -> Iterator[str]:
+        """The finding for people."""
+        yield f"BROKEN: {self.promise}"
+        yield f"  {self.text}"
+        yield f"  faults that it takes ({len(self.faults)}):"
+        yield from (f"    {line}" for line in self.faults)
+        yield "  what happened before it:"
+        yield from (f"    {line}" for line in self.story)
+        yield f"  again: {self.again}"
+
+
+def run_plans(
+    plans: Sequence[Any],
+    run: Callable[[Any], O],
+    again: Callable[[Any], tuple[int, str]],
+    processes: int,
+    say: Callable[[str], None],
+) -> tuple[list[O], list[Finding]]:
+    """Run plans, and shrink those that broke a promise.
+
+    `again` gives a plan's events, and the command that runs it again. SIGINT or SIGTERM ends it
+    early: the outcomes are of the runs that have ended. A second one ends the shrinking.
+    """
+    outcomes: list[O] = []
+    with interrupted_by_signals():
+        try:
+            for outcome in _outcomes(plans, run, processes):
+                outcomes.append(outcome)
+                said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
+                say(
+                    f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
+                    f"({outcome.seconds:.1f} s)"
+                )
+        except KeyboardInterrupt:
+            say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
+        failed = [outcome for outcome in outcomes if outcome.broken is not None]
+        return outcomes, [_finding(each, again) for each in _shrunk(failed, run, say)]
+
+
+def _shrunk(failed: list[O], run: Callable[[Any], O], say: Callable[[str], None]) -> list[O]:
+    """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
+    shrunk: list[O] = []
+    try:
+        for outcome in failed:
+            shrunk.append(shrink(outcome, run, say))
+    except KeyboardInterrupt:
+        say(f"{len(failed) - len(shrunk)} of {len(failed)} broken runs are not shrunk")
+    return shrunk + failed[len(shrunk) :]
+
+
+def shrink(
+    failed: O, run: Callable[[Any], O], say: Callable[[str], None] = lambda _text: None
+) -> O:
+    """Leave faults out, many at once and then one by one, while the same promise is broken."""
+    assert failed.broken is not None
+    best = failed
+    at_once = failed.plan.faults
+    while at_once:
+        for first in range(0, failed.plan.faults, at_once):
+            more = frozenset(range(first, first + at_once)) - best.plan.without
+            if not more:
+                continue
+            tried = run(replace(best.plan, without=best.plan.without | more))
+            if tried.broken is not None and tried.broken.promise == failed.broken.promise:
+                best = tried
+                say(f"seed {best.plan.seed}: it takes no more than {len(best.faults)} faults")
+        if not best.faults:
+            break
+        at_once //= 2
+    return best
+
+
+def _leave_interrupts() -> None:
+    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _outcomes(plans: Sequence[Any], run: Callable[[Any], O], processes: int) -> Iterator[O]:
+    if processes == 1 or len(plans) == 1:
+        yield from map(run, plans)
+        return
+    # Not forked: the engines have threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(plans)), context, _leave_interrupts) as pool:
+        try:
+            yield from pool.map(run, plans)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _finding(outcome: RunOutcome, again: Callable[[Any], tuple[int, str]]) -> Finding:
+    plan, broken = outcome.plan, outcome.broken
+    assert broken is not None
+    events, command = again(plan)
+    without = sorted(number for number in plan.without if number < plan.faults)
+    if without:
+        command += f" --without {','.join(map(str, without))}"
+    return Finding(
+        seed=plan.seed,
+        events=events,
+        promise=broken.promise,
+        text=broken.text,
+        digest=outcome.digest,
+        faults=outcome.faults,
+        story=outcome.story[-_STORY_LINES:],
+        again=command,
+    )
