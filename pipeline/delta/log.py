@@ -120,7 +120,9 @@ class Log:
                 content = self._read(version + 1)
                 if content is None:
                     raise LogGone(f"{self.uri} no longer has version {version + 1}")
-        self._note(seen)
+        # Of a commit that is there it is not known whether it came late, below a clean-up.
+        if content is None or self._knows_end():
+            self._note(seen)
         if content is not None:
             self._keep(version + 1, content)
         return content

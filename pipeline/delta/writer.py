@@ -105,12 +105,15 @@ class Writer:
             *(each.app_id for each in changes.bounds),
         ]
         for attempt in range(ATTEMPTS):
-            # Where each look is a request, an attempt is made on what is known: it fails if that is
-            # old, since its version is taken then.
-            self.snapshot.follow(is_sure=bool(attempt))
+            # Where each look is a request, a first attempt is made on what is known: it fails if
+            # that is old, since its version is taken then. Nothing is refused on it.
+            is_sure = bool(attempt or changes.remove)
+            self.snapshot.follow(is_sure=is_sure)
             found = self.snapshot.versions(app_ids)
             if are_forbidden(changes, found):
-                return found
+                if is_sure:
+                    return found
+                continue
             self._check(changes)
             if begun is not None and not begun.is_within(COMMITTABLE_S):
                 raise TooOld(f"a file of {self.uri} that was not committed for half an hour")

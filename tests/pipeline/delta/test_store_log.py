@@ -23,14 +23,15 @@ from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
-from group_coordinator.pipeline.delta.commit import Commit, txn_action
+from group_coordinator.pipeline.delta.commit import Changes, Commit, Move, txn_action
+from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
-from group_coordinator.pipeline.delta.writer import AppendConflict
+from group_coordinator.pipeline.delta.writer import AppendConflict, Writer
 
 LOST = StoreError("the connection was closed before the answer came")
 
@@ -158,6 +159,37 @@ def test_whoever_was_slower_reads_what_the_faster_one_wrote(uri, asked):
     # The refused commit, whose it is, what comes after it, and the next attempt.
     assert asked == ["PUT", "PUT if absent", "GET", "GET", "GET", "PUT if absent"]
     assert rows(uri) == [1, 2, 3]
+
+
+def test_a_commit_is_refused_by_what_the_log_says_and_not_by_what_it_said(uri):
+    """Its caller has seen more of the log than the writer."""
+    mine, other = Writer(uri, flushed=True), Appender(uri)
+    assert mine.commit(Changes(moves=[Move("run", None, 1)])) == 1
+    other.append(None, "run", 2)
+    assert mine.commit(Changes(moves=[Move("run", 2, 3)])) == 3
+    other.append(numbers(1))
+    assert mine.commit(Changes(remove=data_files(DeltaTable(uri)))) == 5
+    assert rows(uri) == []
+    assert mine.commit(Changes(moves=[Move("run", 2, 7)])) == {"run": 3}
+
+
+def test_a_late_commit_is_not_taken_for_the_end_of_the_log(uri):
+    """One stood still and committed below the clean-up, where another one reads on."""
+    clocks = Clocks()
+    with clock.use(clocks):
+        idle, busy = Appender(uri), Appender(uri)
+        assert idle.last_version("lease") == -1
+        for n in range(4):
+            busy.append(numbers(n))
+        DeltaTable(uri).create_checkpoint()
+        for version in range(4):
+            logs.commit_path(Path(uri, "_delta_log"), version).unlink()
+        late = Commit([txn_action("lease", 7, 0)])
+        logs.commit_path(Path(uri, "_delta_log"), 1).write_bytes(late.content)
+        clocks.steady_s += 3_600
+        assert idle.append(numbers(9))
+        assert idle.last_version("lease") == -1
+    assert rows(uri) == [0, 1, 2, 3, 9]
 
 
 def test_what_a_later_epoch_wrote_meanwhile_fences(uri):
