@@ -38,10 +38,8 @@ from group_coordinator.coordinator.group.control import readable_records
 from group_coordinator.coordinator.group.subscription import subscribed_topics
 from group_coordinator.coordinator.signatures import RequestKey, Signatures, signed
 from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
-from group_coordinator.pipeline.delta.protocol import writer_features
 from group_coordinator.pipeline.delta.replay import TableState
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
-from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.compression import Oversized, Undecodable, decompress
 from group_coordinator.pipeline.gateway.produced_batch import Budget, read_batch
@@ -267,12 +265,6 @@ def commit(data: bytes) -> object:
     return state
 
 
-def description(data: bytes) -> object:
-    state = commit(data)
-    assert isinstance(state, TableState)
-    return state.description, writer_features(state)
-
-
 def note(data: bytes) -> object:
     read = decode_last_checkpoint(data)
     assert read is None or 0 <= read.version < 2**63
@@ -314,9 +306,8 @@ DECODERS: dict[str, Decoder] = {
     "Kafka's key and value": Decoder(
         [encode_key(OFFSET), encode_key(GROUP), cast(bytes, encode_value(GROUP))], records
     ),
-    "a commit": Decoder([b"\n".join([INFO, ADD, TXN])], commit, (NotWhole,)),
-    "a table's description": Decoder(
-        [DESCRIBED, PROTOCOL], description, (NotWhole, Failure)
+    "a commit": Decoder(
+        [b"\n".join([INFO, ADD, TXN]), b"\n".join([PROTOCOL, DESCRIBED])], commit, (NotWhole,)
     ),
     "the note of a checkpoint": Decoder([b'{"version":7,"size":9,"parts":null}'], note),
     "a file's statistics": Decoder([STATS], text(decode_bounds)),
