@@ -171,7 +171,6 @@ def _count_requests(patch: pytest.MonkeyPatch) -> None:
     for name, module in list(sys.modules.items()):
         if (
             name.startswith("group_coordinator.")
-            and not name.endswith(".data_files")
             and getattr(module, "local_folder", None) is local_folder
         ):
             patch.setattr(module, "local_folder", lambda _uri: None)
