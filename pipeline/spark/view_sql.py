@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from group_coordinator.pipeline.monitor.view_text import read_statements
 
@@ -114,21 +115,50 @@ def _head(found: re.Match[str]) -> str:
 
 
 def table_query(
-    columns: Mapping[str, str], found: Sequence[str], uri: str | None, version: int | None = None
+    columns: StructType, found: StructType, uri: str | None, version: int | None = None
 ) -> str:
     """Return the query that reads a Delta table with these columns, and then others that it has.
 
-    `columns` are names and Spark's types, `found` the table's own. A column that it lacks is null.
-    Without a `uri` there are no rows; with a `version` they are those of that one.
+    `found` are the table's own. What it lacks is null: a column, and a field within a struct, which
+    comes after the table's own fields. Without a `uri` there are no rows; with a `version` they are
+    those of that one.
     """
+    known = dict(zip(found.names, found, strict=True))
     shown = [
-        _quoted(name) if name in found else f"CAST(NULL AS {type_}) AS {_quoted(name)}"
-        for name, type_ in columns.items()
+        f"{_filled(_quoted(name), known[name].dataType, field.dataType)} AS {_quoted(name)}"
+        if name in known
+        else f"{_null(field.dataType)} AS {_quoted(name)}"
+        for name, field in zip(columns.names, columns, strict=True)
     ]
-    shown += [_quoted(name) for name in found if name not in columns]
+    shown += [_quoted(name) for name in found.names if name not in columns.names]
     rows = "(SELECT 1) WHERE false" if uri is None else f"delta.{_quoted(uri)}"
     past = "" if version is None else f" VERSION AS OF {version}"
     return f"SELECT {', '.join(shown)} FROM {rows}{past}"
+
+
+def _filled(value: str, found: DataType, ours: DataType) -> str:
+    """A value with the fields that its structs lack, null; the value itself if they lack none."""
+    if isinstance(found, ArrayType) and isinstance(ours, ArrayType):
+        filled = _filled("item", found.elementType, ours.elementType)
+        return value if filled == "item" else f"transform({value}, item -> {filled})"
+    if not isinstance(found, StructType) or not isinstance(ours, StructType):
+        return value
+    mine = dict(zip(ours.names, ours, strict=True))
+    parts = {}
+    for name, field in zip(found.names, found, strict=True):
+        part = parts[name] = f"{value}.{_quoted(name)}"
+        if name in mine:
+            parts[name] = _filled(part, field.dataType, mine[name].dataType)
+    lacking = [name for name in ours.names if name not in parts]
+    if not lacking and all(parts[name] == f"{value}.{_quoted(name)}" for name in parts):
+        return value
+    parts |= {name: _null(mine[name].dataType) for name in lacking}
+    fields = ", ".join(f"{part} AS {_quoted(name)}" for name, part in parts.items())
+    return f"IF({value} IS NULL, NULL, struct({fields}))"
+
+
+def _null(type_: DataType) -> str:
+    return f"CAST(NULL AS {type_.simpleString()})"
 
 
 def _quoted(name: str) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
@@ -99,13 +101,11 @@ def _query(root: str, table: Table, as_of: datetime | None) -> str:
     handle = None
     if is_table(uri):
         handle = open_delta(uri) if as_of is None else open_as_of(uri, as_of)
-    wanted = {
-        field.name: field.dataType.simpleString() for field in from_arrow_schema(table.schema)
-    }
+    wanted = from_arrow_schema(table.schema)
     if handle is None:
-        return table_query(wanted, [], None)
+        return table_query(wanted, StructType(), None)
     check_columns(handle, table)
-    found = [field.name for field in handle.schema().fields]
+    found = from_arrow_schema(pa.schema(handle.schema().to_arrow()))
     version = None if as_of is None else handle.version()
     return table_query(wanted, found, hadoop_uri(uri), version)
 

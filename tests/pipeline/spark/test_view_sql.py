@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import duckdb
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS
 from group_coordinator.pipeline.monitor.view_text import names_in, read_statements
+from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
+from group_coordinator.pipeline.spark import views
 from group_coordinator.pipeline.spark.view_sql import (
     spark_statements,
     table_query,
     with_all_below,
 )
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas import rows as stored
+from group_coordinator.schemas.tables import TABLES as TABLES_OF_A_ROOT
 
 TABLES = [*(LOGS.get(rows.name, rows.name) for rows in stored.ALL), *COMPUTED]
 MADE = spark_statements(TABLES, "of_", "current_timestamp()")
@@ -41,9 +47,34 @@ def test_what_is_not_asked_for_is_not_needed() -> None:
 def test_of_a_table_the_columns_of_this_release_come_first_and_are_null_where_it_lacks_them() -> (
     None
 ):
-    columns = {"a": "int", "b": "struct<c:string>"}
-    assert table_query(columns, ["later", "a"], "file:///x`y", 7) == (
-        "SELECT `a`, CAST(NULL AS struct<c:string>) AS `b`, `later` "
+    columns = typed(a=pa.int32(), b=pa.struct([("c", pa.string())]))
+    found = typed(later=pa.string(), a=pa.int32())
+    assert table_query(columns, found, "file:///x`y", 7) == (
+        "SELECT `a` AS `a`, CAST(NULL AS struct<c:string>) AS `b`, `later` "
         "FROM delta.`file:///x``y` VERSION AS OF 7"
     )
-    assert table_query({"a": "int"}, [], None).endswith("WHERE false")
+    assert table_query(columns, typed(), None).endswith("WHERE false")
+
+
+def test_fields_that_a_table_lacks_within_its_structs_come_after_its_own_and_are_null() -> None:
+    members = [("id", pa.string()), ("rack", pa.string())]
+    ours = pa.struct([("members", pa.list_(pa.struct(members))), ("epoch", pa.int32())])
+    theirs = pa.struct([("later", pa.string()), ("members", pa.list_(pa.struct(members[:1])))])
+    query = table_query(typed(a=ours, b=ours), typed(a=theirs, b=ours), "s3a://b/x")
+    assert query == (
+        "SELECT IF(`a` IS NULL, NULL, struct(`a`.`later` AS `later`, "
+        "transform(`a`.`members`, item -> IF(item IS NULL, NULL, "
+        "struct(item.`id` AS `id`, CAST(NULL AS string) AS `rack`))) AS `members`, "
+        "CAST(NULL AS int) AS `epoch`)) AS `a`, `b` AS `b` FROM delta.`s3a://b/x`"
+    )
+
+
+def test_a_table_of_this_release_is_read_as_it_is(root: str) -> None:
+    for table in TABLES_OF_A_ROOT.values():
+        columns = ", ".join(f"`{name}` AS `{name}`" for name in table.schema.names)
+        asked = views._query(root, table, None)
+        assert asked == f"SELECT {columns} FROM delta.`file://{table_uri(root, table)}`"
+
+
+def typed(**columns: pa.DataType) -> StructType:
+    return from_arrow_schema(pa.schema(columns.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as f
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor import catalog as catalog_module
 from group_coordinator.pipeline.monitor.as_of import commit_times
 from group_coordinator.pipeline.monitor.catalog import COMPUTED, Catalog
@@ -20,10 +22,25 @@ from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.topics import log_topics
 from group_coordinator.schemas.acls import AclBinding
-from group_coordinator.schemas.tables import OFFSETS_TOPIC, TOPIC_TABLES, TOPICS
+from group_coordinator.schemas.messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    RequestEvent,
+)
+from group_coordinator.schemas.tables import (
+    OFFSETS_TOPIC,
+    REQUESTS,
+    TOPIC_TABLES,
+    TOPICS,
+    Table,
+    to_arrow,
+    to_requests,
+)
 from tests.frames import frame_of
-from tests.pipeline.offsets_log import Log, commit
+from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.spark.whole_root import make_whole_root
+from tests.pipeline.tables.earlier import create, earlier, in_columns
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.waiting import wait_until
 
@@ -102,6 +119,35 @@ def test_with_a_time_all_tables_are_what_they_were_and_without_it_what_they_are(
     log.append(commit("g", 4, 3_000))
     assert session.sql(asked.format("now")).collect() == [(4, 4, 0)]
     assert session.sql(asked.format("then")).collect() == [(1, 2, 1)]
+
+
+def test_fields_that_an_older_table_lacks_within_its_structs_are_null(
+    spark_with_delta: SparkSession, root: str
+) -> None:
+    session = spark_with_delta.newSession()
+    records = [commit("g", 7, 1_000), stored("g", 1, 1_000)]
+    segment = {"segment": pa.array([0, 0], pa.int64()), "log_offset": pa.array([0, 1], pa.int64())}
+    written = to_arrow(OFFSETS_TOPIC, records, segment)
+    fields = ("offset_commit.leader_epoch", "group_metadata.members.group_instance_id")
+    _make_earlier(root, OFFSETS_TOPIC, written, *fields)
+    asked = OffsetCommitRequest(topics=(OffsetCommitTopic("t", (OffsetCommitPartition(0, 7),)),))
+    requests = to_requests([RequestEvent("r", "g", "offset_commit", offset_commit=asked)])
+    _make_earlier(root, REQUESTS, requests, "offset_commit.topics.partitions.committed_metadata")
+    wanted = ["offsets_topic", "committed_offsets", "group_members", "requests"]
+    register_views(session, root, names=wanted)
+    catalog = Catalog(root)
+    for name in wanted:
+        told = catalog.arrow(f"FROM {name}")
+        assert told.num_rows
+        assert_alike(session.table(name), told)
+
+
+def _make_earlier(root: str, table: Table, rows: pa.Table, *lacking: str) -> None:
+    """Make the table, in place of that of this release, without some fields."""
+    known = earlier(table, *lacking)
+    shutil.rmtree(table_uri(root, table))
+    create(root, table, known)
+    Appender(table_uri(root, table)).append(in_columns(rows, known))
 
 
 def _read_by_lag(root: str) -> list[str]:
