@@ -124,12 +124,14 @@ def table_query(
     those of that one.
     """
     known = dict(zip(found.names, found, strict=True))
-    shown = [
-        f"{_filled(_quoted(name), known[name].dataType, field.dataType)} AS {_quoted(name)}"
-        if name in known
-        else f"{_null(field.dataType)} AS {_quoted(name)}"
-        for name, field in zip(columns.names, columns, strict=True)
-    ]
+    shown = []
+    for name, field in zip(columns.names, columns, strict=True):
+        column, there = _quoted(name), known.get(name)
+        if there is None:
+            value = _null(field.dataType)
+        else:
+            value = _filled(column, there.dataType, field.dataType)
+        shown.append(column if value == column else f"{value} AS {column}")
     shown += [_quoted(name) for name in found.names if name not in columns.names]
     rows = "(SELECT 1) WHERE false" if uri is None else f"delta.{_quoted(uri)}"
     past = "" if version is None else f" VERSION AS OF {version}"

@@ -18,8 +18,12 @@ from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.as_of import open_as_of, to_ms
 from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS, Catalog
-from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
-from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
+from group_coordinator.pipeline.session.checkpoint_location import (
+    hadoop_uri,
+    store_class,
+    store_packages,
+)
+from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema, has_class
 from group_coordinator.pipeline.session.spark_settings import packages
 from group_coordinator.pipeline.spark.computed_tables import show_computed
 from group_coordinator.pipeline.spark.view_sql import (
@@ -53,6 +57,10 @@ class DeltaMissing(Failure):
     """The session reads no Delta tables; the message says what to start it with."""
 
 
+class StoreMissing(Failure):
+    """The session cannot reach the root's object store; the message says what to start it with."""
+
+
 def register_views(
     spark: SparkSession,
     root: str,
@@ -71,8 +79,9 @@ def register_views(
 
     The driver and the executors must reach the root. Executors need this package for what stands on
     `log_segments` and `unindexed_topics`, unless `as_of` is given, and for nothing else. Raises
-    NoRoot, DeltaMissing, UnknownView, NotKept, SchemaMismatch and LaterRelease.
+    NoRoot, StoreMissing, DeltaMissing, UnknownView, NotKept, SchemaMismatch and LaterRelease.
     """
+    _check_reach(spark, root)
     folder = local_folder(root)
     root = root if folder is None else str(folder.absolute())
     Catalog(root).close()
@@ -93,6 +102,22 @@ def register_views(
             spark.sql(statement.sql)
     shown = [*_TABLES, *(name for name, each in statements.items() if each.is_view)]
     return [prefix + name for name in shown if name in needed]
+
+
+def _check_reach(spark: SparkSession, root: str) -> None:
+    """Raise StoreMissing if the driver lacks the classes of the root's store.
+
+    Of a session of Spark Connect nothing is known: its server's driver is another process.
+    """
+    needed = store_class(root)
+    if needed is None or getattr(spark, "sparkContext", None) is None:
+        return
+    if not has_class(spark, needed):
+        raise StoreMissing(
+            f"this session cannot reach {root}: start it with --packages "
+            f"{','.join([packages(delta=True), *store_packages(root)])}, and tell Hadoop of the "
+            "store, as pipeline/spark/README.md shows"
+        )
 
 
 def _query(root: str, table: Table, as_of: datetime | None) -> str:

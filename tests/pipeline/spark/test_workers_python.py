@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from group_coordinator.pipeline.spark import register_views
-from group_coordinator.pipeline.spark.views import UnknownView
+from group_coordinator.pipeline.spark import register_views, views
+from group_coordinator.pipeline.spark.views import StoreMissing, UnknownView
 from tests.ends import check_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCRIPT = """
 import sys
@@ -79,6 +82,40 @@ def test_the_caller_s_python_is_taken_only_for_spark_s_own_on_this_machine(
     with pytest.raises(InterruptedError):
         register_views(cast("Any", spark), root, names=["log_segments"])
     assert (seen, context.pythonExec) == ([registered], chosen)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("root", "package"),
+    [
+        ("s3a://bucket/groups", "org.apache.hadoop:hadoop-aws:"),
+        ("s3://bucket/groups", "org.apache.hadoop:hadoop-aws:"),
+        ("abfss://box@account.dfs.core.windows.net/groups", "org.apache.hadoop:hadoop-azure:"),
+        ("gs://bucket/groups", "com.google.cloud.bigdataoss:gcs-connector:"),
+    ],
+)
+def test_a_session_that_cannot_reach_the_root_s_store_is_told_what_it_lacks(
+    spark: SparkSession, root: str, package: str
+) -> None:
+    with pytest.raises(StoreMissing, match=rf"cannot reach {root}: .*--packages \S*,{package}"):
+        register_views(spark, root)
+
+
+def test_a_session_of_spark_connect_has_no_driver_to_look_into(root: str) -> None:
+    """Its server may have what the client has not: the first look at the store is its own."""
+
+    class Remote:
+        @property
+        def sparkContext(self) -> Any:
+            raise AttributeError
+
+        def sql(self, text: str) -> None:
+            raise InterruptedError(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "store_class", lambda _root: "no.such.Class")
+        with pytest.raises(InterruptedError, match="VIEW acl_changes"):
+            register_views(cast("Any", Remote()), root, names=["acls"])
 
 
 @pytest.mark.parametrize("name", ["lags", "snapshot_time"])
