@@ -73,24 +73,24 @@ SIMULATION = (
 )
 GATEWAYS = (
     Found(
-        "51c851f",
+        "4c6b12b",
         "Definitions of topics that were away for one read were taken for none.",
         "A gateway that was starting refused every batch: the topic had no table for its records. "
         "Consumers were given none, without an error, until the catalogue changed.",
     ),
     Found(
-        "51c851f",
+        "4c6b12b",
         "A catalogue that was away was taken for one without topics: upkeep would have deleted the "
         "tables of all topics that were an hour old.",
         "Found by reading, after the fault before.",
     ),
     Found(
-        "e577569",
+        "f504ce8",
         "A gateway knew a topic's partitions and its table by two looks.",
         "A producer to a topic that was being deleted was told for good that it has no table.",
     ),
     Found(
-        "d70c4bc",
+        "2210da6",
         "A look for another gateway's records that failed was taken for one that found none.",
         "ListOffsets told 281 as the end of a partition that had 327 records, all acknowledged.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,17 +133,8 @@ class Promise(NamedTuple):
 
 def render() -> str:
     """The page, from the reports that are kept."""
-    return "\n".join(
-        [
-            _INTRODUCTION,
-            *_simulate(),
-            *_gateways(),
-            *_torture(),
-            *_malformed(),
-            *_mutants(),
-            *_own(),
-        ]
-    )
+    parts = (_simulate(), _gateways(), _torture(), _malformed(), _mutants(), _own())
+    return "\n".join([_INTRODUCTION, *chain.from_iterable(parts)])
 
 
 def write_page() -> Path:

@@ -29,7 +29,7 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.pipeline.topics.indexer import Indexer
 from group_coordinator.pipeline.topics.producer_state import Producers
-from tests.trials.gateways import faults
+from tests.trials.gateways import faults, simulation
 from tests.trials.gateways.promises import (
     ACKNOWLEDGED,
     ANSWERED_SOON,
@@ -190,6 +190,7 @@ def test_it_finds_that_gateways_give_up_looking(monkeypatch: pytest.MonkeyPatch)
         await look()
 
     monkeypatch.setattr(topics, "keep_looking", once)
+    monkeypatch.setattr(simulation, "LONGEST_WAIT_MS", 8_000.0)
     assert broken(QUIET).promise == ANSWERED_SOON
 
 

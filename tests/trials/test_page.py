@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.errors import Failure
 from tests.trials import kept, page
 from tests.trials.__main__ import trial_app as app
+from tests.trials.gateways.promises import DENSE
+from tests.trials.gateways.trial import GatewaysReport
 from tests.trials.kept import keep, read
 from tests.trials.malformed import trial
 from tests.trials.malformed.trial import MalformedReport
@@ -45,7 +47,7 @@ def test_the_page_is_what_the_kept_reports_say() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
     text = render()
-    assert text.count("No run is kept.") == 4
+    assert text.count("No run is kept.") == 5
     assert "| db147ac |" in text
 
 
@@ -82,6 +84,15 @@ def test_a_broken_promise_is_on_the_page() -> None:
 
 def test_every_promise_of_the_simulation_is_explained() -> None:
     assert set(page.SIMULATED_PROMISES) == PROMISES
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_gateways_have_their_figures_on_the_page() -> None:
+    counts = {"records": 7_654_321}
+    keep("gateways", "c", blank(GatewaysReport, counts=counts, checks={DENSE: 54_321}))
+    text = render()
+    assert "| records | 7,654,321 |" in text
+    assert "| 54,321 |" in text
 
 
 @pytest.mark.usefixtures("nothing_kept")
