@@ -129,9 +129,6 @@ def trial_mutants(
     only: Annotated[
         str | None, typer.Option("--only", help="A word of a mutant's promise or of its file.")
     ] = None,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="Those as well that only a test with Spark finds.")
-    ] = False,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Copies of the checkout, one run in each.")
     ] = 1,
@@ -141,7 +138,7 @@ def trial_mutants(
     """Break the product in one named place after the other: a test must find each of them."""
     from tests.trials.mutants.trial import run_mutants
 
-    report = run_mutants(only, slow, processes, progress)
+    report = run_mutants(only, processes, progress)
     _tell("mutants", report, json, record)
     if unproven := report.unproven():
         raise Failure("\n".join([f"{len(unproven)} mutants are not found", *unproven]))

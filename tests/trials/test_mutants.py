@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.errors import Failure
+from tests.ends import check_end
 from tests.pages import TOP
 from tests.trials import kept, page
 from tests.trials.__main__ import trial_app as app
@@ -40,6 +43,19 @@ def test_each_mutant_can_be_made_and_names_tests_that_are_there() -> None:
 def test_no_two_mutants_have_the_same_promise() -> None:
     promises = Counter(mutant.promise for mutant in read_table())
     assert [promise for promise, times in promises.items() if times > 1] == []
+
+
+def test_no_mutant_uses_a_name_that_its_module_lacks(tmp_path: Path) -> None:
+    """Any test that comes there would find it, whatever it looks at."""
+    for number, mutant in enumerate(read_table()):
+        if mutant.file.endswith(".py"):
+            text = mutant.changed((TOP / mutant.file).read_text("utf-8"))
+            (tmp_path / f"m{number}.py").write_text(f"# {mutant.promise}\n{text}", "utf-8")
+    command = ["-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821,F823", "."]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    check_end(done.returncode, done.stdout + done.stderr)
 
 
 # --- a made-up product ----------------------------------------------------------------------------
@@ -236,4 +252,4 @@ def test_the_page_tells_what_was_found_what_was_not_and_what_nobody_can_tell(
 
 def test_a_word_that_no_mutant_has_is_told() -> None:
     with pytest.raises(Failure, match="there is no mutant of 'nonesuch'"):
-        trial.run_mutants("nonesuch", False, 1, print)
+        trial.run_mutants("nonesuch", 1, print)

@@ -22,8 +22,8 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pytest's node ids; one of them must fail at least.
 
     `equivalent` says why nobody can tell the mutant from the product: then its tests must pass.
-    `hangs` is a mutant with which a test never ends. `slow` is one that only a test with Spark
-    finds: it is left out unless it is asked for.
+    `hangs` is a mutant with which a test never ends: that it does not end in the time that all
+    tests take is then what finds it.
     """
 
     promise: str
@@ -33,7 +33,6 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tests: tuple[str, ...]
     equivalent: str = ""
     hangs: bool = False
-    slow: bool = False
 
     def faults(self, top: Path) -> Iterator[str]:
         """Say what keeps the mutant from being tried in a checkout: it has become stale."""

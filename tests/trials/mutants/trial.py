@@ -81,19 +81,13 @@ class MutantsReport(Struct, frozen=True):
         ]
 
 
-def run_mutants(
-    only: str | None, slow: bool, processes: int, say: Callable[[str], None]
-) -> MutantsReport:
+def run_mutants(only: str | None, processes: int, say: Callable[[str], None]) -> MutantsReport:
     """Try the mutants of the table on copies of this checkout, so many at once.
 
-    `only` is a word of the promise or of the file; `slow` has those tried as well that only Spark
-    finds. Raises Failure if there is none, or if a test fails with nothing broken.
+    `only` is a word of the promise or of the file. Raises Failure if there is none, or if a test
+    fails with nothing broken.
     """
-    mutants = [
-        mutant
-        for mutant in read_table()
-        if (slow or not mutant.slow) and (only or "") in f"{mutant.file} {mutant.promise}"
-    ]
+    mutants = [each for each in read_table() if (only or "") in f"{each.file} {each.promise}"]
     if not mutants:
         raise Failure(f"there is no mutant of {only!r}")
     with TemporaryDirectory(prefix="mutants-") as folder:
