@@ -35,7 +35,7 @@ from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
-from tests.trials.simulation import faults, trial
+from tests.trials.simulation import faults, runs
 from tests.trials.simulation.engine import PLANNED
 from tests.trials.simulation.faults import Fault
 from tests.trials.simulation.files import (
@@ -55,8 +55,8 @@ from tests.trials.simulation.promises import (
     SAME_AGAIN,
     SESSIONS,
 )
-from tests.trials.simulation.runs import shrink
-from tests.trials.simulation.simulation import PARTITIONS, Outcome, Plan
+from tests.trials.simulation.runs import Outcome, shrink
+from tests.trials.simulation.simulation import PARTITIONS, Plan
 from tests.trials.simulation.trial import (
     EVENTS_A_RUN,
     PACES,
@@ -110,12 +110,12 @@ def lost(plan: Plan) -> Outcome:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_trial_that_is_interrupted_reports_on_the_runs_that_ended(monkeypatch, number):
-    def two_runs(plans: Sequence[Plan], _processes: int) -> Iterator[Outcome]:
+    def two_runs(plans: Sequence[Plan], *_: object) -> Iterator[Outcome]:
         yield from map(ended, plans[:2])
         os.kill(os.getpid(), number)
         yield from map(ended, plans[2:])
 
-    monkeypatch.setattr(trial, "_outcomes", two_runs)
+    monkeypatch.setattr(runs, "_outcomes", two_runs)
     # As a shell starts a job in the background.
     before = signal.signal(number, signal.SIG_IGN)
     try:
@@ -128,7 +128,7 @@ def test_a_trial_that_is_interrupted_reports_on_the_runs_that_ended(monkeypatch,
     assert (report.interrupted, report.runs) == (True, 2)
     assert report.requests == first.events + second.events
     assert said[-1].startswith("interrupted after 2 of ")
-    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(ended, plans))
+    monkeypatch.setattr(runs, "_outcomes", lambda plans, *_: map(ended, plans))
     assert not run_trial(1, 1_000_000).interrupted
 
 
@@ -136,8 +136,8 @@ def test_an_interrupt_of_the_shrinking_reports_the_runs_as_they_failed(monkeypat
     def interrupted(*_: object) -> Outcome:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(lost, plans))
-    monkeypatch.setattr(trial, "shrink", interrupted)
+    monkeypatch.setattr(runs, "_outcomes", lambda plans, *_: map(lost, plans))
+    monkeypatch.setattr(runs, "shrink", interrupted)
     report = run_trial(1, 200_000)
     seeds = [plan.seed for plan in plans_for(1, 200_000)]
     assert [finding.seed for finding in report.findings] == seeds
@@ -158,7 +158,7 @@ def test_a_trial_that_refused_too_little_proves_nothing(monkeypatch):
         counts = {"requests": plan.events, "epochs refused": 1, "stale commits": refused}
         return replace(ended(plan), counts=counts)
 
-    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(counted, plans))
+    monkeypatch.setattr(runs, "_outcomes", lambda plans, *_: map(counted, plans))
     refused = 1
     assert not run_trial(1, 1_000_000).unproven()
     refused = 0

@@ -38,8 +38,9 @@ from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
 from tests.trials.simulation.files import Files
 from tests.trials.simulation.nodes import ActorBackground
+from tests.trials.simulation.runs import Outcome
 from tests.trials.simulation.simulation import _memory_folder
-from tests.trials.simulation.world import NO_BUG, Actor, Broken, Process, Violation, World
+from tests.trials.simulation.world import NO_BUG, Actor, Process, Violation, World
 from tests.trials.simulation.world_clock import WorldClock
 
 if TYPE_CHECKING:
@@ -75,21 +76,6 @@ class Plan(Struct, frozen=True):
     faults: int = 40
     script: tuple[Fault, ...] = ()
     without: frozenset[int] = frozenset()
-
-
-class Outcome(Struct, frozen=True):
-    """What came of a run. `broken` null: every promise was kept."""
-
-    plan: Plan
-    broken: Broken | None
-    digest: str
-    counts: dict[str, int]
-    checks: dict[str, int]
-    faults: list[str]
-    story: list[str]
-    simulated_s: float
-    seconds: float
-    longest_wait_ms: float = 0.0
 
 
 class _Log(logging.Handler):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.trials.gateways.simulation import Outcome, Plan, simulate
-from tests.trials.simulation.runs import Finding, run_plans
+from tests.trials.gateways.simulation import Plan, simulate
+from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
 from tests.trials.simulation.troubles import KINDS
 
 RECORDS_A_RUN = 50_000
@@ -125,12 +123,8 @@ def _report(
     seconds: float,
     interrupted: bool,
 ) -> GatewaysReport:
-    counts: Counter[str] = Counter()
-    checks: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts.update(outcome.counts)
-        checks.update(outcome.checks)
-    digests = "".join(outcome.digest for outcome in outcomes)
+    total = sum_up(outcomes)
+    counts = total.counts
     return GatewaysReport(
         seed=seed,
         runs=len(outcomes),
@@ -140,11 +134,11 @@ def _report(
             for kind in KINDS
             if counts[f"reads failed: {kind}"]
         },
-        simulated_s=sum(outcome.simulated_s for outcome in outcomes),
+        simulated_s=total.simulated_s,
         seconds=seconds,
-        digest=hashlib.sha256(digests.encode()).hexdigest()[:16],
-        checks=dict(sorted(checks.items())),
+        digest=total.digest,
+        checks=total.checks,
         findings=findings,
-        longest_wait_ms=max((outcome.longest_wait_ms for outcome in outcomes), default=0.0),
+        longest_wait_ms=total.longest_wait_ms,
         interrupted=interrupted,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,29 +20,49 @@ from tests.trials.simulation.world import Broken
 _STORY_LINES = 40
 
 
-class RunOutcome(Protocol):
-    """What came of a run. Its plan is a Struct with `seed`, `faults` and `without`."""
+class Outcome(Struct, frozen=True):
+    """What came of a run of a plan, a Struct with `seed`, `faults` and `without`.
 
-    @property
-    def plan(self) -> Any: ...
+    `broken` null: every promise was kept.
+    """
 
-    @property
-    def broken(self) -> Broken | None: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def faults(self) -> list[str]: ...
-
-    @property
-    def story(self) -> list[str]: ...
-
-    @property
-    def seconds(self) -> float: ...
+    plan: Any
+    broken: Broken | None
+    digest: str
+    counts: dict[str, int]
+    checks: dict[str, int]
+    faults: list[str]
+    story: list[str]
+    simulated_s: float
+    seconds: float
+    longest_wait_ms: float = 0.0
 
 
-O = TypeVar("O", bound=RunOutcome)  # noqa: E741
+class Totals(Struct, frozen=True):
+    """What many runs came to together."""
+
+    counts: Counter[str]
+    checks: dict[str, int]
+    digest: str
+    simulated_s: float
+    longest_wait_ms: float
+
+
+def sum_up(outcomes: Sequence[Outcome]) -> Totals:
+    """Add up what came of many runs."""
+    counts: Counter[str] = Counter()
+    checks: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+        checks.update(outcome.checks)
+    digests = "".join(outcome.digest for outcome in outcomes)
+    return Totals(
+        counts,
+        dict(sorted(checks.items())),
+        hashlib.sha256(digests.encode()).hexdigest()[:16],
+        sum(outcome.simulated_s for outcome in outcomes),
+        max((outcome.longest_wait_ms for outcome in outcomes), default=0.0),
+    )
 
 
 class Finding(Struct, frozen=True):
@@ -68,17 +90,17 @@ class Finding(Struct, frozen=True):
 
 def run_plans(
     plans: Sequence[Any],
-    run: Callable[[Any], O],
+    run: Callable[[Any], Outcome],
     again: Callable[[Any], tuple[int, str]],
     processes: int,
     say: Callable[[str], None],
-) -> tuple[list[O], list[Finding]]:
+) -> tuple[list[Outcome], list[Finding]]:
     """Run plans, and shrink those that broke a promise.
 
     `again` gives a plan's events, and the command that runs it again. SIGINT or SIGTERM ends it
     early: the outcomes are of the runs that have ended. A second one ends the shrinking.
     """
-    outcomes: list[O] = []
+    outcomes: list[Outcome] = []
     with interrupted_by_signals():
         try:
             for outcome in _outcomes(plans, run, processes):
@@ -94,9 +116,11 @@ def run_plans(
         return outcomes, [_finding(each, again) for each in _shrunk(failed, run, say)]
 
 
-def _shrunk(failed: list[O], run: Callable[[Any], O], say: Callable[[str], None]) -> list[O]:
+def _shrunk(
+    failed: list[Outcome], run: Callable[[Any], Outcome], say: Callable[[str], None]
+) -> list[Outcome]:
     """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
-    shrunk: list[O] = []
+    shrunk: list[Outcome] = []
     try:
         for outcome in failed:
             shrunk.append(shrink(outcome, run, say))
@@ -106,8 +130,10 @@ def _shrunk(failed: list[O], run: Callable[[Any], O], say: Callable[[str], None]
 
 
 def shrink(
-    failed: O, run: Callable[[Any], O], say: Callable[[str], None] = lambda _text: None
-) -> O:
+    failed: Outcome,
+    run: Callable[[Any], Outcome],
+    say: Callable[[str], None] = lambda _text: None,
+) -> Outcome:
     """Leave faults out, many at once and then one by one, while the same promise is broken."""
     assert failed.broken is not None
     best = failed
@@ -133,7 +159,9 @@ def _leave_interrupts() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _outcomes(plans: Sequence[Any], run: Callable[[Any], O], processes: int) -> Iterator[O]:
+def _outcomes(
+    plans: Sequence[Any], run: Callable[[Any], Outcome], processes: int
+) -> Iterator[Outcome]:
     if processes == 1 or len(plans) == 1:
         yield from map(run, plans)
         return
@@ -147,7 +175,7 @@ def _outcomes(plans: Sequence[Any], run: Callable[[Any], O], processes: int) -> 
             raise
 
 
-def _finding(outcome: RunOutcome, again: Callable[[Any], tuple[int, str]]) -> Finding:
+def _finding(outcome: Outcome, again: Callable[[Any], tuple[int, str]]) -> Finding:
     plan, broken = outcome.plan, outcome.broken
     assert broken is not None
     events, command = again(plan)

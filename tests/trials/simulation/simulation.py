@@ -57,6 +57,7 @@ from tests.trials.simulation.files import (
 from tests.trials.simulation.groups_log import Key
 from tests.trials.simulation.nodes import ENDINGS, ActorBackground, NodeHost
 from tests.trials.simulation.promises import ANSWERED_SOON
+from tests.trials.simulation.runs import Outcome
 from tests.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from tests.trials.simulation.workload import (
     TOPIC,
@@ -70,7 +71,6 @@ from tests.trials.simulation.workload import (
 )
 from tests.trials.simulation.world import (
     Actor,
-    Broken,
     Process,
     Violation,
     World,
@@ -106,21 +106,6 @@ class Plan(Struct, frozen=True):
     kinds: frozenset[str] = frozenset()
     script: tuple[Fault, ...] = ()
     without: frozenset[int] = frozenset()
-
-
-class Outcome(Struct, frozen=True):
-    """What came of a run. `broken` null: every promise was kept."""
-
-    plan: Plan
-    broken: Broken | None
-    digest: str
-    counts: dict[str, int]
-    checks: dict[str, int]
-    faults: list[str]
-    story: list[str]
-    simulated_s: float
-    seconds: float
-    longest_wait_ms: float = 0.0
 
 
 class Simulation:

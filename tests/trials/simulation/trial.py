@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tests.trials.simulation.runs import Finding, run_plans
-from tests.trials.simulation.simulation import Outcome, Plan, simulate
+from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
+from tests.trials.simulation.simulation import Plan, simulate
 from tests.trials.simulation.troubles import KINDS
 
 EVENTS_A_RUN = 25_000
@@ -172,12 +170,8 @@ def _report(
     seconds: float,
     interrupted: bool,
 ) -> Report:
-    counts: Counter[str] = Counter()
-    checks: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts.update(outcome.counts)
-        checks.update(outcome.checks)
-    digests = "".join(outcome.digest for outcome in outcomes)
+    total = sum_up(outcomes)
+    counts = total.counts
     return Report(
         seed=seed,
         runs=len(outcomes),
@@ -191,10 +185,10 @@ def _report(
         moves=counts["decisions: released"],
         checkpoints_lost=counts["streaming checkpoints lost"],
         faults=counts["faults"],
-        simulated_s=sum(outcome.simulated_s for outcome in outcomes),
+        simulated_s=total.simulated_s,
         seconds=seconds,
-        digest=hashlib.sha256(digests.encode()).hexdigest()[:16],
-        checks=dict(sorted(checks.items())),
+        digest=total.digest,
+        checks=total.checks,
         findings=findings,
         interrupted=interrupted,
         reads=counts["reads"],
@@ -207,5 +201,5 @@ def _report(
         epoch_checks=counts["epoch checks"],
         epochs_refused=counts["epochs refused"],
         stale_commits=counts["stale commits"],
-        longest_wait_ms=max((outcome.longest_wait_ms for outcome in outcomes), default=0.0),
+        longest_wait_ms=total.longest_wait_ms,
     )
