@@ -149,10 +149,6 @@ class TableTopics:
         names = (*self._tables, *self._logs)
         return {name: counts[name] for name in names if name in counts}
 
-    def definition(self, topic: str) -> TopicTable | None:
-        """Return what a topic is made of as of the last `poll`; may be asked by any thread."""
-        return self._definitions.topics.get(topic)
-
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
         """Return a topic's number of partitions and what it is made of; None if there is none.
 

@@ -71,6 +71,15 @@ class Cluster:
     def die(self, node_id: int) -> None:
         self.alive.discard(node_id)
 
+    def release_to_second(self) -> int:
+        """Settle, and have node 1 give up a partition that is to be node 2's; returns it."""
+        self.settle()
+        (partition, *_) = self.cluster.owned_by(1)
+        self.say(MOVE, OPERATOR, partition, to=2)
+        self.say(UNLOADING, 1, partition)
+        self.say(RELEASED, 1, partition)
+        return partition
+
     def plan(self, node_id: int) -> Plan:
         return decide(self.cluster, node_id, self.alive, self.partitions, self.held)
 
@@ -338,11 +347,7 @@ def test_a_move_to_a_node_that_starts_anew_waits_until_it_is_ready():
 def test_a_partition_that_was_released_to_a_node_that_starts_anew_is_taken_by_one_that_is_ready():
     cluster = Cluster()
     cluster.start(1, 2, 3)
-    cluster.settle()
-    (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, OPERATOR, partition, to=2)
-    cluster.say(UNLOADING, 1, partition)
-    cluster.say(RELEASED, 1, partition)
+    partition = cluster.release_to_second()
     cluster.begin(2)
     assert cluster.plan(2) == Plan()
     cluster.settle()
@@ -352,11 +357,7 @@ def test_a_partition_that_was_released_to_a_node_that_starts_anew_is_taken_by_on
 def test_if_nobody_is_ready_a_released_partition_goes_to_whom_it_is_meant_for():
     cluster = Cluster()
     cluster.start(1, 2)
-    cluster.settle()
-    (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, OPERATOR, partition, to=2)
-    cluster.say(UNLOADING, 1, partition)
-    cluster.say(RELEASED, 1, partition)
+    partition = cluster.release_to_second()
     cluster.begin(1)
     cluster.begin(2)
     assert cluster.plan(1) == Plan()
@@ -502,11 +503,7 @@ def test_a_node_that_dies_while_it_hands_over_is_dead_like_any_other_and_may_com
 def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
     cluster = Cluster()
     cluster.start(1, 2)
-    cluster.settle()
-    (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, OPERATOR, partition, to=2)
-    cluster.say(UNLOADING, 1, partition)
-    cluster.say(RELEASED, 1, partition)
+    partition = cluster.release_to_second()
     cluster.die(2)
     assert partition in cluster.plan(1).claim
 
@@ -514,11 +511,7 @@ def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
 def test_whoever_claims_a_partition_keeps_it_whomever_it_was_meant_for():
     cluster = Cluster()
     cluster.start(1, 2)
-    cluster.settle()
-    (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, OPERATOR, partition, to=2)
-    cluster.say(UNLOADING, 1, partition)
-    cluster.say(RELEASED, 1, partition)
+    partition = cluster.release_to_second()
     cluster.die(2)
     cluster.say(CLAIMED, 1, partition)
     assert cluster.cluster.meant_for(2) == {}

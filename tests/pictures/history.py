@@ -40,7 +40,7 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.records import CoordinatorEvent
 from tests.pipeline.decided import Groups
-from tests.pipeline.topics.tables import opened
+from tests.pipeline.topics.tables import definition_of
 
 MINUTE_MS = 60_000
 LASTS_MS = 40 * MINUTE_MS
@@ -119,8 +119,7 @@ class Topics:
             create_log_topic(root, name, partitions, {})
             for number in range(partitions):
                 self.ends[TopicPartition(name, number)] = 0
-        topics = opened(root)
-        defined = {name: topics.definition(name) for name in _TOPICS}
+        defined = {name: definition_of(root, name) for name in _TOPICS}
         self._appenders = {
             name: LogAppender(each, is_append_time=False)
             for name, each in defined.items()

@@ -33,7 +33,7 @@ from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import COORDINATORS, RESPONSES, to_arrow
 from tests.pipeline.rows import response
 from tests.pipeline.topics.logs import appender, make, of_producer, values
-from tests.pipeline.topics.tables import opened
+from tests.pipeline.topics.tables import definition_of, opened
 from tests.support.failing_reads import (
     AWAY,
     KINDS,
@@ -123,9 +123,7 @@ class Records(Writer):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        topic = opened(root).definition("t")
-        assert topic is not None
-        self._appender = appender(topic)
+        self._appender = appender(definition_of(root))
 
     @classmethod
     def begin(cls, root: str) -> None:

@@ -30,11 +30,11 @@ from group_coordinator.pipeline.client import TopicPartition as Tp
 from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,
-    TableTopics,
     create_log_topic,
     create_table_topic,
 )
 from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.topics.tables import definition_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -55,10 +55,7 @@ def lone_root(tmp_path: Path) -> str:
 
 def fill(root: str) -> None:
     create_log_topic(root, "t", 2)
-    topics = TableTopics(root)
-    topics.poll()
-    definition = topics.definition("t")
-    assert definition is not None
+    definition = definition_of(root)
     values: list[list[bytes | None]] = [[b"t%d-%d" % (p, n) for n in range(3)] for p in range(2)]
     batches = [NewBatch(p, [None] * 3, values[p], [0] * 3, [()] * 3) for p in range(2)]
     LogAppender(definition, False).append(batches)

@@ -33,6 +33,7 @@ from group_coordinator.pipeline.topics import (
     create_table_topic,
 )
 from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.topics.tables import definition_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -242,10 +243,7 @@ def test_a_topic_that_is_no_table_has_no_records(join: Any, root: str) -> None:
 
 def test_a_topic_with_a_table_of_its_own_is_polled_as_any_other(join: Any, root: str) -> None:
     create_log_topic(root, "own", 2)
-    topics = TableTopics(root)
-    topics.poll()
-    topic = topics.definition("own")
-    assert topic is not None
+    topic = definition_of(root, "own")
     member = join(topics=["own"], whole_rows=False, max_partition_fetch_bytes=1)
     appender = LogAppender(topic, False)
     for first in (0, 3):

@@ -46,6 +46,7 @@ from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.pipeline.topics.tables import definition_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -140,10 +141,7 @@ def test_librdkafka_produces_and_consumes(broker: Broker, root: str) -> None:
     assert of_value[b"no key"].key() is None
     assert of_value[b"no key"].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 5)
     assert of_value[None].key() == b"k"
-    topic = TableTopics(root)
-    topic.poll()
-    definition = topic.definition("made")
-    assert definition is not None
+    definition = definition_of(root, "made")
     rows = DeltaTable(definition.table).to_pyarrow_table()
     assert rows.num_rows == 1_002
     assert {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"} < set(
@@ -500,11 +498,7 @@ def one(value: bytes) -> bytes:
 
 def versions(root: str, topic: str) -> int:
     """How many commits a topic's own table has."""
-    topics = TableTopics(root)
-    topics.poll()
-    definition = topics.definition(topic)
-    assert definition is not None
-    return DeltaTable(definition.table).version()
+    return DeltaTable(definition_of(root, topic).table).version()
 
 
 def test_others_are_answered_while_a_fetch_is_at_work(

@@ -13,16 +13,14 @@ from group_coordinator.pipeline.topics import (
     create_log_topic,
 )
 from group_coordinator.schemas.rows import TopicTable
-from tests.pipeline.topics.tables import opened
+from tests.pipeline.topics.tables import definition_of
 
 
 def make(root: str, partitions: int = 3, **config: str) -> TopicTable:
     """A topic, `t`; configs with underscores for points."""
     named = {name.replace("_", "."): value for name, value in config.items()}
     create_log_topic(root, "t", partitions, named)
-    found = opened(root).definition("t")
-    assert found is not None
-    return found
+    return definition_of(root)
 
 
 def appender(topic: TopicTable) -> LogAppender:

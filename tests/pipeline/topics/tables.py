@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from group_coordinator.pipeline.topics import Record, TableTopics, create_table_topic
+from group_coordinator.schemas.rows import TopicTable
 
 
 def rows(ids: Iterable[int]) -> pa.Table:
@@ -25,6 +26,15 @@ def append(uri: str, ids: Iterable[int] | pa.Table, **options: Any) -> None:
 def opened(root: str, **options: Any) -> TableTopics:
     """The topics of a root, all that is new indexed."""
     return caught_up(TableTopics(root, **options))
+
+
+def definition_of(root: str, topic: str = "t") -> TopicTable:
+    """What a topic is made of."""
+    found = opened(root).find(topic)
+    assert found is not None
+    _, definition = found
+    assert definition is not None
+    return definition
 
 
 def caught_up(topics: TableTopics) -> TableTopics:

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.topics import LogAppender
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, offsets, values
-from tests.pipeline.topics.tables import opened
+from tests.pipeline.topics.tables import definition_of, opened
 
 
 def held(
@@ -70,9 +70,7 @@ def given_once(root: str, partition: int = 0) -> None:
 
 
 def made(root: str) -> str:
-    definition = opened(root).definition("t")
-    assert definition is not None
-    return definition.table
+    return definition_of(root).table
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,8 +37,7 @@ from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
 from tests.trials.simulation.files import Files
 from tests.trials.simulation.nodes import ActorBackground
-from tests.trials.simulation.runs import Outcome
-from tests.trials.simulation.simulation import _memory_folder
+from tests.trials.simulation.runs import Outcome, folder_in_memory, outcome_of
 from tests.trials.simulation.world import NO_BUG, Actor, Process, Violation, World
 from tests.trials.simulation.world_clock import WorldClock
 
@@ -325,19 +323,10 @@ class Simulation:
 def simulate(plan: Plan) -> Outcome:
     """Run a plan in a new folder, which is deleted."""
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="simulation-", dir=_memory_folder()) as folder:
-        simulation = Simulation(plan, Path(folder))
+    with folder_in_memory() as folder:
+        simulation = Simulation(plan, folder)
         simulation.run()
-    world = simulation.world
-    return Outcome(
-        plan=plan,
-        broken=world.broken,
-        digest=world.digest,
-        counts=world.counts,
-        checks=world.checks,
-        faults=[fault.line() for fault in simulation.schedule()],
-        story=world.story,
-        simulated_s=world.now / 1000,
-        seconds=time.perf_counter() - began,
-        longest_wait_ms=simulation.calm.longest_ms,
+    seconds = time.perf_counter() - began
+    return outcome_of(
+        plan, simulation.world, simulation.schedule(), seconds, simulation.calm.longest_ms
     )

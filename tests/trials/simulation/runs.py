@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.interrupt import interrupted_by_signals
-from tests.trials.simulation.world import Broken
+from tests.trials.simulation.faults import Fault
+from tests.trials.simulation.troubles import KINDS
+from tests.trials.simulation.world import Broken, World
 
 # The end of a run that broke a promise, and that many lines before it.
 _STORY_LINES = 40
@@ -38,6 +43,33 @@ class Outcome(Struct, frozen=True):
     longest_wait_ms: float = 0.0
 
 
+def outcome_of(
+    plan: Any, world: World, faults: Sequence[Fault], seconds: float, longest_wait_ms: float
+) -> Outcome:
+    """What came of a run in this world, with these faults."""
+    return Outcome(
+        plan=plan,
+        broken=world.broken,
+        digest=world.digest,
+        counts=world.counts,
+        checks=world.checks,
+        faults=[fault.line() for fault in faults],
+        story=world.story,
+        simulated_s=world.now / 1000,
+        seconds=seconds,
+        longest_wait_ms=longest_wait_ms,
+    )
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """A new folder, in memory where there is one: a commit takes a fifth of a disk's time."""
+    memory = Path("/dev/shm")
+    where = str(memory) if memory.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=where) as folder:
+        yield Path(folder)
+
+
 class Totals(Struct, frozen=True):
     """What many runs came to together."""
 
@@ -46,6 +78,12 @@ class Totals(Struct, frozen=True):
     digest: str
     simulated_s: float
     longest_wait_ms: float
+
+    @property
+    def reads_failed(self) -> dict[str, int]:
+        """How many reads failed, by kind; kinds of which none did are left out."""
+        found = {kind: self.counts[f"reads failed: {kind}"] for kind in KINDS}
+        return {kind: count for kind, count in found.items() if count}
 
 
 def sum_up(outcomes: Sequence[Outcome]) -> Totals:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -57,7 +56,7 @@ from tests.trials.simulation.files import (
 from tests.trials.simulation.groups_log import Key
 from tests.trials.simulation.nodes import ENDINGS, ActorBackground, NodeHost
 from tests.trials.simulation.promises import ANSWERED_SOON
-from tests.trials.simulation.runs import Outcome
+from tests.trials.simulation.runs import Outcome, folder_in_memory, outcome_of
 from tests.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from tests.trials.simulation.workload import (
     TOPIC,
@@ -442,27 +441,12 @@ class _NoCollection:
 def simulate(plan: Plan, keep: Path | None = None) -> Outcome:
     """Run a plan in a new folder; the folder is deleted unless `keep` names it."""
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="simulation-", dir=_memory_folder()) as folder:
-        simulation = Simulation(plan, Path(folder))
+    with folder_in_memory() as folder:
+        simulation = Simulation(plan, folder)
         simulation.run()
         if keep is not None:
             shutil.copytree(folder, keep)
-    world = simulation.world
-    return Outcome(
-        plan=plan,
-        broken=world.broken,
-        digest=world.digest,
-        counts=world.counts,
-        checks=world.checks,
-        faults=[fault.line() for fault in simulation.schedule()],
-        story=world.story,
-        simulated_s=world.now / 1000,
-        seconds=time.perf_counter() - began,
-        longest_wait_ms=simulation.observer.longest_wait_ms,
+    seconds = time.perf_counter() - began
+    return outcome_of(
+        plan, simulation.world, simulation.schedule(), seconds, simulation.observer.longest_wait_ms
     )
-
-
-def _memory_folder() -> str | None:
-    """A folder in memory, where the machine has one: a commit takes a fifth of a disk's time."""
-    folder = Path("/dev/shm")
-    return str(folder) if folder.is_dir() else None

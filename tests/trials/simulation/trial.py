@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
 from tests.trials.simulation.simulation import Plan, simulate
-from tests.trials.simulation.troubles import KINDS
 
 EVENTS_A_RUN = 25_000
 # How many times as many requests come in the time of a run, by turns: batches small and large.
@@ -192,11 +191,7 @@ def _report(
         findings=findings,
         interrupted=interrupted,
         reads=counts["reads"],
-        reads_failed={
-            kind: counts[f"reads failed: {kind}"]
-            for kind in KINDS
-            if counts[f"reads failed: {kind}"]
-        },
+        reads_failed=total.reads_failed,
         standstills=counts["standstills"],
         epoch_checks=counts["epoch checks"],
         epochs_refused=counts["epochs refused"],
