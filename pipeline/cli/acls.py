@@ -130,7 +130,7 @@ def acls_add(
     Before the first one it is asked whether that is meant. A coordinator obeys from its next batch
     on, a gateway within a second.
     """
-    from group_coordinator.pipeline.tables.acls import add_acls, read_acls
+    from group_coordinator.pipeline.tables.acls import AclsMissing, add_acls, read_acls
 
     wanted = asked.bindings()
     if not wanted:
@@ -138,13 +138,17 @@ def acls_add(
             "say which resource (--topic, --group, --cluster, --transactional-id), and whom to "
             "allow or deny (--allow-principal, --deny-principal)"
         )
-    is_first = read_acls(root) is None
+    try:
+        is_first = read_acls(root) is None
+    except AclsMissing as missing:
+        tell(str(missing))
+        is_first = True
     _show("Adding ACLs for", wanted)
     if is_first:
         tell(_FIRST.format(root=shlex.quote(root)))
         if not yes:
             typer.confirm("Add them?", abort=True, err=True)
-    add_acls(root, wanted)
+    add_acls(root, wanted, anew=is_first)
 
 
 @acls_app.command("list")

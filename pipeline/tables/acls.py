@@ -3,6 +3,10 @@
 The first ACL makes the table. Without it everything is allowed to everybody; with it only what an
 ACL allows, also when all ACLs were removed again, so that nobody opens a root by removing too much.
 
+That a root has ACLs stands in its table of coordinators, too. So a table that cannot be found is no
+table that was never made: without this mark whoever deletes a folder, or looks as it is away, would
+open the root to everybody.
+
 Changes are in one order, whoever makes them, as in `pipeline.tables.topics`: each is the next
 version of one application in Delta's transaction identifiers. `check` is called after each look at
 the ACLs, before what was decided by it is committed; it raises to change nothing.
@@ -23,21 +27,28 @@ from group_coordinator.pipeline.tables.store import (
     Absent,
     ensure_table,
     has_table,
+    open_table,
     read_table,
     table_uri,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of
 from group_coordinator.schemas.rows import AclChange
-from group_coordinator.schemas.tables import ACLS, from_arrow, to_arrow
+from group_coordinator.schemas.tables import ACLS, COORDINATORS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _APP_ID = "acls"
+# The transaction of the table of coordinators that says that the root has ACLs.
+_MARK = "has-acls"
 
 
 class InvalidAcl(Failure):
     """An ACL that cannot be; the message says why."""
+
+
+class AclsMissing(Failure):
+    """The root has ACLs, and their table cannot be found: what they allow is not known."""
 
 
 def add_acls(
@@ -45,17 +56,22 @@ def add_acls(
     acls: Iterable[AclBinding],
     by: str | None = None,
     check: Callable[[], None] = lambda: None,
+    anew: bool = False,
 ) -> list[AclBinding]:
     """Add ACLs, the first of which makes the table; returns those that were not there before.
 
-    `by` is the principal that asked for it. Raises InvalidAcl.
+    `by` is the principal that asked for it. Raises InvalidAcl, and AclsMissing, unless a table that
+    is missing is to be made `anew`.
     """
     wanted = list(dict.fromkeys(acls))
     for acl in wanted:
         problem = problem_of(acl)
         if problem is not None:
             raise InvalidAcl(problem)
+    if not anew:
+        _is_there(root)
     ensure_table(root, ACLS)
+    _mark(root)
     return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by, check)
 
 
@@ -65,18 +81,42 @@ def remove_acls(
     by: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> list[AclBinding]:
-    """Remove the ACLs that a filter matches; returns them."""
+    """Remove the ACLs that a filter matches; returns them. Raises AclsMissing."""
 
     def matching(now: frozenset[AclBinding]) -> list[AclBinding]:
         return sorted(acl for acl in now if any(each.matches(acl) for each in filters))
 
-    return _change(root, False, matching, by, check) if has_table(root, ACLS) else []
+    return _change(root, False, matching, by, check) if _is_there(root) else []
 
 
 def read_acls(root: str) -> tuple[AclBinding, ...] | None:
-    """The ACLs in force, in order; None if there never was one."""
+    """The ACLs in force, in order; None if there never was one. Raises AclsMissing."""
     watcher = AclWatcher(root)
     return watcher.poll()
+
+
+def _is_there(root: str) -> bool:
+    """Return whether there is the table; raises AclsMissing if there was one."""
+    if has_table(root, ACLS):
+        return True
+    _check_never_made(root)
+    return False
+
+
+def _check_never_made(root: str) -> None:
+    if not has_table(root, COORDINATORS):
+        return
+    if open_table(root, COORDINATORS).transaction_version(_MARK) is not None:
+        raise AclsMissing(
+            f"the root has ACLs, and {table_uri(root, ACLS)} cannot be found: bring it back, or "
+            "make the table anew by `group-coordinator acls add`"
+        )
+
+
+def _mark(root: str) -> None:
+    """Say that the root has ACLs, unless that is said. For good: the table's others are, too."""
+    ensure_table(root, COORDINATORS)
+    Appender(table_uri(root, COORDINATORS)).append(None, _MARK, 1)
 
 
 def _change(
@@ -135,12 +175,15 @@ class AclWatcher:
     """The ACLs of a root as they change; not for two threads at once.
 
     A look is one attempt to open the table's next commit; while there is no table, one test whether
-    its log exists.
+    its log exists. The first look that finds none makes sure that there never was one.
     """
 
     def __init__(self, root: str) -> None:
-        is_there = Absent(root, ACLS).is_there
-        self._table = Followed(table_uri(root, ACLS), ACLS.schema.names, _take, is_there)
+        self._root = root
+        self._absent = Absent(root, ACLS)
+        self._was_never_made = False
+        uri = table_uri(root, ACLS)
+        self._table = Followed(uri, ACLS.schema.names, _take, self._is_there)
 
     @property
     def acls(self) -> tuple[AclBinding, ...] | None:
@@ -151,10 +194,18 @@ class AclWatcher:
     def poll(self) -> tuple[AclBinding, ...] | None:
         """Look for changes; returns the ACLs in force, in order, None if there never was one.
 
-        Raises what reading the table raises; `acls` are as before then.
+        Raises AclsMissing, and what reading the table raises; `acls` are as before then.
         """
         self._table.poll()
         return self.acls
+
+    def _is_there(self) -> bool:
+        if self._absent.is_there():
+            return True
+        if not self._was_never_made:
+            _check_never_made(self._root)
+            self._was_never_made = True
+        return False
 
 
 def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcls:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import followed
+from group_coordinator.pipeline.delta.table import newest_version
 from group_coordinator.pipeline.gateway.acls import Acls, AclsUnknown
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import acls as module
 from group_coordinator.pipeline.tables.acls import (
+    AclsMissing,
     AclWatcher,
     InvalidAcl,
     add_acls,
     read_acls,
     remove_acls,
 )
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.acls import AclBinding, AclFilter
+from group_coordinator.schemas.tables import COORDINATORS
 from tests.clocks import AheadClocks
 from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
@@ -145,6 +152,42 @@ def test_a_first_acl_that_cannot_be_read_lets_nobody_in(root: str) -> None:
     known.check("User:bob")
     assert known.authorizer is not None
     assert not known.authorizer.allows("User:bob", "h", "READ", "TOPIC", "orders")
+
+
+def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
+    """Whoever starts then would take it for a root that never had any."""
+    super_users = GroupCoordinatorConfig(super_users="User:admin")
+    add_acls(root, [ONE])
+    folder, away = Path(root) / "acls", Path(root) / "away"
+    folder.rename(away)
+    watcher = AclWatcher(root)
+    for asked in (
+        partial(read_acls, root),
+        partial(Acls, root, super_users),
+        partial(remove_acls, root, [AclFilter()]),
+        partial(add_acls, root, [TWO]),
+        watcher.poll,
+        watcher.poll,
+    ):
+        with pytest.raises(AclsMissing, match="bring it back"):
+            asked()
+    assert not folder.exists()
+    away.rename(folder)
+    assert watcher.poll() == Acls(root, super_users).acls == read_acls(root) == (ONE,)
+
+
+def test_acls_that_are_lost_are_made_anew_where_that_is_asked(root: str) -> None:
+    add_acls(root, [ONE])
+    shutil.rmtree(Path(root) / "acls")
+    assert add_acls(root, [TWO], anew=True) == [TWO]
+    assert read_acls(root) == (TWO,)
+
+
+def test_that_there_are_acls_is_said_once(root: str) -> None:
+    add_acls(root, [ONE])
+    before = newest_version(table_uri(root, COORDINATORS))
+    add_acls(root, [TWO])
+    assert newest_version(table_uri(root, COORDINATORS)) == before
 
 
 def test_sql_shows_the_acls_in_force(root: str) -> None:
