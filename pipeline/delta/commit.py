@@ -22,7 +22,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from group_coordinator.pipeline.delta.data_files import DataFile
 
@@ -90,7 +90,41 @@ class Action(Struct, rename="camel"):
     commit_info: Any = None
 
 
+class _Type(Struct, rename="camel"):
+    """A nested type of a schema, of whichever kind."""
+
+    fields: list[_Field] = []
+    element_type: str | _Type | None = None
+    key_type: str | _Type | None = None
+    value_type: str | _Type | None = None
+
+
+class _Field(Struct):
+    name: str
+    type: str | _Type
+    nullable: bool
+    metadata: dict[str, Any]
+
+
+class _Description(Struct, rename="camel"):
+    """What is read of a table's description wherever it is known."""
+
+    schema_string: str | None = None
+    partition_columns: list[str] | None = None
+    configuration: dict[str, str] | None = None
+
+
+class _Protocol(Struct, rename="camel"):
+    """What is read of a table's protocol wherever it is known."""
+
+    min_reader_version: int = 0
+    min_writer_version: int = 0
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
+
+
 _decode_action = msgspec.json.Decoder(Action).decode
+_decode_schema = msgspec.json.Decoder(_Type).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -106,6 +140,7 @@ def parse_commit(content: bytes) -> list[Action]:
         raise NotWhole("a commit is empty")
     try:
         actions = [_decode_action(line) for line in lines]
+        _check_descriptions(actions)
     except UNREADABLE as error:
         raise NotWhole(f"a commit is cut off or damaged: {error}") from error
     info = actions[0].commit_info
@@ -113,6 +148,20 @@ def parse_commit(content: bytes) -> list[Action]:
     if is_ours and info.get("numActions") not in (None, len(lines)):
         raise NotWhole(f"a commit has {len(lines)} of {info['numActions']} actions")
     return actions
+
+
+def _check_descriptions(actions: Iterable[Action]) -> None:
+    """Raise what msgspec raises of a description that is not one.
+
+    The description stays verbatim, so whoever reads a property of it later takes its type for good.
+    """
+    for action in actions:
+        if action.protocol is not None:
+            msgspec.convert(action.protocol, _Protocol)
+        if action.meta_data is not None:
+            described = msgspec.convert(action.meta_data, _Description)
+            if described.schema_string:
+                _decode_schema(described.schema_string)
 
 
 # --- what is written ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from group_coordinator.coordinator.group.control import readable_records
 from group_coordinator.coordinator.group.subscription import subscribed_topics
 from group_coordinator.coordinator.signatures import RequestKey, Signatures, signed
 from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
+from group_coordinator.pipeline.delta.protocol import writer_features
 from group_coordinator.pipeline.delta.replay import TableState
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
 from group_coordinator.pipeline.gateway.apis import APIS
@@ -259,10 +260,10 @@ STATS = (
 
 
 def commit(data: bytes) -> object:
-    """What a commit says of the files is taken in, whatever it is."""
+    """What a commit says of the files and of the table is taken in, whatever it is."""
     state: TableState[Any] = TableState(lambda added: added, lambda _app_id: True)
     state.take_commit(parse_commit(data))
-    return state
+    return state.description, writer_features(state)
 
 
 def note(data: bytes) -> object:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from msgspec import structs
 
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
@@ -104,3 +105,24 @@ def test_files_that_do_not_hold_the_rows_as_they_are_are_not_read(tmp_path, feat
     folder = create(tmp_path / "table", *FEATURES[feature])
     with pytest.raises(UnsupportedTable, match=f"{feature}|reader version 2"):
         TableFiles(open_delta(str(folder)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"metaData": {"configuration": ["delta.appendOnly"]}},
+        {"metaData": {"configuration": {"delta.appendOnly": True}}},
+        {"metaData": {"partitionColumns": "p"}},
+        {"metaData": {"partitionColumns": [1]}},
+        {"metaData": {"schemaString": 7}},
+        {"metaData": {"schemaString": "{"}},
+        {"metaData": {"schemaString": '{"fields": [{"name": "n", "type": "long"}]}'}},
+        {"metaData": {"schemaString": '{"fields": [{"name": "n", "type": {"fields": 7}}]}'}},
+        {"protocol": {"writerFeatures": "appendOnly"}},
+        {"protocol": {"minWriterVersion": "7"}},
+    ],
+)
+def test_a_description_that_is_none_is_a_damaged_commit(action: dict[str, object]) -> None:
+    """Not an error of another kind, later, in whoever asks for a property of the table."""
+    with pytest.raises(NotWhole, match="damaged"):
+        parse_commit(json.dumps(action).encode())
