@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.tables.store import ensure_tables
 
 
@@ -22,4 +23,8 @@ def empty_root() -> Path:
 
 def make_tables(root: str) -> None:
     """Make empty tables under a root, as `ensure_tables` does where there are none."""
-    shutil.copytree(empty_root(), root, dirs_exist_ok=True)
+    folder = local_folder(root)
+    if folder is None:
+        ensure_tables(root)
+    else:
+        shutil.copytree(empty_root(), folder, dirs_exist_ok=True)

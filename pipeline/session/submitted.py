@@ -76,14 +76,11 @@ def ship_package(spark: SparkSession) -> None:
     """Give this package to all Python processes of Spark; --py-files alone does not.
 
     Workers ignore .whl files, so they get the wheel as .zip. The process that reads a stream's
-    source looks for shipped files in a folder where Spark puts none, and is the executors' Python
-    (PYSPARK_PYTHON), which may have no packages. It runs beside the driver, so PYTHONPATH leads it
-    to the driver's own packages. Executors of other machines do not have these folders.
+    source looks for shipped files in a folder where Spark puts none, and finds them by
+    `driver_path`.
     """
-    package = Path(pipeline.__file__).parents[2]
-    installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
-    folders = dict.fromkeys([str(package), *installed])
-    spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)
+    package = _package()
+    spark.sparkContext.environment["PYTHONPATH"] = driver_path()
     if package.suffix == ".whl" and package.is_file():
         # Executors fetch the copy with their first task, so it stays until this process ends.
         folder = tempfile.mkdtemp()
@@ -91,6 +88,22 @@ def ship_package(spark: SparkSession) -> None:
         copy = Path(folder) / f"{package.stem}.zip"
         shutil.copyfile(package, copy)
         spark.sparkContext.addPyFile(str(copy))
+
+
+def driver_path() -> str:
+    """Return the PYTHONPATH by which a process beside the driver finds the driver's packages.
+
+    Spark asks a Python source for its rows' types, and a stream's source for its offsets, beside
+    the driver and by the executors' Python (PYSPARK_PYTHON), which may have no packages. Executors
+    of other machines do not have these folders, and find what is shipped to them.
+    """
+    installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
+    return os.pathsep.join(dict.fromkeys([str(_package()), *installed]))
+
+
+def _package() -> Path:
+    """What has this package: a folder, or a wheel."""
+    return Path(pipeline.__file__).parents[2]
 
 
 def apply(spark: SparkSession, wanted: dict[str, str]) -> None:

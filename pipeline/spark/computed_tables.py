@@ -5,12 +5,15 @@ A worker computes the rows whenever a query reads them: it reaches the root and 
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from group_coordinator.pipeline.monitor.catalog import COMPUTED, Catalog
+from group_coordinator.pipeline.session.submitted import driver_path
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -55,22 +58,30 @@ def computed_rows(root: str, name: str, as_of: datetime | None = None) -> list[t
 
 
 def _register(spark: SparkSession) -> None:
-    """Register the data source, which keeps the Python that the session's workers have then."""
+    """Register the data source, which keeps the Python and the paths that workers have then."""
     # Spark Connect has no context: its server knows its workers' Python.
     context = getattr(spark, "sparkContext", None)
-    if context is None or context.pythonExec != _DEFAULT_PYTHON or not _is_local(context):
+    with nullcontext() if context is None else _workers_that_find_us(context):
         spark.dataSource.register(ComputedTable)
-        return
-    context.pythonExec = sys.executable
+
+
+@contextmanager
+def _workers_that_find_us(context: SparkContext) -> Iterator[None]:
+    """Have workers find this package: here by the caller's Python, elsewhere as it is shipped.
+
+    On a cluster Spark plans with the executors' Python beside the driver.
+    """
+    python, environment = context.pythonExec, context.environment
+    if not (context.master or "").startswith("local"):
+        given = environment.get("PYTHONPATH")
+        path = driver_path() if given is None else os.pathsep.join([given, driver_path()])
+        context.environment = {**environment, "PYTHONPATH": path}
+    elif python == _DEFAULT_PYTHON:
+        context.pythonExec = sys.executable
     try:
-        spark.dataSource.register(ComputedTable)
+        yield
     finally:
-        context.pythonExec = _DEFAULT_PYTHON
-
-
-def _is_local(context: SparkContext) -> bool:
-    """Whether the workers run on this machine, where the caller's Python is."""
-    return (context.master or "").startswith("local")
+        context.pythonExec, context.environment = python, environment
 
 
 class ComputedTable(DataSource):

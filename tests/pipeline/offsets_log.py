@@ -9,7 +9,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.records import (
@@ -64,9 +63,7 @@ class Log:
         self.root = root
         make_tables(root)
         self.uri = table_uri(root, OFFSETS_TOPIC)
-        folder = local_folder(self.uri)
-        assert folder is not None
-        self.appender = Appender(folder)
+        self.appender = Appender(self.uri)
         self.segment = 0
         self.records: list[CoordinatorRecord] = []
 

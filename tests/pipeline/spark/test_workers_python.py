@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -70,18 +71,27 @@ def test_a_session_needs_delta_and_of_python_none_that_is_on_the_path(
 def test_the_caller_s_python_is_taken_only_for_spark_s_own_on_this_machine(
     root: str, master: str, chosen: str, registered: str
 ) -> None:
-    """A Python that PYSPARK_PYTHON names is meant, and a cluster has not the caller's."""
-    context = SimpleNamespace(master=master, pythonExec=chosen)
+    """A Python that PYSPARK_PYTHON names is meant, and a cluster has not the caller's.
+
+    There it runs beside the driver as well, where nothing is shipped to it.
+    """
+    given = {"PYTHONPATH": "shipped", "OTHER": "as it was"}
+    context = SimpleNamespace(master=master, pythonExec=chosen, environment=given)
     seen: list[str] = []
 
     def register(_source: object) -> None:
         seen.append(context.pythonExec)
+        paths = context.environment["PYTHONPATH"].split(os.pathsep)
+        assert paths[0] == "shipped"
+        assert (sysconfig.get_path("purelib") in paths) == master.startswith("spark")
+        assert context.environment["OTHER"] == "as it was"
         raise InterruptedError
 
     spark = SimpleNamespace(sparkContext=context, dataSource=SimpleNamespace(register=register))
     with pytest.raises(InterruptedError):
         register_views(cast("Any", spark), root, names=["log_segments"])
     assert (seen, context.pythonExec) == ([registered], chosen)
+    assert context.environment == {"PYTHONPATH": "shipped", "OTHER": "as it was"}
 
 
 @pytest.mark.spark
