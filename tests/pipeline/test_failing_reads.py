@@ -544,6 +544,22 @@ def test_a_topic_whose_table_was_away_for_some_time_goes_on(tmp_path: Path) -> N
     assert sum(end for _, end in ends(topics)) == 20
 
 
+def test_a_topic_whose_table_was_away_for_one_look_goes_on_with_the_next(tmp_path: Path) -> None:
+    root, table, away = str(tmp_path), tmp_path / "rows", tmp_path / "away"
+    UsersTable.begin(root)
+    topics, clocks = opened(root), AheadClocks()
+    with clock.use(clocks):
+        clocks.monotonic_ahead_s += REPLACED_CHECK_S
+        table.rename(away)
+        topics.poll()
+        assert topics.problems()
+        away.rename(table)
+        append(str(table), range(10, 20))
+        topics.catch_up()
+    assert topics.problems() == {}
+    assert sum(end for _, end in ends(topics)) == 20
+
+
 def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

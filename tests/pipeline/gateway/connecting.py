@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
+from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.places import ClientAddress
+from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.room import Room, Share
+from group_coordinator.pipeline.gateway.seldom import Seldom
+from group_coordinator.pipeline.gateway.session import Session
 
 
 class Socket(asyncio.Transport):
-    """A transport that is told whether to read, and when to end."""
+    """A transport that is told whether to read, and when to end, and keeps what is written."""
 
     is_read = True
     is_closed = is_aborted = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
 
     def get_extra_info(self, _name: str, default: Any = None) -> Any:
         return default
@@ -34,7 +42,7 @@ class Socket(asyncio.Transport):
         self.is_closed = self.is_aborted = True
 
     def write(self, data: Any) -> None:
-        """Nobody reads it."""
+        self.written += data
 
 
 class Begun:
@@ -54,6 +62,28 @@ class Begun:
 
     def cancel(self) -> None:
         """Nothing runs."""
+
+
+class Made:
+    """A connection, what it has begun, and its socket."""
+
+    def __init__(self, room: Room) -> None:
+        self.begun = Begun()
+        self.socket = Socket()
+        self._arrivals = memoryview(bytearray(1 << 18))
+        address = ClientAddress("192.0.2.1", Share(room, room.limit))
+        self.connection = Connection(
+            cast(Session, self.begun), self._arrivals, address, Polls(), Seldom(), lambda _: None
+        )
+        self.connection.connection_made(self.socket)
+
+    def arrives(self, data: bytes) -> None:
+        self._arrivals[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    @property
+    def frames(self) -> list[bytes]:
+        return [frame for frame, _ in self.begun.frames]
 
 
 def anywhere() -> ClientAddress:

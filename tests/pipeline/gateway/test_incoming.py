@@ -5,46 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 
 from group_coordinator.pipeline.gateway import connection, incoming
-from group_coordinator.pipeline.gateway.connection import Connection
-from group_coordinator.pipeline.gateway.places import ClientAddress
-from group_coordinator.pipeline.gateway.polls import Polls
-from group_coordinator.pipeline.gateway.room import Room, Share
-from group_coordinator.pipeline.gateway.seldom import Seldom
-from group_coordinator.pipeline.gateway.session import Session
+from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.wire import RefusedRequest
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
-from tests.pipeline.gateway.connecting import Begun, Socket, framed
+from tests.pipeline.gateway.connecting import Begun, Made, framed
 from tests.waiting import LIMIT_S
 
 LARGE = b"\0\x03" + bytes(100_000)
 SMALL = b"\0\x0bjoin"
-
-
-class Made:
-    """A connection, what it has begun, and its socket."""
-
-    def __init__(self, room: Room) -> None:
-        self.begun = Begun()
-        self.socket = Socket()
-        self._arrivals = memoryview(bytearray(1 << 18))
-        address = ClientAddress("192.0.2.1", Share(room, room.limit))
-        self.connection = Connection(
-            cast(Session, self.begun), self._arrivals, address, Polls(), Seldom(), lambda _: None
-        )
-        self.connection.connection_made(self.socket)
-
-    def arrives(self, data: bytes) -> None:
-        self._arrivals[: len(data)] = data
-        self.connection.buffer_updated(len(data))
-
-    @property
-    def frames(self) -> list[bytes]:
-        return [frame for frame, _ in self.begun.frames]
 
 
 def in_loop(test: Callable[[], None]) -> None:

@@ -1,0 +1,52 @@
+"""One connection: which requests may follow each other, and the order of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from group_coordinator.pipeline.gateway.room import Room
+from tests.pipeline.gateway.connecting import Made, framed
+
+PRODUCE, FETCH, COMMIT, OFFSET_FETCH, HEARTBEAT, LEAVE = (
+    bytes((0, key)) for key in (0, 1, 8, 9, 12, 13)
+)
+
+
+def test_answers_are_in_the_order_of_the_requests() -> None:
+    async def answer() -> None:
+        made = Made(Room(1 << 20))
+        made.arrives(framed(HEARTBEAT + b"1", COMMIT + b"2", LEAVE + b"3"))
+        for number in range(3):
+            made.begun.clients[number].taken_in()
+        first, second, third = made.begun.clients
+        third.answered(b"c")
+        second.answered(b"b")
+        await asyncio.sleep(0)
+        assert made.socket.written == b""
+        first.answered(b"a")
+        await asyncio.sleep(0)
+        assert made.socket.written == b"abc"
+
+    asyncio.run(answer())
+
+
+@pytest.mark.parametrize("later", [OFFSET_FETCH, FETCH, PRODUCE])
+def test_a_request_of_no_queue_or_another_one_waits_for_the_answers_before_it(later: bytes) -> None:
+    """A fetch of offsets must find what its consumer has committed."""
+
+    async def answer() -> None:
+        made = Made(Room(1 << 20))
+        made.arrives(framed(COMMIT + b"1", COMMIT + b"2", later))
+        assert made.frames == [COMMIT + b"1"]
+        made.begun.clients[0].taken_in()
+        made.begun.clients[1].taken_in()
+        made.begun.clients[0].answered(b"a")
+        await asyncio.sleep(0)
+        assert made.frames == [COMMIT + b"1", COMMIT + b"2"]
+        made.begun.clients[1].answered(b"b")
+        await asyncio.sleep(0)
+        assert made.frames[2:] == [later]
+
+    asyncio.run(answer())
