@@ -37,7 +37,7 @@ class UpkeepSettings(KafkaSettings, frozen=True, kw_only=True):
     group_events_retention_ms: Retention = field(
         name="group_events.retention.ms", default=30 * DAY_MS
     )
-    vacuum_retention_ms: Retention = 3 * HOUR_MS
+    vacuum_retention_ms: Retention = HOUR_MS
 
     @property
     def vacuum_retention_hours(self) -> int:
