@@ -2,9 +2,10 @@
 
 Each engine runs in a process of its own, in turn over the same root, and answers two queries: what
 all groups have committed, and one group's history. The start of the process, of Spark and of its
-first query is not measured. Both must answer alike.
+first query is not measured. All must answer alike. Spark answers on this machine alone, and on a
+standalone cluster of two executors of one core each, whose processes run on this machine too.
 
-    python -m tests.bench.views spark | duckdb ROOT
+    python -m tests.bench.views spark | cluster | duckdb ROOT
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import sys
 import tempfile
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Struct
+from pyspark.sql import SparkSession
 
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.session.spark_settings import packages
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.spark.views import register_views
@@ -29,6 +33,8 @@ from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.bench.compaction import make_log
 from tests.bench.memory import peaks_of
 from tests.bench.report import Column, Report
+from tests.end_to_end.standalone import Standalone
+from tests.end_to_end.submitting import WITH_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +43,13 @@ RECORDS = 20_000_000
 _KEYS_IN = 10
 _VIEWS = ("committed_offsets", "offset_history")
 _SUMS = "SELECT count(*) AS rows, CAST(sum(committed_offset) AS BIGINT) AS total"
+# A driver that nobody else can reach. Delta's own 50 tasks for each table's log suit large tables.
+_ALONE = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 _ALL = f"{_SUMS} FROM committed_offsets"
 _ONE = f"{_SUMS} FROM offset_history WHERE group_id = 'group-7'"
 
@@ -53,7 +66,7 @@ class Answers(Struct, frozen=True):
 
 
 class ViewsReport(Report):
-    """Both engines over one log of `records` rows of `size` bytes."""
+    """The engines over one log of `records` rows of `size` bytes."""
 
     records: int
     size: int
@@ -68,30 +81,32 @@ class ViewsReport(Report):
         return self.engines
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """Spark's time over DuckDB's."""
-        duckdb, spark = self.engines
+        """The times of Spark over DuckDB's."""
+        duckdb, *others = self.engines
         return {
-            "ratio": {
-                "all groups, s": spark.all_groups / duckdb.all_groups,
-                "one group, s": spark.one_group / duckdb.one_group,
+            f"{each.engine} / {duckdb.engine}": {
+                "all groups, s": each.all_groups / duckdb.all_groups,
+                "one group, s": each.one_group / duckdb.one_group,
             }
+            for each in others
         }
 
 
 def bench_views(records: int = RECORDS, say: Callable[[str], None] = print) -> ViewsReport:
-    """Make a log and have both engines answer. Raises Failure if their answers differ."""
+    """Make a log and have each engine answer. Raises Failure if their answers differ."""
     with tempfile.TemporaryDirectory(prefix="bench-views-") as root:
         say(f"making a log of {records:,} records")
         ensure_tables(root)
         size = make_log(root, records, max(1, records // _KEYS_IN))
         found = []
-        for engine in ("duckdb", "spark"):
+        for engine in _ENGINES:
             command = [sys.executable, "-m", "tests.bench.views", engine, root]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
             found.append(msgspec.json.decode(done.stdout.splitlines()[-1], type=Answers))
             say(f"{engine}: {found[-1].all_groups:.1f} s and {found[-1].one_group:.1f} s")
-    if found[0].answers != found[1].answers:
-        raise Failure(f"the engines differ: {found[0].answers} and {found[1].answers}")
+    for each in found[1:]:
+        if each.answers != found[0].answers:
+            raise Failure(f"the engines differ: {found[0].answers} and {each.answers}")
     return ViewsReport(records, size, found)
 
 
@@ -113,7 +128,24 @@ def _duckdb(root: str) -> Answers:
 
 
 def _spark(root: str) -> Answers:
-    spark = SessionStart(load_settings(), root, delta=True).finish()
+    return _by_spark("Spark", SessionStart(load_settings(), root, delta=True).finish(), root)
+
+
+def _cluster(root: str) -> Answers:
+    jars = packages(delta=True)
+    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
+        cluster = Standalone(Path(folder))
+        try:
+            cluster.begin()
+            builder = SparkSession.builder.master(cluster.url)
+            for name, value in {**WITH_DELTA, **_ALONE, "spark.jars.packages": jars}.items():
+                builder = builder.config(name, value)
+            return _by_spark("Spark, two executors", builder.getOrCreate(), root)
+        finally:
+            cluster.stop()
+
+
+def _by_spark(engine: str, spark: SparkSession, root: str) -> Answers:
     try:
         register_views(spark, root, names=_VIEWS)
 
@@ -121,15 +153,18 @@ def _spark(root: str) -> Answers:
             (row,) = spark.sql(query).collect()
             return list(row)
 
-        return _answers("Spark", ask)
+        return _answers(engine, ask)
     finally:
         spark.stop()
+
+
+_ENGINES = {"duckdb": _duckdb, "spark": _spark, "cluster": _cluster}
 
 
 def main(arguments: list[str]) -> int:
     """Answer by one engine in this process, and print its figures as JSON."""
     engine, root = arguments
-    answers = {"duckdb": _duckdb, "spark": _spark}[engine](root)
+    answers = _ENGINES[engine](root)
     sys.stdout.write(msgspec.json.encode(answers).decode() + "\n")
     return 0
 

@@ -12,13 +12,9 @@ from group_coordinator.pipeline.session.checkpoint_location import store_package
 from group_coordinator.pipeline.session.spark_settings import packages
 from tests.end_to_end import views_job
 from tests.end_to_end.standalone import Standalone
-from tests.end_to_end.submitting import shipped
+from tests.end_to_end.submitting import WITH_DELTA, shipped
 from tests.ends import check_end
 
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 _LIMIT_S = 900.0
 
 
@@ -26,7 +22,7 @@ def check_views_on_cluster(root: str, folder: Path) -> dict[str, int]:
     """Submit the job; its rows are DuckDB's. Return the number of rows of each view."""
     told = folder / "told.json"
     jars = ",".join([packages(delta=True), *store_packages(root)])
-    settings = {**_DELTA, **store_settings(root)}
+    settings = {**WITH_DELTA, **store_settings(root)}
     # The executors lack this package: it is shipped to them, as the page on clusters says.
     options = ["--packages", jars, *shipped(write_package(folder / "package"))]
     for name, value in settings.items():
