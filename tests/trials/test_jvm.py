@@ -16,7 +16,7 @@ from tests.support.jvm import VARIABLE, archive_path, use_short_lived_jvms
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delenv(VARIABLE)
     return tmp_path
