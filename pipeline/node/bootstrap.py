@@ -118,7 +118,7 @@ def append_bootstrap(
     topic = shown_log(ahead.engine, ahead.root)
     files = write_load_events(ahead.engine, topic, target, partitions, log_ms=log_ms)
     files += write_remembered(ahead.lately, target, partition_set, log_ms)
-    recorded = RecordedRequests(ahead.engine, topic, partitions)
+    recorded = RecordedRequests(ahead.engine, ahead.root, topic, partitions)
     files += write_waiting_requests(ahead.waiting, target, partition_set, recorded)
     if last_row is not None:
         files += _write_row(last_row, target)

@@ -169,9 +169,9 @@ def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
 # --- queries ------------------------------------------------------------------------------------
 
 
-def readable(partitions: Collection[int] | None) -> str:
-    """SQL for the records of offsets partitions, None for all, in the view `log`."""
-    return f"SELECT * FROM log WHERE {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}"
+def readable(partitions: Collection[int] | None, view: str = "log") -> str:
+    """SQL for the records of offsets partitions, None for all, in a view."""
+    return f"SELECT * FROM {view} WHERE {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}"
 
 
 def _wanted(partitions: Collection[int] | None) -> str:

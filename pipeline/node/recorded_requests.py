@@ -5,8 +5,11 @@ requests that were decided and that nobody was told of. The next node answers th
 (`coordinator.group.recorded`). There are as many as one batch had, or a few: so all of them are
 found by one look at the request ids of the log, and mostly there are none.
 
-Compaction may have removed a record by then, if its segment was closed and its key has a newer one.
-A request without any other record is decided again.
+Compaction may have moved a record to `offsets_history` by then, if its segment was closed and its
+key has a newer one. Decided again, such a commit would set back the offset of the newer one, so
+what compaction moved within its last hour counts as well. A request is decided again only if its
+records are nowhere any more: those of a group's metadata, and all of them where
+`offsets_history.retention.ms` is 0, are not moved.
 """
 
 from __future__ import annotations
@@ -16,16 +19,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.control import recorded_event
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.data_files import data_files, modified_within
 from group_coordinator.pipeline.node.load_events import as_json, readable
+from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.upkeep_settings import HOUR_MS
 from group_coordinator.schemas.decoding import decode_request
-from group_coordinator.schemas.tables import OFFSETS_TOPIC
+from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from group_coordinator.pipeline.delta.engine import Engine
-    from group_coordinator.pipeline.node.shown_table import ShownTable
 
 # What a request is answered by; the reason has the member id that a static member had before.
 _FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]
@@ -35,28 +42,42 @@ _IDS = pa.schema({"request_id": pa.string()})
 class RecordedRequests:
     """The requests among those that the engine's table `unanswered` has which have records.
 
-    `topic` is the offsets topic as the engine shows it (`shown_log`), of which the records of
-    `partitions` count, None for all. See `pipeline.node.waiting_requests` for `unanswered`. Raises
-    Failure with what DuckDB says.
+    `topic` is the offsets topic of the root as the engine shows it (`shown_log`), of which the
+    records of `partitions` count, None for all. See `pipeline.node.waiting_requests` for
+    `unanswered`. Raises Failure with what DuckDB says.
     """
 
     def __init__(
-        self, engine: Engine, topic: ShownTable, partitions: Collection[int] | None
+        self, engine: Engine, root: str, topic: ShownTable, partitions: Collection[int] | None
     ) -> None:
         self._engine = engine
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE found "
+            "(group_id VARCHAR, request_id VARCHAR, log_offset BIGINT, record VARCHAR)"
+        )
+        self._find(topic, readable(partitions))
+        # After the topic: compaction adds a record here before it removes it there.
+        history = open_table(root, OFFSETS_HISTORY)
+        moved = modified_within(data_files(history), HOUR_MS, clock_ms())
+        if moved:
+            shown = ShownTable(engine, history, "superseded", moved)
+            self._find(shown, readable(partitions, "superseded"))
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE recorded AS SELECT group_id, request_id, "
+            "string_agg(record, ',' ORDER BY log_offset) AS records "
+            "FROM found GROUP BY group_id, request_id"
+        )
+        ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
+
+    def _find(self, table: ShownTable, records: str) -> None:
+        """Add to the engine's table `found` those of the records that unanswered requests made."""
         record = as_json(pa.struct(_FIELDS))
-        found = (
-            f"SELECT group_id, request_id, log_offset, {record} AS record "
-            f"FROM ({readable(partitions)}) "
+        query = (
+            "INSERT INTO found "
+            f"SELECT group_id, request_id, log_offset, to_json({record})::VARCHAR FROM ({records}) "
             "WHERE request_id IN (SELECT request_id FROM unanswered WHERE NOT rejectable)"
         )
-        query = (
-            "CREATE OR REPLACE TEMP TABLE recorded AS SELECT group_id, request_id, "
-            "string_agg(to_json(record)::VARCHAR, ',' ORDER BY log_offset) AS records "
-            f"FROM ({found}) GROUP BY group_id, request_id"
-        )
-        topic.run(lambda: engine.run(query))
-        ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
+        table.run(lambda: self._engine.run(query))
 
     def with_records(self, events: pa.Table) -> pa.Table:
         """Return packed requests, those that have records as events that bring them too."""

@@ -15,6 +15,8 @@ from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, unpac
 from group_coordinator.pipeline.stream.request_pages import refuse_packed
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
@@ -112,6 +114,21 @@ def test_what_stands_is_answered_by_its_records_and_recorded_once(root, requests
     assert answers(after).keys() == {*expected, "h"}
     node.write(after)
     assert node.taken_over()[1].responses == []
+
+
+@pytest.mark.parametrize("then", [commit("d", 6), offset_delete("o", 0)], ids=["commit", "delete"])
+def test_what_compaction_has_moved_meanwhile_stands_too(root, then):
+    """Decided again, the earlier one of two commits would set the offset back."""
+    requests = [commit("c", 5), then]
+    RequestLog(root).append(requests)
+    node = Node(root)
+    before = node.killed_after_records(None, *requests)
+    closing = CoordinatorSettings(segment_bytes=1)
+    _, other = node.decide(None, [msgspec.json.encode(commit("x", 1)).decode()], NOW, "other")
+    Sink(root, closing).write([other], "q", node.batches)
+    assert compact(root, UpkeepSettings(), NOW + 1, force=True).history == 1
+    _, after = node.taken_over()
+    assert (answers(after), after.records) == (answers(before), [])
 
 
 def test_it_comes_as_the_request_does_and_with_its_own_records_alone(root):
