@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -122,6 +123,33 @@ def trial_torture(
     _tell("torture", report, json, record)
     if unproven := report.unproven():
         raise Failure("; ".join(unproven))
+
+
+@trial_app.command("broker")
+def trial_broker(
+    kafka_libs: Annotated[
+        Path,
+        typer.Option(
+            "--kafka-libs",
+            envvar="GROUP_COORDINATOR_KAFKA_LIBS",
+            help="A folder with Kafka's jars; an empty one is filled.",
+        ),
+    ],
+    answers: Annotated[int, typer.Option("--answers", min=1, help="How many answers.")] = 20_000,
+    seed: Seed = 1,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Ask a real Kafka broker and this coordinator the same, by chance, and compare the answers."""
+    from tests.trials.broker.trial import run_broker
+
+    report = run_broker(kafka_libs, answers, seed, progress)
+    _tell("broker", report, json, record)
+    if report.different:
+        if not json:
+            for difference in report.different:
+                typer.echo("\n".join(difference.lines()))
+        raise Failure(f"{len(report.different)} of {report.conversations} conversations differ")
 
 
 @trial_app.command("mutants")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.trials import found
+from tests.trials.broker.trial import BrokerReport
 from tests.trials.found import Found
 from tests.trials.gateways import promises as gateways
 from tests.trials.gateways.trial import GatewaysReport
@@ -27,7 +28,8 @@ _INTRODUCTION = """\
 
 Four trials look for a broken promise: a simulation of the whole system by seeds, one of gateways,
 coordinators on Spark that are killed under live clients, and malformed requests by the million. A
-fifth breaks the product itself, and looks for a test that notices. A short run of each is a test.
+fifth asks a real Kafka broker and this coordinator the same, and a sixth breaks the product itself,
+and looks for a test that notices. A short run of each is a test.
 This page has the figures of the last long run of each. A command's `--record` keeps its report in
 `tests/trials/results` and renders the page anew; `python -m tests.trials page` renders it alone. A
 trial that is interrupted (SIGINT or SIGTERM) reports on what it has done until then, and so does
@@ -117,6 +119,15 @@ random bytes, other Parquet types, missing and extra columns, numbers and times 
 megabytes of metadata, 100,000 partitions in one commit. The stream's own source, function and
 sink answer them, without Spark around them, and half-way start anew without a streaming
 checkpoint."""
+_COMPARED = """\
+The clients of a group ask a real broker and this coordinator the same, by chance: joins of dynamic
+and of static members, syncs, heartbeats, commits, fetches, leaves, descriptions and deletions, in
+every version that a gateway speaks; with ids, generations, protocols, sessions and partitions that
+are right, old or wrong; one after the other while other joins and syncs wait. kafka-python writes
+the requests and reads both answers. Ours is written by the gateway's own code and decided by the
+state machine, without Spark. Member ids are those that each side made; messages for people and
+throttle times are not compared, and lists count as sets. No timer is ever due. Answers that differ
+by a row of coordinator/DIFFERENCES.md are counted by that row."""
 _MUTATED = """\
 The product is written wrong in one place after the other, in a copy of the checkout, and a test
 that is named for the place must fail. With nothing broken all of these tests pass.
@@ -133,7 +144,7 @@ class Promise(NamedTuple):
 
 def render() -> str:
     """The page, from the reports that are kept."""
-    parts = (_simulate(), _gateways(), _torture(), _malformed(), _mutants(), _own())
+    parts = (_simulate(), _gateways(), _torture(), _malformed(), _broker(), _mutants(), _own())
     return "\n".join([_INTRODUCTION, *chain.from_iterable(parts)])
 
 
@@ -269,6 +280,16 @@ def _malformed() -> Iterator[str]:
         found.MALFORMED,
         "Found on the way, with the kinds of events that the trial is made of:",
     )
+
+
+def _broker() -> Iterator[str]:
+    kept = read("broker", BrokerReport)
+    yield from _head("Beside a real broker", _COMPARED, kept)
+    if kept is None:
+        return
+    yield from _table(("what", "how many"), kept.report.rows())
+    for difference in kept.report.different:
+        yield _paragraph(f"**Different: conversation {difference.seed}**")
 
 
 def _mutants() -> Iterator[str]:

@@ -47,7 +47,7 @@ def test_the_page_is_what_the_kept_reports_say() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
     text = render()
-    assert text.count("No run is kept.") == 5
+    assert text.count("No run is kept.") == 6
     assert "| db147ac |" in text
 
 

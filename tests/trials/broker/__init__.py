@@ -1,0 +1,1 @@
+"""Random conversations with a real Kafka broker, and with this coordinator: answer by answer."""

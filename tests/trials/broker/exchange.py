@@ -1,0 +1,112 @@
+"""One request and its answers: the same message to both sides, each with its own member ids.
+
+kafka-python writes the requests and reads the answers, so the gateway's own codec is compared too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from tests.support import kafka_python
+
+Json = dict[str, Any]
+# Differ between any two coordinators, or are for people.
+_MADE = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_NOT_COMPARED = ("throttle_time_ms", "error_message")
+
+
+class Name(NamedTuple):
+    """A text that each side has its own of, such as the member id that it made."""
+
+    ours: str
+    theirs: str
+
+
+def same(text: str) -> Name:
+    """A text that both sides are told alike."""
+    return Name(text, text)
+
+
+class Draft(NamedTuple):
+    """A request: Kafka's name of its API, its version, and its fields; texts may be `Name`s."""
+
+    api: str
+    version: int
+    fields: Json
+
+    def body(self, side: str) -> bytes:
+        """The bytes of its body, with the names of a side."""
+        return kafka_python.encode(self.message(side), self.version)
+
+    def message(self, side: str) -> Any:
+        """kafka-python's message, with the names of a side."""
+        return _made(kafka_python.message(f"{self.api}Request"), self.fields, side)
+
+
+def _made(kind: Any, value: Any, side: str) -> Any:
+    if isinstance(value, Name):
+        return getattr(value, side)
+    if isinstance(value, list):
+        return [_made(kind, each, side) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {}
+    for name, each in value.items():
+        field = kind.fields[name]
+        nested = getattr(field, "type_str", None) or str(getattr(field, "_type_str", ""))
+        inner = getattr(kind, nested.removeprefix("[]"), None) if nested else None
+        made[name] = _made(inner, each, side)
+    return kind(**made)
+
+
+class Names:
+    """Our name of each member id that the broker made.
+
+    Of a member that waits for its first answer nobody knows the id yet: of such an id only its
+    beginning is kept, by either side.
+    """
+
+    def __init__(self) -> None:
+        self._ours: dict[str, str] = {}
+        self._known: set[str] = set()
+
+    def learn(self, name: Name) -> None:
+        """Both sides made an id for the same member."""
+        self._ours.setdefault(name.theirs, name.ours)
+        self._known.add(name.ours)
+
+    def of(self, value: Any) -> Any:
+        """A part of an answer, with our member ids."""
+        if isinstance(value, str):
+            name = self._ours.get(value, value)
+            return name if name in self._known else _MADE.sub("-?", name)
+        if isinstance(value, dict):
+            return {key: self.of(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.of(each) for each in value]
+        return value
+
+
+def decoded(draft: Draft, body: bytes) -> Json:
+    """The answer to a request as its fields, with lists in one order."""
+    found, _ = kafka_python.decode(f"{draft.api}Response", draft.version, body)
+    return dict(_plain(found.to_dict()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if key not in _NOT_COMPARED}
+        return {key: _plain(each) for key, each in kept.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.hex() if isinstance(value, bytes | memoryview) else value
+
+
+def sorted_lists(value: Any) -> Any:
+    """The value with each list in one order: members and partitions come out of hash maps."""
+    if isinstance(value, dict):
+        return {key: sorted_lists(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return sorted((sorted_lists(each) for each in value), key=repr)
+    return value

@@ -1,0 +1,164 @@
+"""The trial beside a broker: what it compares, and that it finds an answer that is another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from group_coordinator.schemas.errors import ErrorCode
+from tests.trials.broker.choices import (
+    CHOICES,
+    OLDER,
+    REMOVED,
+    another_leader,
+    is_unrecorded,
+    never_answered,
+)
+from tests.trials.broker.exchange import Draft
+from tests.trials.broker.sides import Ours
+from tests.trials.broker.trial import BrokerReport, compare
+
+# What a conversation of chance must reach.
+_REACHED = {
+    "JoinGroup NONE",
+    "JoinGroup MEMBER_ID_REQUIRED",
+    "JoinGroup UNKNOWN_MEMBER_ID",
+    "JoinGroup INCONSISTENT_GROUP_PROTOCOL",
+    "JoinGroup INVALID_SESSION_TIMEOUT",
+    "JoinGroup FENCED_INSTANCE_ID",
+    "JoinGroup INVALID_GROUP_ID",
+    "SyncGroup NONE",
+    "SyncGroup ILLEGAL_GENERATION",
+    "SyncGroup UNKNOWN_MEMBER_ID",
+    "SyncGroup REBALANCE_IN_PROGRESS",
+    "SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+    "SyncGroup FENCED_INSTANCE_ID",
+    "Heartbeat NONE",
+    "Heartbeat ILLEGAL_GENERATION",
+    "Heartbeat UNKNOWN_MEMBER_ID",
+    "Heartbeat REBALANCE_IN_PROGRESS",
+    "Heartbeat FENCED_INSTANCE_ID",
+    "LeaveGroup NONE",
+    "LeaveGroup UNKNOWN_MEMBER_ID",
+    "LeaveGroup FENCED_INSTANCE_ID",
+    "OffsetCommit NONE",
+    "OffsetCommit ILLEGAL_GENERATION",
+    "OffsetCommit UNKNOWN_MEMBER_ID",
+    "OffsetCommit OFFSET_METADATA_TOO_LARGE",
+    "OffsetCommit UNKNOWN_TOPIC_OR_PARTITION",
+    "OffsetFetch NONE",
+    "DescribeGroups NONE",
+    "DeleteGroups NONE",
+    "DeleteGroups NON_EMPTY_GROUP",
+    "DeleteGroups GROUP_ID_NOT_FOUND",
+    "OffsetDelete NONE",
+    "OffsetDelete GROUP_ID_NOT_FOUND",
+    "OffsetDelete GROUP_SUBSCRIBED_TO_TOPIC",
+}
+
+
+class Twin:
+    """Another coordinator of ours in the broker's place; the nth answer to `wrong` is wrong."""
+
+    def __init__(self, wrong: str | None = None, nth: int = 1) -> None:
+        self._ours = Ours("theirs")
+        self._answers: dict[int, bytes] = {}
+        self._wrong = wrong
+        self._nth = nth
+
+    def send(self, place: int, draft: Draft) -> None:
+        for where, asked, body in self._ours.send(place, draft):
+            self._answers[where] = self._changed(asked, body)
+
+    def _changed(self, asked: Draft, body: bytes) -> bytes:
+        # In a version without tagged fields the last byte is of the last field.
+        if asked.api != self._wrong or asked.version > 3:
+            return body
+        self._nth -= 1
+        return body if self._nth else body[:-1] + bytes([body[-1] ^ 1])
+
+    def answer(self, place: int, _draft: Draft, _may_lack: bool = False) -> bytes | None:
+        return self._answers.pop(place, None)
+
+    def unasked(self) -> list[int]:
+        return sorted(self._answers)
+
+    def close(self) -> None:
+        """It has no connections."""
+
+
+@pytest.fixture(scope="module")
+def report() -> BrokerReport:
+    return compare(Twin, 5_000, 1, pause_s=0.0)
+
+
+def test_a_twin_answers_alike(report: BrokerReport) -> None:
+    assert [line for each in report.different for line in each.lines()] == []
+    assert report.equal == report.answers >= 5_000
+
+
+def test_conversations_come_to_what_can_be_answered(report: BrokerReport) -> None:
+    assert _REACHED - report.codes.keys() == set()
+
+
+def test_an_answer_that_is_another_one_is_found() -> None:
+    found = compare(lambda: Twin("Heartbeat", 2), 300, 1, pause_s=0.0)
+    assert found.different
+    assert found.equal < found.answers
+    lines = found.different[0].lines()
+    assert "Heartbeat" in lines[-3]
+    assert lines[-2].split()[0] == "ours"
+
+
+def test_an_answer_that_does_not_come_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Twin, "answer", lambda *_: None)
+    found = compare(Twin, 0, 1, pause_s=0.0)
+    assert [each.theirs for each in found.different] == ["no answer"]
+
+
+def test_an_answer_that_ours_does_not_give_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Twin, "unasked", lambda _: [2])
+    found = compare(Twin, 0, 1, pause_s=0.0)
+    assert [each.request for each in found.different] == ["[2] wait"]
+
+
+@pytest.mark.parametrize("row", CHOICES)
+def test_what_may_differ_is_a_row_of_the_page(row: str) -> None:
+    page = Path(__file__).parents[2] / "coordinator" / "DIFFERENCES.md"
+    assert f"| {row} |" in page.read_text("utf-8")
+
+
+def test_another_leader_is_a_choice_only_once_the_one_before_is_gone() -> None:
+    join = Draft("JoinGroup", 2, {})
+    mine = {"error_code": 0, "generation_id": 2, "leader": "a", "members": []}
+    other = {**mine, "leader": "b"}
+    assert another_leader(join, mine, other, "c")
+    assert not another_leader(join, mine, other, "a")
+    assert not another_leader(join, mine, mine, "c")
+    assert not another_leader(join, mine, other, None)
+    assert not another_leader(join, mine, {**other, "generation_id": 3}, "c")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "may"),
+    [("Empty", "Dead", True), ("Stable", "Dead", False), ("Empty", "Stable", False)],
+)
+def test_only_a_group_without_a_record_may_be_unknown(ours: str, theirs: str, may: bool) -> None:
+    mine, other = ({"groups": [{"group_state": state}]} for state in (ours, theirs))
+    assert is_unrecorded(Draft("DescribeGroups", 1, {}), mine, other) is may
+    assert not is_unrecorded(Draft("Heartbeat", 1, {}), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "row"),
+    [
+        ("JoinGroup", ErrorCode.REBALANCE_IN_PROGRESS, OLDER),
+        ("SyncGroup", ErrorCode.REBALANCE_IN_PROGRESS, OLDER),
+        ("SyncGroup", ErrorCode.UNKNOWN_MEMBER_ID, REMOVED),
+        ("JoinGroup", ErrorCode.UNKNOWN_MEMBER_ID, None),
+        ("Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS, None),
+    ],
+)
+def test_only_these_may_lack_an_answer(api: str, code: ErrorCode, row: str | None) -> None:
+    assert never_answered(Draft(api, 3, {}), {"error_code": code}) == row
