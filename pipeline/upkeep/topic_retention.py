@@ -3,6 +3,8 @@
 Only whole files go, the oldest of a partition first, so that the log start rises and nothing is
 rewritten: a file once its newest record is past `retention.ms` by the record's own timestamp, and
 while the others still have `retention.bytes`. Kafka deletes its segments by the same two rules.
+A file in which an idempotent producer's batch is stays ten minutes at least: until then the
+producer may send the batch again, and would have it written twice.
 
 Small files that follow each other become one, whose records are in the order of their offsets. A
 packed file spans at most an eighth of the retention, and at most a day: a record is removed at most
@@ -73,6 +75,8 @@ _SHARE = 8
 _LEAST_SPAN_MS = 60_000
 _LEAST_PACKED_BYTES = 1 << 20
 _PRODUCER_EXPIRATION_MS = DAY_MS
+# Twice the longest that a client sends a batch again by default: librdkafka's message.timeout.ms.
+SENT_AGAIN_MS = 600_000
 
 
 def retain_topics(
@@ -162,7 +166,9 @@ def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> l
         is_old = limit >= 0 and segment.max_timestamp < now_ms - limit
         most = config.retention_bytes
         is_over = most >= 0 and left - segment.file.size >= most
-        if not is_old and not is_over:
+        # A batch that comes again is known by the file that it is in.
+        is_known = bool(segment.batches) and segment.file.modified_ms > now_ms - SENT_AGAIN_MS
+        if is_known or not (is_old or is_over):
             break
         found.append(segment)
         left -= segment.file.size

@@ -23,7 +23,12 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.retention import LEAST_FILES, RetentionResult
-from group_coordinator.pipeline.upkeep.topic_retention import expired, packs, retain_topics
+from group_coordinator.pipeline.upkeep.topic_retention import (
+    SENT_AGAIN_MS,
+    expired,
+    packs,
+    retain_topics,
+)
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.schemas.tables import TOPICS
 from tests.clocks import AheadClocks
@@ -83,6 +88,21 @@ def test_more_than_its_bytes_a_partition_does_not_keep(root: str) -> None:
     assert kept == list(range(kept[0], 10))
     assert 0 < len(kept) < 7
     assert values(topics, 1) == [(0, "other")]
+
+
+@pytest.mark.parametrize("bound", [{"retention_ms": "0"}, {"retention_bytes": "0"}])
+def test_a_batch_that_its_producer_may_send_again_is_known(
+    root: str, bound: dict[str, str]
+) -> None:
+    """Its records, whose times are its own, may be past the retention as they are written."""
+    topic = make(root, 1, **bound)
+    appender(topic).append([of_producer(0, "a")])
+    now = clock_ms()
+    retain(root, now + SENT_AGAIN_MS - 60_000)
+    assert offsets(appender(topic).append([of_producer(0, "a")])) == [0]
+    assert values(opened(root)) == [(0, "a")]
+    retain(root, now + SENT_AGAIN_MS + 60_000)
+    assert values(opened(root)) == []
 
 
 def partition_of(*spans: tuple[int, int]) -> PartitionSegments:
