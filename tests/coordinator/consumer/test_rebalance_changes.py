@@ -1,0 +1,94 @@
+"""What a rebalance leaves behind: a leader that is none any more, backoffs, a changed wish."""
+
+from __future__ import annotations
+
+from group_coordinator.coordinator.consumer.events import CallAssignor
+from group_coordinator.coordinator.consumer.protocol import (
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+)
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
+from tests.coordinator.consumer.lone import BACKOFF_MS, HEARTBEAT_MS, T0, T1, Lone
+
+
+def leader() -> Lone:
+    """A member that leads its first generation, alone."""
+    one = Lone()
+    one.find()
+    one.poll()
+    metadata = encode_subscription(Subscription(topics=("t",)))
+    one.answer_join(leads=[m.JoinGroupResponseMember("member", None, metadata)])
+    one.poll()
+    one.answer_sync([T0, T1])
+    one.poll()
+    assert one.consumer.is_leader
+    return one
+
+
+def joined_topics(one: Lone) -> tuple[str, ...]:
+    """The topics that the JoinGroup on its way names."""
+    join = one.sent("join_group").join_group
+    assert join is not None
+    return decode_subscription(join.protocols[0].metadata).topics
+
+
+def test_a_leader_that_becomes_a_follower_leaves_new_partitions_to_the_leader() -> None:
+    one = leader()
+    one.advance(HEARTBEAT_MS)
+    one.answer(one.sent("heartbeat"), ErrorCode.REBALANCE_IN_PROGRESS)
+    one.join([T0], generation=2)
+    assert not one.consumer.is_leader
+    one.consumer.update_topics({"t": 3})
+    assert one.poll() == []
+    assert not one.consumer.is_rejoining
+
+
+def test_who_has_unsubscribed_leads_nobody() -> None:
+    one = leader()
+    one.consumer.unsubscribe(one.now)
+    one.poll()
+    assert not one.consumer.is_leader
+
+
+def test_a_new_member_that_closes_before_its_join_is_answered_has_nothing_to_leave() -> None:
+    one = Lone()
+    one.find()
+    one.poll()
+    assert one.sent("join_group")
+    one.consumer.close(one.now)
+    one.poll()
+    assert not one.requests("leave_group"), "it has no member id yet"
+
+
+def test_a_join_that_succeeds_ends_the_growth_of_the_backoff() -> None:
+    one = Lone()
+    one.find()
+    for pause in (BACKOFF_MS, 2 * BACKOFF_MS):
+        one.poll()
+        one.answer(one.sent("join_group"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        one.poll()
+        one.advance(pause)
+    one.join()
+    one.consumer.subscribe(["t", "u"])
+    one.poll()
+    one.answer(one.sent("join_group"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    one.poll()
+    one.advance(BACKOFF_MS)
+    one.poll()
+    assert one.sent("join_group")
+
+
+def test_a_subscription_that_changes_while_assignors_are_asked_is_joined_with_next() -> None:
+    one = Lone(catalogue={"t": 2, "u": 1})
+    one.find()
+    event = one.consumer.poll(one.now)
+    assert isinstance(event, CallAssignor)
+    event.run()
+    one.consumer.subscribe(["u"])
+    one.consumer.callback_done()
+    one.poll()
+    assert joined_topics(one) == ("t",)
+    one.join([])
+    assert joined_topics(one) == ("u",)
