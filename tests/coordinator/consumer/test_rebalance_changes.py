@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.consumer.events import CallAssignor
+from group_coordinator.coordinator.consumer.events import CallAssignor, LosePartitions
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import (
     Subscription,
     decode_subscription,
@@ -10,7 +11,14 @@ from group_coordinator.coordinator.consumer.protocol import (
 )
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
-from tests.coordinator.consumer.lone import BACKOFF_MS, HEARTBEAT_MS, T0, T1, Lone
+from tests.coordinator.consumer.lone import (
+    BACKOFF_MS,
+    COOPERATIVE,
+    HEARTBEAT_MS,
+    T0,
+    T1,
+    Lone,
+)
 
 
 def leader() -> Lone:
@@ -92,3 +100,56 @@ def test_a_subscription_that_changes_while_assignors_are_asked_is_joined_with_ne
     assert joined_topics(one) == ("t",)
     one.join([])
     assert joined_topics(one) == ("u",)
+
+
+def test_the_interval_of_automatic_commits_begins_anew_with_an_assignment() -> None:
+    one = Lone(enable_auto_commit=True, auto_commit_interval_ms=HEARTBEAT_MS + 1_000).member()
+    one.advance(HEARTBEAT_MS)
+    one.answer(one.sent("heartbeat"), ErrorCode.REBALANCE_IN_PROGRESS)
+    one.poll()
+    one.answer_commit()
+    one.join(generation=2)
+    one.answer_fetch({T0: 0, T1: 0})
+    one.advance(1_000)
+    one.poll()
+    assert not one.requests("offset_commit")
+    one.advance(HEARTBEAT_MS)
+    one.poll()
+    assert one.sent("offset_commit")
+
+
+def test_a_member_that_leaves_while_it_joins_has_lost_what_it_kept() -> None:
+    """Nobody can say whether the group still holds it to be this member's."""
+    one = Lone(**COOPERATIVE).member()
+    one.advance(HEARTBEAT_MS)
+    one.answer(one.sent("heartbeat"), ErrorCode.REBALANCE_IN_PROGRESS)
+    assert one.poll() == []
+    one.consumer.unsubscribe(one.now)
+    (lost,) = one.poll()
+    assert isinstance(lost, LosePartitions) and lost.partitions == (T0, T1)
+
+
+def test_a_consumer_that_has_closed_owns_nothing() -> None:
+    one = Lone().member()
+    one.consumer.close(one.now)
+    one.poll()
+    assert one.consumer.assignment == ()
+
+
+def test_a_commit_told_that_the_coordinator_has_moved_has_it_looked_for() -> None:
+    one = Lone().member()
+    one.consumer.commit_async(one.now)
+    one.answer_commit(ErrorCode.NOT_COORDINATOR)
+    one.poll()
+    assert one.sent("find_coordinator")
+
+
+def test_one_topic_that_may_not_be_committed_does_not_hide_the_rebalance() -> None:
+    one = Lone().member()
+    offsets = {T0: OffsetAndMetadata(1), T1: OffsetAndMetadata(1)}
+    one.consumer.commit_async(one.now, offsets)
+    codes = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.REBALANCE_IN_PROGRESS)
+    results = tuple(m.PartitionResult(number, int(code)) for number, code in enumerate(codes))
+    body = m.OffsetCommitResponse((m.TopicResult("t", results),))
+    one.answer(one.sent("offset_commit"), body=body)
+    assert one.consumer.is_rejoining
