@@ -11,6 +11,7 @@ from kafka.protocol.consumer import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.record.memory_records import MemoryRecords
 
 from group_coordinator.schemas.errors import ErrorCode
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 
 _VERSION = 11
 _ENDS_VERSION = 5
+_METADATA_VERSION = 9
 _LATEST, _EARLIEST = -1, -2
 _MOST_BYTES = 20_000
 _ASK_FOR_ENDS = 0.4
+_ASK_FOR_PARTITIONS = 0.05
+_BEGIN_AGAIN = 0.2
 # How often a consumer turns to another gateway, as when partitions have other leaders.
 _MOVES = 0.03
 _AGAIN = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -33,12 +37,17 @@ _AGAIN = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 class Consumer:
     """Reads partitions of a topic; `positions` are the offsets that come next."""
 
-    def __init__(self, client: Client, ledger: Ledger, topic: str, partitions: int) -> None:
+    def __init__(
+        self, client: Client, ledger: Ledger, topic: str, partitions: int, rereads: bool = False
+    ) -> None:
         self.client = client
         self.topic = topic
         self.is_quiet = False
         self.positions = dict.fromkeys(range(partitions), 0)
         self._ledger = ledger
+        self._rereads = rereads
+        # How many partitions this connection was told of.
+        self._told = 0
 
     async def run(self) -> None:
         """Read until all is quiet and everything is read."""
@@ -47,16 +56,21 @@ class Consumer:
             try:
                 if chance.random() < _ASK_FOR_ENDS:
                     await self._ask_for_ends()
+                if chance.random() < _ASK_FOR_PARTITIONS:
+                    await self._ask_for_partitions()
                 await self._fetch()
+                self._begin_again()
                 if chance.random() < _MOVES:
+                    self._told = 0
                     self.client.leave()
             except Lost:
+                self._told = 0
                 self.client.world.count("lost")
                 await asyncio.sleep(chance.uniform(0.05, 0.3))
 
     def has_read_all(self) -> bool:
         """Whether every partition is read to its end, as the commits of its table have it."""
-        return all(
+        return len(self.positions) == self._ledger.counts.get(self.topic, 0) and all(
             position == self._ledger.length(self.topic, partition)
             for partition, position in self.positions.items()
         )
@@ -87,7 +101,7 @@ class Consumer:
             if code is ErrorCode.NONE:
                 self._take(each, begun)
             elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._begin_anew(each.partition_index)
+                await self._begin_anew(each.partition_index)
             elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self._check_denied(begun)
                 again = True
@@ -103,23 +117,50 @@ class Consumer:
         offset = self.positions[partition]
         records = _records(found.records)
         self._ledger.on_read(self.topic, partition, offset, records, found.high_watermark)
+        self._ledger.on_start(self.topic, partition, found.log_start_offset)
         world.check(DENIED)
         acls = self._ledger.acls
         if records and not acls.was_allowed(self.client.host, "READ", self.topic, begun, world.now):
             world.violate(DENIED, f"{self.client.host} was given records of {self.topic}")
         self.positions[partition] = offset + len(records)
 
-    def _begin_anew(self, partition: int) -> None:
-        """An offset is out of range: that of a topic that was made anew may be."""
+    async def _begin_anew(self, partition: int) -> None:
+        """An offset is out of range: it was removed, or is of a topic that was made anew."""
         world = self.client.world
         offset = self.positions[partition]
         world.check(READ_IN_ORDER)
-        if len(self._ledger.logs.get(self.topic, ())) < 2:
+        logs = self._ledger.logs.get(self.topic, [])
+        is_gone = any(offset < log.start(partition) for log in logs)
+        if len(logs) < 2 and not is_gone:
             world.violate(
                 READ_IN_ORDER, f"{self.topic}-{partition}@{offset} was out of range, and is not"
             )
         world.count("positions begun anew")
-        self.positions[partition] = 0
+        code, start = await self._list_offset(partition, _EARLIEST)
+        if code is ErrorCode.NONE:
+            self._ledger.on_start(self.topic, partition, start)
+            self.positions[partition] = start
+
+    def _begin_again(self) -> None:
+        """Read from the first offset once more, which may be gone by now."""
+        if self._rereads and not self.is_quiet and self.client.chance.random() < _BEGIN_AGAIN:
+            self.positions = dict.fromkeys(self.positions, 0)
+
+    async def _ask_for_partitions(self) -> None:
+        topic: Any = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(
+            topics=[topic(name=self.topic)],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        answer = await self.client.ask(request, _METADATA_VERSION, MetadataResponse)
+        told = answer.topics[0]
+        self.client.world.count(f"asked for partitions: {ErrorCode(told.error_code).name}")
+        if told.error_code == ErrorCode.NONE:
+            count = len(told.partitions)
+            self._ledger.on_partitions(self.topic, count, self._told)
+            self._told = count
+            self.positions |= dict.fromkeys(range(len(self.positions), count), 0)
 
     def _check_denied(self, begun: float) -> None:
         world = self.client.world
@@ -129,23 +170,27 @@ class Consumer:
             world.violate(DENIED, f"{self.client.host} may read {self.topic}, and was denied")
 
     async def _ask_for_ends(self) -> None:
-        topic: Any = ListOffsetsRequest.ListOffsetsTopic
         partition = self.client.chance.choice(list(self.positions))
+        least = self._ledger.least_end(self.topic, partition)
+        code, end = await self._list_offset(partition, _LATEST)
+        if code is ErrorCode.NONE:
+            self._ledger.on_end(self.topic, partition, end, least)
+
+    async def _list_offset(self, partition: int, timestamp: int) -> tuple[ErrorCode, int]:
+        topic: Any = ListOffsetsRequest.ListOffsetsTopic
         asked = topic.ListOffsetsPartition(
-            partition_index=partition, current_leader_epoch=-1, timestamp=_LATEST
+            partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
         )
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=0,
             topics=[topic(name=self.topic, partitions=[asked])],
         )
-        least = self._ledger.least_end(self.topic, partition)
         answer = await self.client.ask(request, _ENDS_VERSION, ListOffsetsResponse)
         found = answer.topics[0].partitions[0]
         code = ErrorCode(found.error_code)
         self.client.world.count(f"asked for ends: {code.name}")
-        if code is ErrorCode.NONE:
-            self._ledger.on_end(self.topic, partition, found.offset, least)
+        return code, found.offset
 
 
 def _records(data: bytes | None) -> list[tuple[int, bytes]]:

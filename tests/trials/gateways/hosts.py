@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway import connection, server
+from group_coordinator.pipeline.gateway import connection, server, topic_logs
 from group_coordinator.pipeline.gateway.server import running_gateway
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.listeners import Endpoint, Listener
+from group_coordinator.pipeline.topics import TableTopics
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.simulation.files import replaced
 from tests.trials.simulation.nodes import ENDINGS
@@ -30,6 +32,8 @@ FIRST_PORT = 9092
 # Of this host is who may do everything.
 ADMIN = "10.0.0.1"
 _START_MS = 300.0
+# Few rows: what was read is soon read again from its file, which may be gone by then.
+_CACHE_BYTES = 2_000
 
 
 class _NoCoordinators:
@@ -53,6 +57,8 @@ def installed(network: Network, world_clock: WorldClock) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(replaced(server, "bind", network.bind))
         stack.enter_context(replaced(server, "RequestClient", _NoCoordinators))
+        small = partial(TableTopics, cache_bytes=_CACHE_BYTES)
+        stack.enter_context(replaced(topic_logs, "TableTopics", small))
         for module in (clock, server, connection):
             stack.enter_context(replaced(module, "time", world_clock))
         yield

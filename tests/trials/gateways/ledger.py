@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,13 +17,16 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tests.trials.gateways.acl_times import AclTimes
+from tests.trials.gateways.log import Log, take_removal
 from tests.trials.gateways.promises import (
     ACKNOWLEDGED,
     DELETED,
     DENIED,
     DENSE,
     ENDS,
+    GROWN,
     IDS,
+    KEPT,
     ONCE,
     READ_IN_ORDER,
 )
@@ -37,6 +41,7 @@ _CHANGE = ("topic", "partitions", "added", "host", "operation", "resource_name")
 # Topics that nobody may make, and nobody may delete.
 INTRUDED = "intruded"
 SPARED = "orders"
+_MILLIS = pa.timestamp("ms", "UTC")
 
 
 class Sender(Struct):
@@ -51,26 +56,6 @@ class Sender(Struct):
     ids: dict[int, int] = {}
 
 
-class Log:
-    """One incarnation of a topic: each partition's values, by offset."""
-
-    def __init__(self, table: str, topic: str) -> None:
-        self.table = table
-        self.topic = topic
-        self.partitions: dict[int, list[bytes]] = {}
-        self.is_deleted = False
-        # Of each sender, producer id and partition the number of its last record.
-        self.last: dict[tuple[str, int, int], int] = {}
-
-    def partition(self, number: int) -> list[bytes]:
-        """The values of a partition."""
-        return self.partitions.setdefault(number, [])
-
-    def has(self, partition: int, offset: int, values: Sequence[bytes]) -> bool:
-        """Whether these values are at an offset."""
-        return self.partition(partition)[offset : offset + len(values)] == list(values)
-
-
 def value_of(sender: str, batch: int, number: int) -> bytes:
     """The value of a record: whose it is, of which batch, and its number among the sender's."""
     return f"{sender}/{batch}/{number}".encode()
@@ -79,13 +64,17 @@ def value_of(sender: str, batch: int, number: int) -> bytes:
 class Ledger:
     """All logs, and what was told of them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, root: Path) -> None:
         self.logs: dict[str, list[Log]] = {}
         self.senders: dict[str, Sender] = {}
         self.acls = AclTimes(world)
         # The latest end that was told of a log's partition, and that was acknowledged.
         self.told_ends: dict[tuple[str, int], int] = {}
+        # How many partitions the catalogue has of a topic; the files whose rows are indexed.
+        self.counts: dict[str, int] = {}
+        self.indexed: set[str] = set()
         self._world = world
+        self._root = root
         self._ids: set[int] = set()
         # The folder of each topic that was defined, by its name and the time of its definition.
         self._defined: dict[tuple[str, int], str] = {}
@@ -97,6 +86,11 @@ class Ledger:
         if commit.rows is not None and commit.table in ("acls", "topics", "topic_tables"):
             self._take_change(commit.table, commit.rows)
             return
+        if commit.rows is not None and commit.table == "topic_index":
+            self.indexed |= set(filter(None, commit.rows.column("file").to_pylist()))
+            return
+        if commit.removes and commit.table.rpartition("-")[0] in self.logs:
+            take_removal(self._world, self._root, self.log_of(commit.table), commit.writer)
         if _DELETED in commit.transactions:
             self.log_of(commit.table).is_deleted = True
             self._world.tell(f"{commit.table} is marked as deleted")
@@ -124,6 +118,11 @@ class Ledger:
         """Take in changes of the catalogue: a topic that is made is that of a definition."""
         for change in changes:
             topic = change["topic"]
+            before, count = self.counts.get(topic, 0), change["partitions"] or 0
+            self._world.check(GROWN)
+            if 0 < count < before:
+                self._world.violate(GROWN, f"{topic} had {before} partitions, and has {count}")
+            self.counts[topic] = count
             folder = self._defined.get((topic, change["at"]))
             if folder is not None and change["partitions"] is not None:
                 self.logs.setdefault(topic, []).append(Log(folder, topic))
@@ -158,6 +157,8 @@ class Ledger:
         for who, records in groupby(values, key=lambda value: value.rpartition(b"/")[0]):
             self._take_batch(log, partition, who.decode(), list(records))
         known.extend(values)
+        times = rows.column("timestamp").cast(_MILLIS).cast(pa.int64())
+        log.times.setdefault(partition, []).extend(times.to_pylist())
 
     def _take_batch(self, log: Log, partition: int, who: str, values: list[bytes]) -> None:
         name, _, batch = who.partition("/")
@@ -222,6 +223,15 @@ class Ledger:
         if high_watermark > most:
             self._world.violate(ENDS, f"{topic}-{partition} ends at {most}, not {high_watermark}")
 
+    def on_start(self, topic: str, partition: int, start: int) -> None:
+        """A log start is told, or an offset before it refused."""
+        self._world.check(KEPT)
+        most = max((log.start(partition) for log in self.logs.get(topic, ())), default=0)
+        if start > most:
+            self._world.violate(
+                KEPT, f"{topic}-{partition} is said to begin at {start}, and begins at {most}"
+            )
+
     def on_end(self, topic: str, partition: int, end: int, least: int) -> None:
         """ListOffsets tells an end; when it was asked, the log ended at `least` or later."""
         self._world.check(ENDS)
@@ -245,6 +255,17 @@ class Ledger:
         key = log.table, partition
         self.told_ends[key] = max(end, self.told_ends.get(key, 0))
 
+    def on_partitions(self, topic: str, count: int, before: int) -> None:
+        """Metadata tells how many partitions a topic has; `before` by the same connection."""
+        self._world.check(GROWN)
+        self._world.note("partitions", topic, count)
+        if not before <= count <= self.counts[topic] and len(self.logs[topic]) == 1:
+            self._world.violate(
+                GROWN,
+                f"{topic} has {self.counts[topic]} partitions, and is told to have {count}, after "
+                f"{before}",
+            )
+
     def on_producer_id(self, producer_id: int) -> None:
         """A producer is given an id."""
         self._world.check(IDS)
@@ -261,10 +282,11 @@ class Ledger:
         for number in sorted({*table.column("partition").to_pylist(), *log.partitions}):
             part = table.filter(pc.equal(table.column("partition"), number))
             self._world.check(DENSE)
-            if part.column("offset").to_pylist() != list(range(len(log.partition(number)))):
+            start, end = log.start(number), len(log.partition(number))
+            if part.column("offset").to_pylist() != list(range(start, end)):
                 self._world.violate(DENSE, f"{log.table}-{number} has not all offsets once")
             self._world.check(ACKNOWLEDGED)
-            if part.column("value").to_pylist() != log.partition(number):
+            if part.column("value").to_pylist() != log.partition(number)[start:]:
                 self._world.violate(
                     ACKNOWLEDGED, f"{log.table}-{number} has other records than its commits had"
                 )

@@ -1,4 +1,4 @@
-"""Operators by way of a gateway: topics that are deleted and made anew, ACLs that change.
+"""Operators by way of a gateway: topics that are made anew or that grow, ACLs that change.
 
 And somebody who may do nothing, and tries.
 """
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import (
     CreateAclsRequest,
     CreateAclsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteAclsRequest,
@@ -23,7 +25,7 @@ from kafka.protocol.admin import (
 from group_coordinator.schemas.acls import ANONYMOUS, AclOperation
 from group_coordinator.schemas.errors import ErrorCode
 from tests.trials.gateways.connection import Client, Lost
-from tests.trials.gateways.promises import DELETED, DENIED
+from tests.trials.gateways.promises import DELETED, DENIED, GROWN
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiMessage
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _CREATE_VERSION = 4
 _DELETE_VERSION = 3
 _ACLS_VERSION = 2
+_PARTITIONS_VERSION = 1
 _TOPIC_TYPE, _LITERAL, _ALLOW = 2, 3, 3
 _DENIALS = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
@@ -92,6 +95,46 @@ class TopicAdmin:
         results = answer.topics if response is CreateTopicsResponse else answer.responses
         code = ErrorCode(results[0].error_code)
         self.client.world.count(f"topic changes: {code.name}")
+        return code
+
+
+class PartitionAdmin:
+    """Gives a topic more partitions, one at a time, while others produce to it and read it."""
+
+    def __init__(
+        self, client: Client, ledger: Ledger, topic: str, most: int, every_s: float
+    ) -> None:
+        self.client = client
+        self.is_quiet = False
+        self._ledger = ledger
+        self._topic = topic
+        self._most = most
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        """Add partitions until all is quiet, or there are enough."""
+        world = self.client.world
+        while not self.is_quiet and self._ledger.counts[self._topic] < self._most:
+            await asyncio.sleep(self.client.chance.uniform(0.2, 1.8) * self._every_s)
+            wanted = self._ledger.counts[self._topic] + 1
+            code = await self._grow(wanted)
+            if code is ErrorCode.NONE:
+                world.count("partitions added")
+                world.check(GROWN)
+                if self._ledger.counts[self._topic] < wanted:
+                    world.violate(GROWN, f"{self._topic} was said to have {wanted} partitions")
+
+    async def _grow(self, count: int) -> ErrorCode | None:
+        of = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=self._topic, count=count, assignments=None
+        )
+        request = CreatePartitionsRequest(topics=[of], timeout_ms=2_000, validate_only=False)
+        try:
+            answer = await self.client.ask(request, _PARTITIONS_VERSION, CreatePartitionsResponse)
+        except Lost:
+            return None
+        code = ErrorCode(answer.results[0].error_code)
+        self.client.world.count(f"partition changes: {code.name}")
         return code
 
 

@@ -22,7 +22,8 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.schemas.errors import ErrorCode
 from tests.trials.gateways.connection import Client, Lost
-from tests.trials.gateways.ledger import Log, Sender, value_of
+from tests.trials.gateways.ledger import Sender, value_of
+from tests.trials.gateways.log import Log
 from tests.trials.gateways.promises import ACKNOWLEDGED, DENIED
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ READ_IN_ORDER = "a consumer reads every record once and in order"
 ENDS = "an end that was told is one that the log has, and is not taken back"
 DENIED = "what is denied is never done, and what is allowed never denied"
 DELETED = "nothing is appended to a topic after its deletion"
+KEPT = "nothing is removed that is not past its retention, and a log start lies behind it"
+GROWN = "partitions of a topic are added where they are told, and none is taken back"
 IDS = "a producer id is given once"
 ANSWERED_SOON = "once faults end every request is answered within a bound"
 # What is looked at for each of them.
@@ -42,6 +44,15 @@ EXPLAINED = {
         "And the other way round."
     ),
     DELETED: "A table has no commit of records behind the mark that its topic is deleted.",
+    KEPT: (
+        "Records are removed by whole files, the first of a partition, once the newest of a file "
+        "is past `retention.ms` by upkeep's clock. No gateway tells a log start, or refuses an "
+        "offset, behind which there is more than was removed, or deleted by VACUUM."
+    ),
+    GROWN: (
+        "The catalogue has what CreatePartitions has acknowledged. By one connection Metadata "
+        "never tells fewer partitions than before; no gateway tells more than there are."
+    ),
     IDS: "By any gateway, over crashes.",
     ANSWERED_SOON: (
         "5 s after the last fault no client of a request waits in vain for 3 s, and in 30 s all is "
@@ -58,8 +69,10 @@ Two gateways and their clients run in simulated time on real Delta tables in mem
 gateway's own code, from the bytes of a connection to commits, in an event loop that simulated time
 drives. Simulated are sockets, threads, and whoever asks coordinators; requests of groups are not
 part of it. Idempotent and other producers write to topics, one of which is deleted and made anew
-while they do; consumers read by any gateway; ACLs are given and taken back; somebody who may do
-nothing tries; a user's table grows and is optimized, and both gateways index it. The faults are
+while they do, and another given more partitions; consumers read by any gateway, some again from the
+first offset; ACLs are given and taken back; somebody who may do nothing tries; a user's table
+grows, is optimized and vacuumed, and both gateways index it. Upkeep removes what is past its
+retention, packs the topics' own tables, and vacuums them, as if hours had passed. The faults are
 those of the simulation above: commits that fail, stand although they are said to have failed, or
 come late; reads that fail; gateways that are killed, stopped or stand still between any two steps;
 clocks that are set. A folder or commit that is away is so for one read: a gateway looks twice

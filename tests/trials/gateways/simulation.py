@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import deltalake
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,11 +26,13 @@ from tests.trials.gateways.consumers import Consumer
 from tests.trials.gateways.faults import RECORDS, draw_faults
 from tests.trials.gateways.hosts import ADMIN, GatewayHost, installed
 from tests.trials.gateways.ledger import INTRUDED, SPARED, Ledger
+from tests.trials.gateways.log import RETENTION_MS, read_table
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.gateways.network import Network
-from tests.trials.gateways.operators import AclAdmin, Intruder, TopicAdmin
+from tests.trials.gateways.operators import AclAdmin, Intruder, PartitionAdmin, TopicAdmin
 from tests.trials.gateways.producers import Producer
 from tests.trials.gateways.promises import ANSWERED_SOON
+from tests.trials.gateways.upkeep import TopicsUpkeep
 from tests.trials.gateways.users_table import UsersTable
 from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
@@ -54,7 +55,9 @@ FLEETING = "fleeting"
 GUARDED = "guarded"
 USERS = "users"
 TOPICS = (SPARED, FLEETING)
-PRODUCED = (*TOPICS, GUARDED)
+GROWING = "growing"
+PRODUCED = (*TOPICS, GUARDED, GROWING, *RETENTION_MS)
+MOST_PARTITIONS = 4
 PARTITIONS = 3
 WRITER, READER, INTRUDER = "10.0.2.1", "10.0.2.2", "10.0.3.1"
 
@@ -105,6 +108,9 @@ def _logging(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = propagates
 
 
+Admin: TypeAlias = TopicAdmin | PartitionAdmin | AclAdmin | Intruder
+
+
 def host_of(number: int) -> str:
     """The host of a client that may do everything."""
     return f"10.0.1.{number}"
@@ -116,7 +122,7 @@ class Simulation:
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan = plan
         self.world = World(plan.seed)
-        self.ledger = Ledger(self.world)
+        self.ledger = Ledger(self.world, root)
         self.calm = Calm(self.world)
         self._root = root
         self._network = Network(self.world)
@@ -125,10 +131,13 @@ class Simulation:
         self._loops: list[SimulatedLoop] = []
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._admins: list[TopicAdmin | AclAdmin | Intruder] = []
+        self._admins: list[Admin] = []
         self._running = 0
         self._operator = Actor(Process("operator", MachineClock()), "operator")
         user = Actor(Process("user", MachineClock()), "user")
+        clock_ = MachineClock(self.world.rng("machine of upkeep").randint(-300, 300))
+        self._upkeeper = Actor(Process("upkeep", clock_), "upkeep")
+        self._upkeep = TopicsUpkeep(self.world, self._files, self._upkeeper, str(root))
         self._users = UsersTable(self.world, self._files, self.ledger, user, root, USERS)
 
     def run(self) -> None:
@@ -161,6 +170,7 @@ class Simulation:
                 stack.enter_context(clock.use(world_clock))
                 stack.enter_context(background.use(ActorBackground(self.world)))
                 stack.enter_context(self._files.installed())
+                stack.enter_context(self._upkeep.installed())
                 stack.enter_context(installed(self._network, world_clock))
                 stack.enter_context(_logging(_Log(self.world)))
                 yield
@@ -172,6 +182,9 @@ class Simulation:
         root = str(self._root)
         for topic in (SPARED, GUARDED):
             create_log_topic(root, topic, PARTITIONS)
+        create_log_topic(root, GROWING, 1)
+        for topic, retention_ms in RETENTION_MS.items():
+            create_log_topic(root, topic, PARTITIONS, {"retention.ms": str(retention_ms)})
         hosts = [host_of(number) for number in range(self.plan.producers)]
         hosts += [host_of(100 + number) for number in range(self.plan.consumers)]
         everything = ("TOPIC", "*", "LITERAL", ANONYMOUS)
@@ -201,6 +214,19 @@ class Simulation:
         self._produce("guarded-0", WRITER, GUARDED, 0)
         self._produce("guarded-2", WRITER, GUARDED, 2)
         self._consume("guarded-consumer", READER, GUARDED)
+        self._consume("users-rereader", host_of(100), USERS, rereads=True)
+        for number in range(MOST_PARTITIONS):
+            # Refused until the topic has the partition.
+            self._produce(f"growing-{number}", host_of(0), GROWING, number)
+        self._consume("growing-consumer", host_of(100), GROWING, partitions=1)
+        for topic in RETENTION_MS:
+            # What an idempotent one has written stays as long as it may be sent again.
+            for number in (0, 2):
+                self._produce(f"{topic}-{number}", host_of(0), topic, number, skew_ms=300)
+            self._consume(f"{topic}-rereader", host_of(100), topic, rereads=True)
+        self.world.later(0.0, self._upkeeper, self._upkeep.step)
+        client = self._client("partition-admin", ADMIN)
+        self._administer(PartitionAdmin(client, self.ledger, GROWING, MOST_PARTITIONS, 4.0))
         client = self._client("topic-admin", ADMIN)
         self._administer(TopicAdmin(client, self.ledger, FLEETING, PARTITIONS, 4.0))
         client = self._client("acl-admin", ADMIN)
@@ -208,18 +234,29 @@ class Simulation:
         self._administer(AclAdmin(client, self.ledger, GUARDED, users, 6.0))
         self._administer(Intruder(self._client("intruder", INTRUDER), SPARED, INTRUDED))
 
-    def _produce(self, name: str, host: str, topic: str, number: int) -> None:
+    def _produce(
+        self, name: str, host: str, topic: str, number: int, skew_ms: int = 60_000
+    ) -> None:
         client = self._client(name, host)
-        producer = Producer(client, self.ledger, topic, number % PARTITIONS, number % 3 != 2)
+        partition = number if topic == GROWING else number % PARTITIONS
+        producer = Producer(client, self.ledger, topic, partition, number % 3 != 2)
         self._producers.append(producer)
-        self._run(name, producer.run())
+        self._run(name, producer.run(), skew_ms)
 
-    def _consume(self, name: str, host: str, topic: str) -> None:
-        consumer = Consumer(self._client(name, host), self.ledger, topic, PARTITIONS)
+    def _consume(
+        self,
+        name: str,
+        host: str,
+        topic: str,
+        partitions: int = PARTITIONS,
+        rereads: bool = False,
+    ) -> None:
+        client = self._client(name, host)
+        consumer = Consumer(client, self.ledger, topic, partitions, rereads)
         self._consumers.append(consumer)
         self._run(name, consumer.run())
 
-    def _administer(self, admin: TopicAdmin | AclAdmin | Intruder) -> None:
+    def _administer(self, admin: Admin) -> None:
         self._admins.append(admin)
         self._run(admin.client.name, admin.run())
 
@@ -265,10 +302,10 @@ class Simulation:
         ports = [each.port for each in self._hosts]
         return Client(self.world, self._network, self.calm, name, host, ports)
 
-    def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
-        """Run a client in a process of its own."""
+    def _run(self, name: str, work: Coroutine[object, object, None], skew_ms: int = 60_000) -> None:
+        """Run a client in a process of its own, whose clock is wrong by so much at most."""
         chance = self.world.rng(f"machine of {name}")
-        process = Process(name, MachineClock(chance.randint(-60_000, 60_000)))
+        process = Process(name, MachineClock(chance.randint(-skew_ms, skew_ms)))
         loop = SimulatedLoop(self.world, process, chance)
         self._loops.append(loop)
         self._running += 1
@@ -285,7 +322,7 @@ class Simulation:
         self._files.faults.clear()
         self._files.troubles.clear()
         self.calm.begin([host.process for host in self._hosts])
-        self._users.is_quiet = True
+        self._users.is_quiet = self._upkeep.is_quiet = True
         for admin in self._admins:
             admin.is_quiet = True
         self._wait_for(lambda: self._running == len(self._producers) + len(self._consumers))
@@ -313,11 +350,7 @@ class Simulation:
         """Read the tables by other code than the product's."""
         for topic in PRODUCED:
             for log in self.ledger.logs[topic]:
-                uri = self._root / "topic_records" / log.table
-                table = deltalake.DeltaTable(str(uri)).to_pyarrow_table(
-                    columns=["partition", "offset", "value"]
-                )
-                self.ledger.check_table(log, table)
+                self.ledger.check_table(log, read_table(self._root, log))
 
 
 def simulate(plan: Plan) -> Outcome:

@@ -67,6 +67,7 @@ class Commit(Struct, frozen=True):
     """A commit that stands: the rows that it appended, its transactions' versions, and whose.
 
     `parts`: the rows again, those of each file that is new data, with its partition values.
+    `removes`: whether it takes rows out of the table.
     """
 
     table: str
@@ -74,6 +75,7 @@ class Commit(Struct, frozen=True):
     transactions: dict[str, int]
     writer: Process
     parts: tuple[tuple[dict[str, str | None], pa.Table], ...] = ()
+    removes: bool = False
 
 
 class Files:
@@ -181,7 +183,8 @@ class Files:
             content = self._read_bytes(Path(source))
         self._link(source, path)
         self._world.count("commits")
-        self._on_commit(self._described(table, content))
+        with self.ours():
+            self._on_commit(self._described(table, content))
         if outcome == CRASH_AFTER:
             self._crash()
         if outcome == UNKNOWN:
@@ -289,14 +292,15 @@ class Files:
                 rows.append(written[1])
                 if add.data_change:
                     parts.append((add.partition_values, written[1]))
-        for action in actions:
-            if action.remove is not None:
-                self._changed_at[Path(action.remove.file).name] = self._world.now
+        removed = [action.remove for action in actions if action.remove is not None]
+        for remove in removed:
+            self._changed_at[Path(remove.file).name] = self._world.now
         transactions = {
             action.txn.app_id: action.txn.version for action in actions if action.txn is not None
         }
         appended = pa.concat_tables(rows) if rows else None
-        return Commit(table, appended, transactions, self._writer(), tuple(parts))
+        removes = any(remove.data_change for remove in removed)
+        return Commit(table, appended, transactions, self._writer(), tuple(parts), removes)
 
     def _writer(self) -> Process:
         assert self._world.current is not None

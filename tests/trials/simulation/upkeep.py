@@ -1,6 +1,6 @@
 """Upkeep in between: compaction, retention and packing, and a vacuum by the world's clock.
 
-delta-rs deletes by the real clock, and so nothing here; what it would delete, `Vacuum` does.
+delta-rs deletes by the real clock, and so nothing here; what it would delete, `vacuum` does.
 """
 
 from __future__ import annotations
@@ -64,10 +64,12 @@ class Upkeep:
     def _vacuum(self, handle: DeltaTable, name: str, retention_hours: int) -> int:
         """In `pipeline.upkeep.vacuum`'s place."""
         del name, retention_hours
-        with self._files.ours():
-            return self._delete(handle)
+        return vacuum(self._world, self._files, handle, HORIZON_MS)
 
-    def _delete(self, handle: DeltaTable) -> int:
+
+def vacuum(world: World, files: Files, handle: DeltaTable, retention_ms: float) -> int:
+    """Delete the files that no version of so long has needed, by the world's clock."""
+    with files.ours():
         refresh(handle)
         folder = local_folder(handle.table_uri)
         assert folder is not None
@@ -77,11 +79,11 @@ class Upkeep:
             for path in sorted(folder.rglob("*.parquet"))
             if path.name not in present
             and "_delta_log" not in path.parts
-            and self._files.idle_ms(path) > HORIZON_MS
+            and files.idle_ms(path) > retention_ms
         ]
         for path in due:
-            self._files.vacuum(path)
-        self._world.count("files vacuumed", len(due))
+            files.vacuum(path)
+        world.count("files vacuumed", len(due))
         return len(due)
 
 

@@ -1,0 +1,72 @@
+"""One incarnation of a topic: what its commits appended, and what was removed from it since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow.compute as pc
+
+from tests.trials.gateways.promises import KEPT
+
+if TYPE_CHECKING:
+    from tests.trials.simulation.world import Process, World
+
+# For how long a topic keeps its records, ms, where it is not a week.
+RETENTION_MS = {"short": 1_000}
+
+
+class Log:
+    """One incarnation of a topic: each partition's values, by offset."""
+
+    def __init__(self, table: str, topic: str) -> None:
+        self.table = table
+        self.topic = topic
+        self.partitions: dict[int, list[bytes]] = {}
+        self.is_deleted = False
+        # Of each partition the offset behind all that was removed, or deleted by VACUUM; and when
+        # each record of a topic's own table is of, ms, by its producer.
+        self.starts: dict[int, int] = {}
+        self.times: dict[int, list[int]] = {}
+        # Of each sender, producer id and partition the number of its last record.
+        self.last: dict[tuple[str, int, int], int] = {}
+
+    def start(self, partition: int) -> int:
+        """The first offset that a partition may still have, as far as was removed."""
+        return self.starts.get(partition, 0)
+
+    def partition(self, number: int) -> list[bytes]:
+        """The values of a partition."""
+        return self.partitions.setdefault(number, [])
+
+    def has(self, partition: int, offset: int, values: Sequence[bytes]) -> bool:
+        """Whether these values are at an offset."""
+        return self.partition(partition)[offset : offset + len(values)] == list(values)
+
+
+def read_table(root: Path, log: Log) -> Any:
+    """A topic's own table, read by other code than the product's."""
+    table = deltalake.DeltaTable(str(root / "topic_records" / log.table))
+    return table.to_pyarrow_table(columns=["partition", "offset", "value"])
+
+
+def take_removal(world: World, root: Path, log: Log, writer: Process) -> None:
+    """Records were removed from a topic's own table: hold what is left against its retention."""
+    rows = read_table(root, log)
+    limit = RETENTION_MS.get(log.topic)
+    now_ms = writer.clock.wall_ms(world.now)
+    for number, values in log.partitions.items():
+        part = rows.filter(pc.equal(rows.column("partition"), number))
+        start = pc.min(part.column("offset")).as_py()
+        start = len(values) if start is None else start
+        gone = log.times.get(number, [])[log.start(number) : start]
+        world.check(KEPT)
+        if gone and (limit is None or max(gone) >= now_ms - limit):
+            world.violate(
+                KEPT, f"{log.table}-{number} has lost records of {now_ms - max(gone)} ms ago"
+            )
+        world.note("removed", log.topic, number, start)
+        world.count("records removed", len(gone))
+        log.starts[number] = max(start, log.start(number))
