@@ -2,8 +2,10 @@
 
     python -m tests.figures
 
-A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed". For each of them
-a line tells the page, the commit, and how many later commits have changed the product.
+A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed", or as in "Ended
+2026-11-25 17:43 UTC, commit bc3d869" where it is rendered from a recorded result. For each of them
+a line tells the page, the commit, and how many later commits have changed the product. A shallow
+clone has no history to count in, and the line says so.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from typing import NamedTuple
 from tests.pages import PAGES, TOP
 
 PRODUCT = ("coordinator", "pipeline", "schemas", "conf")
-_FIGURE = re.compile(r"\b\d{1,2} [A-Z][a-z]+ \d{4}, ([0-9a-f]{7})\b")
+_FIGURE = re.compile(
+    r"\b(?:\d{1,2} [A-Z][a-z]+ \d{4}, |[0-9-]{10} [0-9:]{5} UTC, commit )([0-9a-f]{7,})\b"
+)
 
 
 class Figure(NamedTuple):
@@ -43,10 +47,21 @@ def changes_since(commit: str, repository: Path = TOP) -> int:
 
     Raises LookupError for a commit that the repository's history does not have.
     """
+    if _git(repository, "rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+        raise LookupError("this clone is shallow; `git fetch --unshallow` brings the history")
     # A commit of another branch is known here and in no other clone.
     if _git(repository, "merge-base", "--is-ancestor", commit, "HEAD").returncode:
         raise LookupError(f"{commit}: the history of HEAD does not have it")
     return int(_git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT).stdout)
+
+
+def age(commit: str, repository: Path = TOP) -> str:
+    """Return in words how old a figure of this commit is, or why that is unknown."""
+    try:
+        changes = changes_since(commit, repository)
+    except LookupError as error:
+        return f"age unknown: {error.args[0]}"
+    return f"{changes} later commits changed the product" if changes else "of this product"
 
 
 def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -59,9 +74,7 @@ def main() -> None:
     """Print each figure of the pages with its age in commits."""
     for figure in figures():
         place = f"{figure.page.relative_to(TOP)}:{figure.line}"
-        changes = changes_since(figure.commit)
-        age = f"{changes} later commits changed the product" if changes else "of this product"
-        print(f"{place}: {figure.commit}: {age}")
+        print(f"{place}: {figure.commit}: {age(figure.commit)}")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from msgspec import Struct
 from group_coordinator.pipeline.session.java import find_java
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pandas", "msgspec", "duckdb")
+# Of the minute before the program began: what is measured loads the machine itself.
+_LOAD = os.getloadavg()[0]
 
 
 class Host(Struct):
-    """Cores, memory in bytes, and versions; `load` is the load average of the last minute.
+    """Cores, memory in bytes, and versions; `load` is the load average of the minute before.
 
     A load of more than a few tenths before a benchmark means that other programs use the machine.
     """
@@ -53,7 +55,7 @@ def this_host() -> Host:
         python=platform.python_version(),
         java=_java(),
         packages={name: version(name) for name in _PACKAGES},
-        load=os.getloadavg()[0],
+        load=_LOAD,
     )
 
 

@@ -15,6 +15,7 @@ from group_coordinator.pipeline.cli.options import Json, progress
 from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.errors import Failure
 from tests.support.command import run_command
+from tests.support.kept import keep
 
 if TYPE_CHECKING:
     from tests.trials.simulation.runs import Finding
@@ -190,10 +191,9 @@ def _tell(name: str, report: Any, json: bool, record: bool) -> None:
     else:
         print_result(OutputFormat.TABLE, Result(["what", "how many"], report.rows()))
     if record:
-        from tests.trials.kept import keep
-        from tests.trials.page import write_page
+        from tests.trials.page import RESULTS, write_page
 
-        keep(name, f"{NAME} {shlex.join(sys.argv[1:])}", report)
+        keep(RESULTS, name, f"{NAME} {shlex.join(sys.argv[1:])}", report)
         write_page()
 
 

@@ -7,12 +7,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.kept import Kept, markdown, read
 from tests.trials import found
 from tests.trials.broker.trial import BrokerReport
 from tests.trials.found import Found
 from tests.trials.gateways import promises as gateways
 from tests.trials.gateways.trial import GatewaysReport
-from tests.trials.kept import HERE, Kept, read
 from tests.trials.malformed.trial import MalformedReport
 from tests.trials.mutants.trial import EQUIVALENT, KILLED, MutantsReport
 from tests.trials.simulation import promises
@@ -21,7 +21,9 @@ from tests.trials.simulation.trial import Report
 from tests.trials.simulation.world import NO_BUG
 from tests.trials.torture.run import TortureReport
 
+HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
+RESULTS = HERE / "results"
 
 _INTRODUCTION = """\
 # What the promises survive
@@ -33,7 +35,7 @@ and looks for a test that notices. A short run of each is a test.
 This page has the figures of the last long run of each. A command's `--record` keeps its report in
 `tests/trials/results` and renders the page anew; `python -m tests.trials page` renders it alone. A
 trial that is interrupted (SIGINT or SIGTERM) reports on what it has done until then, and so does
-this page.
+this page. `python -m tests.figures` tells how many commits have changed the product since each run.
 """
 
 _SIMULATED = """\
@@ -155,7 +157,7 @@ def write_page() -> Path:
 
 
 def _simulate() -> Iterator[str]:
-    kept = read("simulate", Report)
+    kept = read(RESULTS, "simulate", Report)
     yield from _head("Simulation", _SIMULATED, kept)
     if kept is not None:
         yield from _simulated(kept.report, SIMULATED_PROMISES)
@@ -167,7 +169,7 @@ def _simulate() -> Iterator[str]:
 
 
 def _gateways() -> Iterator[str]:
-    kept = read("gateways", GatewaysReport)
+    kept = read(RESULTS, "gateways", GatewaysReport)
     yield from _head("Simulation of gateways", gateways.INTRODUCTION, kept)
     if kept is not None:
         yield from _simulated(kept.report, gateways.EXPLAINED)
@@ -189,7 +191,7 @@ def _simulated(report: Report | GatewaysReport, promises: Mapping[str, str]) -> 
 
 
 def _torture() -> Iterator[str]:
-    kept = read("torture", TortureReport)
+    kept = read(RESULTS, "torture", TortureReport)
     yield from _head("Torture", _TORTURED, kept)
     if kept is not None:
         report = kept.report
@@ -245,7 +247,7 @@ def _torture_promises(report: TortureReport) -> list[Promise]:
 
 
 def _malformed() -> Iterator[str]:
-    kept = read("malformed", MalformedReport)
+    kept = read(RESULTS, "malformed", MalformedReport)
     yield from _head("Malformed requests", _MALFORMED, kept)
     if kept is not None:
         report = kept.report
@@ -293,7 +295,7 @@ def _broker() -> Iterator[str]:
 
 
 def _mutants() -> Iterator[str]:
-    kept = read("mutants", MutantsReport)
+    kept = read(RESULTS, "mutants", MutantsReport)
     yield from _head("Mutants", _MUTATED, kept)
     if kept is None:
         return
@@ -337,17 +339,7 @@ def _head(title: str, what: str, kept: Kept[Any] | None) -> Iterator[str]:
     if kept is None:
         yield _paragraph("No run is kept.")
         return
-    yield f"<!-- not run: long -->\n```sh\n{kept.command}\n```\n"
-    host = kept.host
-    versions = ", ".join(
-        f"{name} {host.packages[name]}" for name in ("pyspark", "deltalake", "duckdb")
-    )
-    yield _paragraph(
-        f"Ended {kept.ended} UTC, commit {kept.commit}, on {host.machine()}; "
-        f"Python {host.python}, {versions}."
-    )
-    if kept.note:
-        yield _paragraph(kept.note)
+    yield from kept.head()
 
 
 def _promises(promises: Iterator[Promise] | Sequence[Promise]) -> Iterator[str]:
@@ -361,10 +353,7 @@ def _faults(faults: Sequence[Found], title: str) -> Iterator[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield "|" + "---|" * len(columns)
-    yield from (f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
-    yield ""
+    yield f"{markdown(columns, rows)}\n"
 
 
 def _paragraph(text: str) -> str:

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.errors import Failure
 from tests.ends import check_end
 from tests.pages import TOP
-from tests.trials import kept, page
+from tests.support.kept import keep
+from tests.trials import page
 from tests.trials.__main__ import trial_app as app
-from tests.trials.kept import keep
 from tests.trials.mutants import trial
 from tests.trials.mutants.copied import Copied, copy_checkout
 from tests.trials.mutants.mutant import Mutant, read_table
@@ -232,13 +232,13 @@ def test_the_command_fails_for_a_survivor(
 def test_the_page_tells_what_was_found_what_was_not_and_what_nobody_can_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "RESULTS", tmp_path)
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
     verdicts = [
         Verdict("It is found", "f.py", ("t.py::test", "u.py"), KILLED, 1.25),
         Verdict("Nobody looks", "g.py", ("t.py",), SURVIVED, 2.0),
         Verdict("Zero", "h.py", ("t.py",), EQUIVALENT, 3.0, "twice nothing is nothing"),
     ]
-    keep("mutants", "c", MutantsReport(verdicts, 2, 1.0, 2.5, 2.0, interrupted=True))
+    keep(tmp_path, "mutants", "c", MutantsReport(verdicts, 2, 1.0, 2.5, 2.0, interrupted=True))
     text = page.render()
     for said in (
         "| It is found | `f.py` | `t.py::test`, `u.py` | 1.2 |",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TypeVar, get_origin, get_type_hints
 
@@ -10,11 +11,12 @@ from msgspec import Struct
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.errors import Failure
-from tests.trials import kept, page
+from tests.support import kept
+from tests.support.kept import keep, read
+from tests.trials import page
 from tests.trials.__main__ import trial_app as app
 from tests.trials.gateways.promises import DENSE
 from tests.trials.gateways.trial import GatewaysReport
-from tests.trials.kept import keep, read
 from tests.trials.malformed import trial
 from tests.trials.malformed.trial import MalformedReport
 from tests.trials.page import PAGE, render
@@ -35,7 +37,7 @@ def blank(report: type[R], **figures: object) -> R:
 
 @pytest.fixture
 def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(page, "PAGE", tmp_path / "README.md")
 
 
@@ -54,8 +56,14 @@ def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
     report = blank(MalformedReport, events=1_234_567, errors={"NONE": 3})
-    keep("malformed", "python -m tests.trials malformed", report, note="Beside other work.")
-    found = read("malformed", MalformedReport)
+    keep(
+        page.RESULTS,
+        "malformed",
+        "python -m tests.trials malformed",
+        report,
+        note="Beside other work.",
+    )
+    found = read(page.RESULTS, "malformed", MalformedReport)
     assert found is not None
     assert (found.report, found.command) == (report, "python -m tests.trials malformed")
     assert len(found.commit.removesuffix("-dirty")) >= 7
@@ -67,8 +75,18 @@ def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_run_that_was_interrupted_says_what_it_did() -> None:
-    keep("simulate", "c", blank(Report, runs=7, interrupted=True, checks={RECORD_FIRST: 4321}))
-    keep("torture", "c", blank(TortureReport, kills={"node": 40, "jvm": 2}, interrupted=True))
+    keep(
+        page.RESULTS,
+        "simulate",
+        "c",
+        blank(Report, runs=7, interrupted=True, checks={RECORD_FIRST: 4321}),
+    )
+    keep(
+        page.RESULTS,
+        "torture",
+        "c",
+        blank(TortureReport, kills={"node": 40, "jvm": 2}, interrupted=True),
+    )
     text = render()
     assert "interrupted: the figures are of the 7 runs that ended" in text
     assert "interrupted: after 42 kills the promises were checked once more" in text
@@ -78,7 +96,7 @@ def test_a_run_that_was_interrupted_says_what_it_did() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_broken_promise_is_on_the_page() -> None:
     finding = Finding(5, 100, "a promise", "so", "d", [], [], "simulate --seed 5")
-    keep("simulate", "c", blank(Report, findings=[finding]))
+    keep(page.RESULTS, "simulate", "c", blank(Report, findings=[finding]))
     assert "**Broken: a promise.** so. `simulate --seed 5`" in render()
 
 
@@ -89,7 +107,9 @@ def test_every_promise_of_the_simulation_is_explained() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_gateways_have_their_figures_on_the_page() -> None:
     counts = {"records": 7_654_321}
-    keep("gateways", "c", blank(GatewaysReport, counts=counts, checks={DENSE: 54_321}))
+    keep(
+        page.RESULTS, "gateways", "c", blank(GatewaysReport, counts=counts, checks={DENSE: 54_321})
+    )
     text = render()
     assert "| records | 7,654,321 |" in text
     assert "| 54,321 |" in text
@@ -101,7 +121,7 @@ def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(trial, "run_malformed", lambda *_: report)
     done = CliRunner().invoke(app, ["malformed", "--events", "77", "--record"])
     assert done.exit_code == 0, done.output
-    found = read("malformed", MalformedReport)
+    found = read(page.RESULTS, "malformed", MalformedReport)
     assert found is not None and found.report == report
     assert page.PAGE.read_text("utf-8") == render()
     page.PAGE.write_text("something else")
@@ -110,8 +130,30 @@ def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> No
     assert page.PAGE.read_text("utf-8") == render()
 
 
+def test_a_report_tells_of_changes_beside_its_commit_but_not_of_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that are recorded one after the other the second is of the same commit."""
+    files = ["pipeline/a.py", "tests/bench/results/a.json", "tests/bench/README.md"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(kept, "HERE", tmp_path / "tests")
+    results, dirty = tmp_path / "kept", []
+    for name in reversed(files):
+        (tmp_path / name).write_text("2")
+        keep(results, "malformed", "c", blank(MalformedReport))
+        found = read(results, "malformed", MalformedReport)
+        assert found is not None
+        dirty.append(found.commit.endswith("-dirty"))
+    assert dirty == [False, False, True]
+
+
 def test_a_report_is_kept_in_a_clone_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "HERE", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(Failure, match="in a clone only: fatal: not a git repository"):
-        keep("malformed", "c", blank(MalformedReport))
+        keep(page.RESULTS, "malformed", "c", blank(MalformedReport))

@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 
 from group_coordinator.pipeline.errors import Failure
-from tests.trials.kept import HERE
 from tests.trials.mutants.copied import Copied, copy_checkout
 from tests.trials.mutants.mutant import Mutant, read_table
 
+_TOP = Path(__file__).parents[3]
 KILLED = "killed"
 SURVIVED = "survived"
 EQUIVALENT = "equivalent"
@@ -92,7 +92,7 @@ def run_mutants(only: str | None, processes: int, say: Callable[[str], None]) ->
         raise Failure(f"there is no mutant of {only!r}")
     with TemporaryDirectory(prefix="mutants-") as folder:
         places = [Path(folder, str(number)) for number in range(processes)]
-        copies = [copy_checkout(HERE.parent.parent, place) for place in places]
+        copies = [copy_checkout(_TOP, place) for place in places]
         return try_mutants(copies, mutants, say)
 
 
