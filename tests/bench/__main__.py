@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.terminal import grid, open_console
 from tests.support.command import run_command
+from tests.support.kept import keep
 
 if TYPE_CHECKING:
     from tests.bench.report import Report
@@ -30,6 +33,10 @@ Root = Annotated[
     str | None, typer.Option(help="Where the tables lie, and stay; else a temporary folder.")
 ]
 
+Record = Annotated[
+    bool, typer.Option("--record", help="Keep the report in the project, and render the pages.")
+]
+
 KafkaLibs = Annotated[
     Path | None,
     typer.Option(
@@ -40,13 +47,18 @@ KafkaLibs = Annotated[
 ]
 
 
-def show(report: Report, json: bool) -> None:
-    """Print a benchmark's report as a table, or as one JSON object."""
+def show(name: str, report: Report, json: bool, record: bool) -> None:
+    """Print a benchmark's report as a table, or as one JSON object; keep it if it is to be kept."""
     if json:
         typer.echo(encoded(report))
-        return
-    table = report.table()
-    open_console().print(grid(table.columns, table.rows, report.title()))
+    else:
+        table = report.table()
+        open_console().print(grid(table.columns, table.rows, report.title()))
+    if record:
+        from tests.bench.page import RESULTS, write_pages
+
+        keep(RESULTS, name, f"{NAME} {shlex.join(sys.argv[1:])}", report)
+        write_pages()
 
 
 @bench_app.command("answer")
@@ -56,11 +68,12 @@ def bench_of_answer(
     warm_up: WarmUp = 120.0,
     root: Root = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
     from tests.bench.answer import bench_answer
 
-    show(bench_answer(seconds, rounds, progress, warm_up, root), json)
+    show("answer", bench_answer(seconds, rounds, progress, warm_up, root), json, record)
 
 
 @bench_app.command("gateway")
@@ -72,12 +85,13 @@ def bench_of_gateway(
     warm_up: WarmUp = 120.0,
     kafka_libs: KafkaLibs = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Through a gateway: answer time, members held, records/s, beside Kafka's broker."""
     from tests.bench.gateway import Load, bench_gateway
 
     load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
-    show(bench_gateway(load, kafka_libs, progress), json)
+    show("gateway", bench_gateway(load, kafka_libs, progress), json, record)
 
 
 @bench_app.command("produce")
@@ -97,6 +111,7 @@ def bench_of_produce(
         typer.Option("--way", help="send, send_table, delta-rs or gateway; may be repeated."),
     ] = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Records written a second: a producer's, a C client's through a gateway, and delta-rs's."""
     from tests.bench.produce import PARTITIONS, PROCESSES, SIZES, WAYS, Load, bench_produce
@@ -107,7 +122,7 @@ def bench_of_produce(
     load = Load(
         records, sizes or SIZES, partitions or PARTITIONS, processes or PROCESSES, ways or WAYS
     )
-    show(bench_produce(load, progress), json)
+    show("produce", bench_produce(load, progress), json, record)
 
 
 @bench_app.command("held")
@@ -121,12 +136,13 @@ def bench_of_held(
     most: Annotated[int, typer.Option(min=100, help="The most members to try.")] = 1_000_000,
     warm_up: WarmUp = 120.0,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """How many members one root holds, by how often they heartbeat."""
     from tests.bench.held import HEARTBEATS_S, HeldLoad, bench_held
 
     loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
-    show(bench_held(loads, warm_up, progress), json)
+    show("held", bench_held(loads, warm_up, progress), json, record)
 
 
 @bench_app.command("rebalance")
@@ -135,11 +151,12 @@ def bench_of_rebalance(
     members: Annotated[int, typer.Option(help="Members of each group.")] = 100,
     kafka_libs: KafkaLibs = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
     from tests.bench.rebalance import bench_rebalance
 
-    show(bench_rebalance(rounds, kafka_libs, progress, members), json)
+    show("rebalance", bench_rebalance(rounds, kafka_libs, progress, members), json, record)
 
 
 @bench_app.command("machine")
@@ -147,11 +164,12 @@ def bench_of_machine(
     batches: Annotated[int, typer.Option(help="Batches that count, of each load.")] = 5,
     scale: Annotated[int, typer.Option(help="Divide the number of groups by this.")] = 1,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Requests a second through the pure machine, beside decoding and encoding alone."""
     from tests.bench.machine import bench_machine
 
-    show(bench_machine(batches, scale, progress), json)
+    show("machine", bench_machine(batches, scale, progress), json, record)
 
 
 @bench_app.command("compaction")
@@ -159,22 +177,24 @@ def bench_of_compaction(
     records: Annotated[int, typer.Option(help="Records of the log.")] = 10_000_000,
     keys: Annotated[int, typer.Option(help="Keys among them.")] = 1_000_000,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Compaction, beside Spark reading and writing the same rows."""
     from tests.bench.compaction import bench_compaction
 
-    show(bench_compaction(records, keys, progress), json)
+    show("compaction", bench_compaction(records, keys, progress), json, record)
 
 
 @bench_app.command("start")
 def bench_of_start(
     rounds: Annotated[int, typer.Option(help="Starts of each machine.")] = 5,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """How long a start takes until `ready`, beside Spark's own start."""
     from tests.bench.start import bench_start
 
-    show(bench_start(rounds, progress), json)
+    show("start", bench_start(rounds, progress), json, record)
 
 
 @bench_app.command("take-over")
@@ -183,22 +203,24 @@ def bench_of_take_over(
     groups: Annotated[int, typer.Option(help="Groups among them.")] = 10_000,
     requests: Annotated[int, typer.Option(help="Answered requests beside them.")] = 0,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """A start without and with a checkpoint, beside Spark reading and grouping the same rows."""
     from tests.bench.take_over import bench_take_over
 
-    show(bench_take_over(records, groups, requests, progress), json)
+    show("take-over", bench_take_over(records, groups, requests, progress), json, record)
 
 
 @bench_app.command("views")
 def bench_of_views(
     records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 20_000_000,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """A view of history over a large log, by Spark natively and by DuckDB."""
     from tests.bench.views import bench_views
 
-    show(bench_views(records, progress), json)
+    show("views", bench_views(records, progress), json, record)
 
 
 @bench_app.command("nodes")
@@ -212,11 +234,17 @@ def bench_of_nodes(
     warm_up: WarmUp = 900.0,
     rounds: Annotated[int, typer.Option(help="How often the numbers of nodes take turns.")] = 3,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """CPU a request and answer time of several coordinators of one root, beside the floor."""
     from tests.bench.nodes import NODES, bench_nodes
 
-    show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds), json)
+    show(
+        "nodes",
+        bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds),
+        json,
+        record,
+    )
 
 
 @bench_app.command("moves")
@@ -234,6 +262,7 @@ def bench_of_moves(
     warm_up: WarmUp = 120.0,
     root: Root = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """What a move and a restart cost the other groups, beside windows without."""
     from tests.bench.moves import KINDS, bench_moves
@@ -243,7 +272,7 @@ def bench_of_moves(
             raise typer.BadParameter(f"{kind} is none of {', '.join(KINDS)}")
     asked = kinds or tuple(KINDS)
     report = bench_moves(seconds, restart_seconds, windows, progress, asked, groups, warm_up, root)
-    show(report, json)
+    show("moves", report, json, record)
 
 
 @bench_app.command("verbs")
@@ -253,11 +282,12 @@ def bench_of_verbs(
     runs: Annotated[int, typer.Option(help="How often each is run; the fastest counts.")] = 5,
     kafka_libs: KafkaLibs = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """How long verbs take, the whole process, beside Kafka's tool."""
     from tests.bench.verbs import bench_verbs
 
-    show(bench_verbs(groups, partitions, runs, kafka_libs, progress), json)
+    show("verbs", bench_verbs(groups, partitions, runs, kafka_libs, progress), json, record)
 
 
 @bench_app.command("soak")
@@ -265,29 +295,34 @@ def bench_of_soak(
     minutes: Annotated[float, typer.Option(help="How long it runs after the warm-up.")] = 30.0,
     warm_up: WarmUp = 120.0,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Whether answer times, memory and files stay what they were, for half an hour."""
     from tests.bench.soak import bench_soak
 
-    show(bench_soak(minutes, progress, warm_up), json)
+    show("soak", bench_soak(minutes, progress, warm_up), json, record)
 
 
 @bench_app.command("all")
 def bench_of_all(
-    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path(
-        "benchmarks.md"
-    ),
-    quick: Annotated[bool, typer.Option("--quick", help="Each as small as it runs.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Each as small as it runs, and none recorded.")
+    ] = False,
     kafka_libs: KafkaLibs = None,
-    json: Json = False,
 ) -> None:
-    """Run every benchmark, and write one page with what they found: takes an hour and a half."""
-    from tests.bench.everything import bench_all, failed
+    """Run every benchmark, and record what each has found: takes an hour and a half."""
+    from tests.bench.everything import bench_all
 
-    run = bench_all(page, quick, progress, kafka_libs)
-    typer.echo(encoded(run) if json else f"written to {page}")
-    if names := failed(run):
-        raise Failure(f"{len(names)} of {len(run.sections)} failed: {'; '.join(names)}")
+    if failed := bench_all(quick, progress, kafka_libs):
+        raise Failure(f"{len(failed)} failed: {'; '.join(failed)}")
+
+
+@bench_app.command("page")
+def bench_page() -> None:
+    """Render the figures of the pages from the reports that are kept."""
+    from tests.bench.page import write_pages
+
+    typer.echo("\n".join(map(str, write_pages())))
 
 
 if __name__ == "__main__":

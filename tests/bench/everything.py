@@ -1,7 +1,7 @@
-"""All benchmarks, one after the other, and one page with what they found.
+"""All benchmarks, one after the other, each recorded as `--record` does it.
 
 Each runs as a command of its own: no benchmark has another's JVM or memory beside it, and the
-commands on the page are those that were run. A full run takes an hour and a half, and needs the
+command that is recorded is the one that was run. A full run takes an hour and a half, and needs the
 machine for itself.
 """
 
@@ -27,7 +27,6 @@ from tests.bench.held import HeldReport
 from tests.bench.machine import MachineReport
 from tests.bench.moves import MovesReport
 from tests.bench.nodes import NodesReport
-from tests.bench.page import Page, Section
 from tests.bench.produce import ProduceReport
 from tests.bench.rebalance import RebalanceReport
 from tests.bench.report import Report
@@ -36,7 +35,6 @@ from tests.bench.start import StartReport
 from tests.bench.take_over import TakeOverFigures
 from tests.bench.verbs import VerbsReport
 from tests.bench.views import ViewsReport
-from tests.support.host import this_host
 
 COMMAND = "python -m tests.bench"
 
@@ -80,38 +78,30 @@ PLANS = (
 
 
 def bench_all(
-    page: Path,
     quick: bool,
     say: Callable[[str], None],
     libs: Path | None = None,
     plans: Sequence[Plan] = PLANS,
-) -> Page:
-    """Run every plan, and write the page again after each of them; `say` hears of progress.
+) -> list[str]:
+    """Run every plan and record its report, of a quick run none; returns the commands that failed.
 
-    A benchmark that fails does not keep the next ones from running. `libs` is the folder of Kafka's
-    jars. Raises OSError if the page cannot be written.
+    `say` hears of progress and of what was found for each aim. A benchmark that fails does not keep
+    the next ones from running. `libs` is the folder of Kafka's jars.
     """
-    run = Page(this_host(), quick, [])
-    page.write_text(run.render(), "utf-8")
+    failed = []
     for number, plan in enumerate(plans):
         words = plan.command(quick)
         say(f"{number + 1} of {len(plans)}: {' '.join(words)}")
-        section = Section(" ".join([COMMAND, *words]), plan.what(), 0.0)
         began = time.monotonic()
         try:
-            report = msgspec.json.decode(_run([*words, "--json"], say, libs), type=plan.report)
-            section.report, section.aims = report, report.aims()
+            printed = _run([*words, "--json", *([] if quick else ["--record"])], say, libs)
+            for aim in msgspec.json.decode(printed, type=plan.report).aims():
+                say("{}: {}, {}".format(*aim.words()))
         except Failure as error:
-            section.failure = str(error)
-        section.seconds = time.monotonic() - began
-        run.sections.append(section)
-        page.write_text(run.render(), "utf-8")
-    return run
-
-
-def failed(run: Page) -> list[str]:
-    """The commands that failed."""
-    return [section.command for section in run.sections if section.failure is not None]
+            say(f"failed: {error}")
+            failed.append(" ".join([COMMAND, *words]))
+        say(f"{plan.name} took {time.monotonic() - began:.0f} s")
+    return failed
 
 
 def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str:

@@ -1,75 +1,64 @@
-"""A run of all benchmarks as one Markdown page: the machine, every aim, then each benchmark."""
+"""The figures of README.md and LIMITS.md that are rendered from the reports that are kept.
+
+A page is written by hand. Between two marks stand the figures of one benchmark:
+
+    <!-- figures: machine -->
+    ...
+    <!-- end of figures -->
+
+They are rendered from `results` if a report is kept there, and stay as they are if none is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from msgspec import Struct
+from tests.bench.everything import PLANS, Plan
+from tests.bench.report import Report
+from tests.support.kept import Kept, markdown, read
 
-from tests.bench.report import Aim, Report
-from tests.support.host import Host
-
-_QUICK = (
-    "**A quick run: every benchmark at its smallest. It shows that all of them run; its figures "
-    "are of machines that are still warming up, and say nothing.**"
-)
-
-
-class Section(Struct):
-    """One benchmark of a run: its report and the aims, or why it failed."""
-
-    command: str
-    what: str
-    seconds: float
-    # A report, as `Any` for msgspec: each benchmark has a type of its own.
-    report: Any = None
-    aims: list[Aim] = []
-    failure: str | None = None
-
-    def _name(self) -> str:
-        return self.command.removeprefix("python -m tests.bench ")
-
-    def aim_rows(self) -> list[list[object]]:
-        """Its lines of the table of all aims."""
-        if self.failure is not None:
-            return [[self._name(), "runs", "", "failed"]]
-        return [[self._name(), *aim.words()] for aim in self.aims]
-
-    def parts(self) -> Iterator[str]:
-        """Its paragraphs."""
-        yield from (f"## {self._name()}", self.what, f"```\n{self.command}\n```")
-        if self.failure is not None:
-            yield f"Failed after {self.seconds:.0f} s: `{self.failure}`"
-            return
-        report: Report = self.report
-        if (title := report.title()) is not None:
-            yield f"{title[0].upper()}{title[1:]}:"
-        yield markdown(*report.table())
-        if self.aims:
-            yield "\n".join("* {}: {}, {}".format(*aim.words()) for aim in self.aims)
-        yield f"It took {self.seconds:.0f} s."
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGES = [HERE / "README.md", HERE / "LIMITS.md"]
+_FIGURES = re.compile(r"(<!-- figures: (\S+) -->\n\n).*?(<!-- end of figures -->\n)", re.S)
 
 
-class Page(Struct):
-    """One run of all benchmarks; `quick` is one in which each was as small as it runs."""
+def render(text: str) -> str:
+    """A page with its figures rendered anew."""
+    plans = {plan.name: plan for plan in PLANS}
 
-    host: Host
-    quick: bool
-    sections: list[Section]
+    def figures(found: re.Match[str]) -> str:
+        plan = plans[found[2]]
+        kept = read(RESULTS, plan.name, plan.report)
+        if kept is None:
+            return found[0]
+        return "".join([found[1], *(f"{part}\n" for part in _parts(plan, kept)), found[3]])
 
-    def render(self) -> str:
-        """The page's text."""
-        parts = ["# Benchmarks", "\n".join(f"* {line}" for line in self.host.lines())]
-        parts += [_QUICK] if self.quick else []
-        aims = [row for section in self.sections for row in section.aim_rows()]
-        parts += ["## Aims", markdown(["bench", "aim", "found", ""], aims)]
-        for section in self.sections:
-            parts += section.parts()
-        return "\n\n".join(parts) + "\n"
+    return _FIGURES.sub(figures, text)
 
 
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of a Markdown page."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+def write_pages() -> list[Path]:
+    """Write the pages; returns their files."""
+    for page in PAGES:
+        page.write_text(render(page.read_text("utf-8")), "utf-8")
+    return PAGES
+
+
+def marked(text: str) -> list[str]:
+    """The benchmarks whose figures have a place on a page."""
+    return [found[2] for found in _FIGURES.finditer(text)]
+
+
+def _parts(plan: Plan, kept: Kept[Report]) -> Iterator[str]:
+    report = kept.report
+    yield f"**`{plan.name}`**: {plan.what()}\n"
+    yield from kept.head()
+    yield f"Load of the machine when it began: {kept.host.load:.1f}.\n"
+    if (title := report.title()) is not None:
+        yield f"{title[0].upper()}{title[1:]}:\n"
+    yield f"{markdown(*report.table())}\n"
+    if aims := report.aims():
+        lines = ("* {}: {}, {}".format(*aim.words()) for aim in aims)
+        yield "\n".join(lines) + "\n"
