@@ -285,7 +285,7 @@ def _malformed() -> Iterator[str]:
 
 
 def _broker() -> Iterator[str]:
-    kept = read("broker", BrokerReport)
+    kept = read(RESULTS, "broker", BrokerReport)
     yield from _head("Beside a real broker", _COMPARED, kept)
     if kept is None:
         return
