@@ -114,7 +114,7 @@ def waiting_of(
     with open_engine() as engine:
         waiting = read(engine, root, most)
         target = new_target(engine)
-        recorded = RecordedRequests(engine, shown_log(engine, root), None)
+        recorded = RecordedRequests(engine, root, shown_log(engine, root), None)
         files = write_waiting_requests(waiting, target, partition_set, recorded)
         tables = [pq.read_table(target.local(file)) for file in files]
     return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]
