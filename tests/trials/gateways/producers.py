@@ -69,8 +69,8 @@ class Producer:
         self._partition = partition
         self._id = self._epoch = self._sequence = -1
         self._batch = self._number = 0
-        # Where the last acknowledged batch of a log ends.
-        self._acknowledged: tuple[Log | None, int] = None, 0
+        # Where the last acknowledged batches are, by their numbers.
+        self._acknowledged: dict[int, tuple[Log, int]] = {}
 
     async def run(self) -> None:
         """Produce; returns when all is quiet and nothing is unfinished."""
@@ -171,13 +171,15 @@ class Producer:
 
     def _take(self, batch: _Batch, offset: int) -> None:
         log = self._ledger.on_acknowledged(self._topic, batch.partition, offset, batch.values)
-        before, end = self._acknowledged
-        if log is before and offset < end:
-            self.client.world.violate(
-                ACKNOWLEDGED,
-                f"{self.client.name} {batch.number} is at {offset}, before the one before it",
-            )
-        self._acknowledged = log, offset + len(batch.values)
+        # A batch that stands though it failed is acknowledged after those behind it, by its repeat.
+        for number, (before, start) in self._acknowledged.items():
+            if log is before and (number < batch.number) is not (start < offset):
+                self.client.world.violate(
+                    ACKNOWLEDGED,
+                    f"{self.client.name} {batch.number} is at {offset}, and {number} at {start}",
+                )
+        self._acknowledged[batch.number] = log, offset
+        self._acknowledged.pop(batch.number - 2 * _IN_FLIGHT, None)
 
     def _refused(self, batch: _Batch, code: ErrorCode) -> None:
         """Give up what is unfinished: of this batch nothing was written, as far as is known."""
