@@ -7,8 +7,8 @@ every topic's name is accepted, with one a commit to an unknown topic or partiti
 Changes are in one order, whoever makes them: each is the next version of one application in Delta's
 transaction identifiers. A change that finds its version taken is decided again. `prepare` is called
 after each look at the catalogue, before what was decided by it is committed, with the `at` of the
-row that creates the topic, or that has created it. It raises to change nothing, such as when
-whoever asked for the change has given up.
+row that creates the topic, or that has created it. It may return a later `at` for a row that
+creates one. It raises to change nothing, such as when whoever asked for the change has given up.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UnknownTopic(Failure):
 
 
 def create_topic(
-    root: str, name: str, partitions: int, prepare: Callable[[int], None] = lambda _: None
+    root: str, name: str, partitions: int, prepare: Callable[[int], int | None] = lambda _: None
 ) -> None:
     """Create a topic, and with the first topic the catalogue.
 
@@ -155,7 +155,7 @@ def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:
     return present
 
 
-def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], None]) -> None:
+def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], int | None]) -> None:
     try:
         appender = Appender(table_uri(root, TOPICS))
     except TableNotFoundError as error:
@@ -168,8 +168,8 @@ def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], None
         newest = newest_of(changes)
         partitions = decide(newest)
         at = max([clock_ms(), *(change.at + 1 for change in newest.values())])
-        prepare(creations_of(changes, {}).get(name, at))
-        rows = to_arrow(TOPICS, [TopicChange(name, partitions, at)])
+        wanted = prepare(creations_of(changes, {}).get(name, at))
+        rows = to_arrow(TOPICS, [TopicChange(name, partitions, at if wanted is None else wanted)])
         if appender.append(rows, CATALOGUE_APP_ID, version):
             return
         appender.forget()

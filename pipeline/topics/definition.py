@@ -120,14 +120,22 @@ def create_log_topic(
 def _define(
     root: str, topic: TopicTable, partitions: int, check: Callable[[], None] = lambda: None
 ) -> TopicTable:
-    """Create a topic with its definition; returns the definition with its time."""
-    appender = Appender(table_uri(root, TOPIC_TABLES))
+    """Create a topic with its definition; returns the definition with its time.
 
-    def define(at: int) -> None:
+    By its time a definition is known to be that of a topic of the catalogue. So no two definitions
+    of one name have the same time, whoever makes them: gateways would append to either one's table.
+    """
+    appender = Appender(table_uri(root, TOPIC_TABLES))
+    defines = f"defines-{topic.topic}"
+
+    def define(at: int) -> int:
         nonlocal topic
         check()
-        topic = structs.replace(topic, at=at)
-        appender.append(to_arrow(TOPIC_TABLES, [topic]))
+        while True:
+            topic = structs.replace(topic, at=max(at, appender.last_version(defines) + 1))
+            if appender.append(to_arrow(TOPIC_TABLES, [topic]), defines, topic.at):
+                return topic.at
+            appender.forget()
 
     create_topic(root, topic.topic, partitions, define)
     return topic

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
+from group_coordinator.pipeline.tables import topics
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
     TopicExists,
@@ -25,6 +26,7 @@ from group_coordinator.pipeline.tables.topics import (
 from group_coordinator.pipeline.topics import (
     InvalidTable,
     TableTopics,
+    create_log_topic,
     create_table_topic,
     definition,
 )
@@ -205,3 +207,43 @@ def test_an_alias_of_the_table_s_folder_is_resolved(root: str, uri: str, monkeyp
     define(root, "rows")
     monkeypatch.chdir("/")
     assert sum(end for _, end in ends(opened(root))) == 10
+
+
+def test_of_two_who_make_a_topic_at_once_one_has_defined_it(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else gateways would append to either one's table, as they read the definitions."""
+    create_topic(root, "newest", 1)
+    # Both count from the newest change, as with clocks that are behind.
+    monkeypatch.setattr(topics, "clock_ms", lambda: 0)
+    made: list[TopicTable] = []
+
+    def meanwhile() -> None:
+        if not made:
+            made.append(create_log_topic(root, "t", 1))
+
+    with pytest.raises(TopicExists):
+        create_log_topic(root, "t", 1, check=meanwhile)
+    first, second = sorted(each.at for each in definition.read_definitions(root))
+    assert first < second
+    in_force, _ = definition.log_topics(root)
+    assert [each.topic_id for each in in_force] == [made[0].topic_id]
+
+
+def test_a_topic_whose_maker_was_killed_is_made_with_another_definition(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(root, "newest", 1)
+    monkeypatch.setattr(topics, "clock_ms", lambda: 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(topics, "to_arrow", killed)
+        with pytest.raises(InterruptedError):
+            create_log_topic(root, "t", 1)
+    made = create_log_topic(root, "t", 1)
+    in_force, (lost,) = definition.log_topics(root)
+    assert [each.topic_id for each in in_force] == [made.topic_id]
+    assert lost[0].at < made.at
+
+
+def killed(*_: object) -> Any:
+    raise InterruptedError
