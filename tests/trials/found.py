@@ -101,6 +101,18 @@ GATEWAYS = (
         "A look for another gateway's records that failed was taken for one that found none.",
         "ListOffsets told 281 as the end of a partition that had 327 records, all acknowledged.",
     ),
+    Found(
+        "6fc14de",
+        "Retention removed a file with the state of idempotent producers that could still send "
+        "again, so a batch was written twice.",
+        "Seed 11: an idempotent batch was in its partition twice.",
+    ),
+    Found(
+        "f11523c",
+        "Two who made a topic at once, and one after a maker that was killed, left two definitions "
+        "of one time: gateways took either one's table.",
+        "A consumer was given 41 records that no commit of the topic's table had.",
+    ),
 )
 TORTURE = (
     Found(
@@ -191,5 +203,11 @@ OWN = (
         "A clock that was set back and then forward shortened a session by what it was set "
         "forward, and the simulation took that for the coordinator's doing.",
         "One run of 115 told of a member that expired 146 ms too early.",
+    ),
+    Found(
+        "977b82e",
+        "The simulation of gateways wanted batches acknowledged in their order. One that stood, "
+        "though it had failed, was acknowledged after those behind it, by its repeat.",
+        "guarded-0 6 is at 107, before the one before it.",
     ),
 )
