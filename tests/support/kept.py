@@ -5,6 +5,7 @@ A folder `results` has one file for each trial or benchmark; the pages beside it
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ HERE = Path(__file__).parent
 # What `--record` itself writes is no change of what is measured.
 _MEASURED = (":(top)", ":(top,exclude)*.md", ":(top,exclude)tests/*/results/*")
 
+_ABSOLUTE = re.compile(r"(?<=[ =])/\S+")
 R = TypeVar("R")
 
 
@@ -58,11 +60,12 @@ class Kept(Struct, Generic[R]):
 def keep(results: Path, name: str, command: str, report: Struct, note: str = "") -> None:
     """Keep a report in a folder of results, in place of the one before.
 
-    Raises Failure if there is no commit that it could be of.
+    Of the command's absolute paths, which are one machine's, only FOLDER is kept. Raises Failure if
+    there is no commit that it could be of.
     """
     ended = datetime.fromtimestamp(clock_ms() / 1000, UTC)
     kept = Kept(
-        command=command,
+        command=_ABSOLUTE.sub("FOLDER", command),
         ended=f"{ended:%Y-%m-%d %H:%M}",
         commit=_commit(),
         host=this_host(),

@@ -54,6 +54,15 @@ def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_a_path_of_the_machine_is_not_kept() -> None:
+    command = "python -m tests.trials broker --kafka-libs {0} --root={0} --seed 1 --record"
+    keep(page.RESULTS, "malformed", command.format("/a/b"), blank(MalformedReport))
+    found = read(page.RESULTS, "malformed", MalformedReport)
+    assert found is not None
+    assert found.command == command.format("FOLDER")
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
     report = blank(MalformedReport, events=1_234_567, errors={"NONE": 3})
     keep(
