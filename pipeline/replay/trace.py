@@ -126,13 +126,13 @@ def same_answer(recorded: Json, live: Json, ids: MemberIds) -> bool:
 
 
 def _comparable(answer: Json) -> Any:
-    return _canonical({k: v for k, v in answer.items() if k not in _NOT_COMPARED})
+    return canonical({k: v for k, v in answer.items() if k not in _NOT_COMPARED})
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """The value with every list sorted, so that lists compare as sets."""
     if isinstance(value, dict):
-        return {key: _canonical(one) for key, one in value.items()}
+        return {key: canonical(one) for key, one in value.items()}
     if isinstance(value, list):
-        return sorted((_canonical(one) for one in value), key=repr)
+        return sorted((canonical(one) for one in value), key=repr)
     return value

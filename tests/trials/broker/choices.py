@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tests.trials.broker.exchange import Draft, Json
+    from group_coordinator.pipeline.replay.trace import Json
+    from tests.trials.broker.exchange import Draft
 
 OLDER = "the older of two joins or syncs of a member that both wait"
 REMOVED = "the waiting sync of a member that is removed"

@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.protocol import Subscription, encode_subscription
+from group_coordinator.pipeline.replay.trace import Json
 from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
-from tests.trials.broker.exchange import Draft, Json, Name, same
+from tests.trials.broker.exchange import Draft, Name, same
 
 _NOBODY = same("nobody")
 _NO_NAME = same("")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from group_coordinator.pipeline.replay.trace import Json
 from tests.support import kafka_python
 
-Json = dict[str, Any]
-# Differ between any two coordinators, or are for people.
+# The part of a member id that a coordinator draws.
 _MADE = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+# Fields that differ between any two coordinators, or are for people.
 _NOT_COMPARED = ("throttle_time_ms", "error_message")
 
 
@@ -51,13 +52,8 @@ def _made(kind: Any, value: Any, side: str) -> Any:
         return [_made(kind, each, side) for each in value]
     if not isinstance(value, dict):
         return value
-    made = {}
-    for name, each in value.items():
-        field = kind.fields[name]
-        nested = getattr(field, "type_str", None) or str(getattr(field, "_type_str", ""))
-        inner = getattr(kind, nested.removeprefix("[]"), None) if nested else None
-        made[name] = _made(inner, each, side)
-    return kind(**made)
+    inner = {name: getattr(field, "data_class", None) for name, field in kind.fields.items()}
+    return kind(**{name: _made(inner[name], each, side) for name, each in value.items()})
 
 
 class Names:
@@ -89,7 +85,7 @@ class Names:
 
 
 def decoded(draft: Draft, body: bytes) -> Json:
-    """The answer to a request as its fields, with lists in one order."""
+    """The answer to a request as its fields, without those that are not compared."""
     found, _ = kafka_python.decode(f"{draft.api}Response", draft.version, body)
     return dict(_plain(found.to_dict()))
 
@@ -101,12 +97,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value.hex() if isinstance(value, bytes | memoryview) else value
-
-
-def sorted_lists(value: Any) -> Any:
-    """The value with each list in one order: members and partitions come out of hash maps."""
-    if isinstance(value, dict):
-        return {key: sorted_lists(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return sorted((sorted_lists(each) for each in value), key=repr)
-    return value

@@ -12,6 +12,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from msgspec import Struct
 
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.replay.trace import Json, canonical
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from tests.support.broker import HOST, Broker, broker
 from tests.support.kafka_libs import kafka_libs
@@ -26,7 +27,7 @@ from tests.trials.broker.choices import (
     never_answered,
 )
 from tests.trials.broker.conversation import Conversation
-from tests.trials.broker.exchange import Draft, Json, Name, Names, decoded, sorted_lists
+from tests.trials.broker.exchange import Draft, Name, Names, decoded
 from tests.trials.broker.sides import TOPICS, Ours, Side, Theirs
 
 _NAMED = (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
@@ -218,7 +219,7 @@ class _Held:
             self._is_over = True
         elif is_unrecorded(draft, mine, other):
             self._count(UNRECORDED)
-        elif sorted_lists(named) != sorted_lists(theirs):
+        elif canonical(named) != canonical(theirs):
             return str(named), str(theirs)
         else:
             self._report.equal += 1
