@@ -73,7 +73,8 @@ class Gateway:
         self._places = Places(self._most, settings.max_connections_per_ip, services.memory)
         self.polls = Polls()
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
-        self._connections: set[Connection] = set()
+        # In the order in which they came.
+        self._connections: dict[Connection, None] = {}
         # What makes connections of sockets that were accepted; over TLS it waits for the client.
         self._making: set[asyncio.Task[None]] = set()
         self._served: list[_Served] = []
@@ -114,7 +115,7 @@ class Gateway:
         connection = Connection(
             session, self._arrivals, address, self.polls, self._lines, self._leave
         )
-        self._connections.add(connection)
+        self._connections[connection] = None
         tls = self._tls if listener.has_tls else None
         making = asyncio.create_task(self._make(connection, accepted, tls))
         self._making.add(making)
@@ -142,7 +143,7 @@ class Gateway:
 
     def _leave(self, connection: Connection) -> None:
         if connection in self._connections:
-            self._connections.remove(connection)
+            del self._connections[connection]
             self._places.leave(connection.address)
 
     def close(self) -> None:
