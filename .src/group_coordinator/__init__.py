@@ -5,12 +5,12 @@ private and may move. A name is imported when it is first asked for: a worker of
 needs none of them, does not wait for them.
 """
 
-# ruff: noqa: F405
+# ruff: noqa: F403, F405
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.client import *  # noqa: F403
+    from group_coordinator.pipeline.client import *
     from group_coordinator.pipeline.spark import ProgressCommits, register_views
 
 # These need pyspark.

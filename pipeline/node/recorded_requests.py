@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # What a request is answered by; the reason has the member id that a static member had before.
 _FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]
+_WAITING = "SELECT request_id FROM unanswered WHERE NOT rejectable"
 _IDS = pa.schema({"request_id": pa.string()})
 
 
@@ -51,6 +52,10 @@ class RecordedRequests:
         self, engine: Engine, root: str, topic: ShownTable, partitions: Collection[int] | None
     ) -> None:
         self._engine = engine
+        self.count = 0
+        # Mostly nothing waits, and the log need not be read.
+        if not engine.run(f"{_WAITING} LIMIT 1"):
+            return
         engine.run(
             "CREATE OR REPLACE TEMP TABLE found "
             "(group_id VARCHAR, request_id VARCHAR, log_offset BIGINT, record VARCHAR)"
@@ -75,7 +80,7 @@ class RecordedRequests:
         query = (
             "INSERT INTO found "
             f"SELECT group_id, request_id, log_offset, to_json({record})::VARCHAR FROM ({records}) "
-            "WHERE request_id IN (SELECT request_id FROM unanswered WHERE NOT rejectable)"
+            f"WHERE request_id IN ({_WAITING})"
         )
         table.run(lambda: self._engine.run(query))
 

@@ -38,7 +38,8 @@ BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 # The settings of a session that reads and writes Delta tables. The log of a small table is read in
 # one task instead of fifty, which makes a small append faster.
-_DELTA = {
+# What a session needs besides Delta's jar to read its tables.
+DELTA = {
     "spark.sql.extensions": DELTA_CLASS,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -59,7 +60,7 @@ def spark_settings(settings: Settings, location: str, delta: bool = False) -> di
     and writes; with `delta` it can also do so with Delta tables.
     What [spark] asks for in packages comes beside what this project needs, and is not excluded.
     """
-    wanted = read_defaults() | (_DELTA if delta else {})
+    wanted = read_defaults() | (DELTA if delta else {})
     if not is_local(location):
         for key in LOCAL_ONLY:
             del wanted[key]

@@ -73,8 +73,7 @@ def _workers_that_find_us(context: SparkContext) -> Iterator[None]:
     """
     python, environment = context.pythonExec, context.environment
     if not (context.master or "").startswith("local"):
-        given = environment.get("PYTHONPATH")
-        path = driver_path() if given is None else os.pathsep.join([given, driver_path()])
+        path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), driver_path()]))
         context.environment = {**environment, "PYTHONPATH": path}
     elif python == _DEFAULT_PYTHON:
         context.pythonExec = sys.executable

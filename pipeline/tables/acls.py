@@ -68,8 +68,8 @@ def add_acls(
         problem = problem_of(acl)
         if problem is not None:
             raise InvalidAcl(problem)
-    if not anew:
-        _is_there(root)
+    if not (anew or has_table(root, ACLS)):
+        _check_never_made(root)
     ensure_table(root, ACLS)
     _mark(root)
     return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by, check)

@@ -174,7 +174,6 @@ import time
 from tests.bench import verbs
 from tests.bench.__main__ import NAME, bench_app
 from tests.support.command import run_command
-from tests.support.kept import markdown
 
 def bench_verbs(*_arguments):
     try:

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.session.spark_settings import packages
+from group_coordinator.pipeline.session.spark_settings import DELTA, packages
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.spark.views import register_views
@@ -34,7 +34,6 @@ from tests.bench.compaction import make_log
 from tests.bench.memory import peaks_of
 from tests.bench.report import Column, Report
 from tests.end_to_end.standalone import Standalone
-from tests.end_to_end.submitting import WITH_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +42,8 @@ RECORDS = 20_000_000
 _KEYS_IN = 10
 _VIEWS = ("committed_offsets", "offset_history")
 _SUMS = "SELECT count(*) AS rows, CAST(sum(committed_offset) AS BIGINT) AS total"
-# A driver that nobody else can reach. Delta's own 50 tasks for each table's log suit large tables.
+# A driver that nobody else can reach.
 _ALONE = {
-    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -138,7 +136,7 @@ def _cluster(root: str) -> Answers:
         try:
             cluster.begin()
             builder = SparkSession.builder.master(cluster.url)
-            for name, value in {**WITH_DELTA, **_ALONE, "spark.jars.packages": jars}.items():
+            for name, value in {**DELTA, **_ALONE, "spark.jars.packages": jars}.items():
                 builder = builder.config(name, value)
             return _by_spark("Spark, two executors", builder.getOrCreate(), root)
         finally:

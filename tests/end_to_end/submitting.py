@@ -26,11 +26,6 @@ TOP = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 # What a cluster takes: processes of Java are started, and packages fetched.
 LIMIT_S = 240.0
-# What a session needs besides Delta's jar to read its tables.
-WITH_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 
 
 def shipped(package: Packaged) -> list[str]:

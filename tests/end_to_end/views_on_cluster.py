@@ -9,10 +9,10 @@ from pathlib import Path
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.packaging import write_package
 from group_coordinator.pipeline.session.checkpoint_location import store_packages, store_settings
-from group_coordinator.pipeline.session.spark_settings import packages
+from group_coordinator.pipeline.session.spark_settings import DELTA, packages
 from tests.end_to_end import views_job
 from tests.end_to_end.standalone import Standalone
-from tests.end_to_end.submitting import WITH_DELTA, shipped
+from tests.end_to_end.submitting import shipped
 from tests.ends import check_end
 
 _LIMIT_S = 900.0
@@ -22,7 +22,7 @@ def check_views_on_cluster(root: str, folder: Path) -> dict[str, int]:
     """Submit the job; its rows are DuckDB's. Return the number of rows of each view."""
     told = folder / "told.json"
     jars = ",".join([packages(delta=True), *store_packages(root)])
-    settings = {**WITH_DELTA, **store_settings(root)}
+    settings = {**DELTA, **store_settings(root)}
     # The executors lack this package: it is shipped to them, as the page on clusters says.
     options = ["--packages", jars, *shipped(write_package(folder / "package"))]
     for name, value in settings.items():

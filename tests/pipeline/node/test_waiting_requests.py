@@ -6,6 +6,7 @@ import json
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -158,6 +159,15 @@ def test_what_was_answered_does_not_wait(root, monkeypatch):
         log.append([heartbeat(f"r{n}", f"g{n % 3}") for n in range(first, first + 400)])
     Sink(root, CoordinatorSettings()).write([output(1_100)], "test", 0)
     assert ids_of(waiting_of(root)) == [f"r{number}" for number in range(1_100, 1_200)]
+
+
+def test_the_log_of_records_is_not_read_where_nothing_waits(root):
+    RequestLog(root).append([heartbeat("r0", "g"), RequestEvent("nobody", None, "heartbeat")])
+    Sink(root, CoordinatorSettings()).write([output(1)], "test", 0)
+    with open_engine() as engine:
+        read(engine, root, MOST)
+        topic: Any = None
+        assert RecordedRequests(engine, root, topic, None).count == 0
 
 
 def test_only_the_requests_of_the_partitions_are_written(root):
