@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,13 @@ from tests.trials.gateways.ledger import INTRUDED, SPARED, Ledger
 from tests.trials.gateways.log import RETENTION_MS, read_table
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.gateways.network import Network
-from tests.trials.gateways.operators import AclAdmin, Intruder, PartitionAdmin, TopicAdmin
+from tests.trials.gateways.operators import (
+    AclAdmin,
+    Intruder,
+    Operator,
+    PartitionAdmin,
+    TopicAdmin,
+)
 from tests.trials.gateways.producers import Producer
 from tests.trials.gateways.promises import ANSWERED_SOON
 from tests.trials.gateways.upkeep import TopicsUpkeep
@@ -108,9 +114,6 @@ def _logging(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = propagates
 
 
-Admin: TypeAlias = TopicAdmin | PartitionAdmin | AclAdmin | Intruder
-
-
 def host_of(number: int) -> str:
     """The host of a client that may do everything."""
     return f"10.0.1.{number}"
@@ -131,7 +134,7 @@ class Simulation:
         self._loops: list[SimulatedLoop] = []
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._admins: list[Admin] = []
+        self._admins: list[Operator] = []
         self._running = 0
         self._operator = Actor(Process("operator", MachineClock()), "operator")
         user = Actor(Process("user", MachineClock()), "user")
@@ -256,7 +259,7 @@ class Simulation:
         self._consumers.append(consumer)
         self._run(name, consumer.run())
 
-    def _administer(self, admin: Admin) -> None:
+    def _administer(self, admin: Operator) -> None:
         self._admins.append(admin)
         self._run(admin.client.name, admin.run())
 
