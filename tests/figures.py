@@ -11,6 +11,7 @@ clone has no history to count in, and the line says so.
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -72,6 +73,8 @@ def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> None:
     """Print each figure of the pages with its age in commits."""
+    # Who reads only the first lines, as `head` does, ends the program.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for figure in figures():
         place = f"{figure.page.relative_to(TOP)}:{figure.line}"
         print(f"{place}: {figure.commit}: {age(figure.commit)}")
