@@ -90,6 +90,22 @@ class RetentionResult(Struct, frozen=True):
     seconds: float = 0.0
     failure: str | None = None
 
+    @classmethod
+    def of(
+        cls, table: str, before: Sequence[DataFile], after: Sequence[DataFile], started: float
+    ) -> RetentionResult:
+        """Return what became of a table's files since `started`, monotonic s."""
+        return cls(
+            table=table,
+            records_before=count_records(before),
+            records_after=count_records(after),
+            files_before=len(before),
+            files_after=len(after),
+            bytes_before=count_bytes(before),
+            bytes_after=count_bytes(after),
+            seconds=time.monotonic() - started,
+        )
+
     def line(self) -> str:
         """Return the result as one line."""
         if self.failure is not None:
@@ -167,17 +183,7 @@ def _retain_table(
             _pack(engine, files, batch)
     vacuum(handle, name, settings.vacuum_retention_hours)
     clean_log(handle)
-    after = data_files(handle)
-    return RetentionResult(
-        table=name,
-        records_before=count_records(before),
-        records_after=count_records(after),
-        files_before=len(before),
-        files_after=len(after),
-        bytes_before=count_bytes(before),
-        bytes_after=count_bytes(after),
-        seconds=time.monotonic() - started,
-    )
+    return RetentionResult.of(name, before, data_files(handle), started)
 
 
 def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:

@@ -32,8 +32,6 @@ from msgspec import structs
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.data_files import (
     ROW_GROUP_BYTES,
-    count_bytes,
-    count_records,
     data_files,
 )
 from group_coordinator.pipeline.delta.store_check import check_clock
@@ -144,17 +142,7 @@ def _retain_topic(
     if thorough:
         vacuum(handle, topic.topic, settings.vacuum_retention_hours)
         clean_log(handle)
-    after = data_files(handle)
-    return RetentionResult(
-        table=topic.topic,
-        records_before=count_records(before),
-        records_after=count_records(after),
-        files_before=len(before),
-        files_after=len(after),
-        bytes_before=count_bytes(before),
-        bytes_after=count_bytes(after),
-        seconds=time.monotonic() - started,
-    )
+    return RetentionResult.of(topic.topic, before, data_files(handle), started)
 
 
 def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:
