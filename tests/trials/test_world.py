@@ -116,3 +116,16 @@ def test_a_process_is_killed_between_any_two_operations(world: World) -> None:
     with pytest.raises(Stopped):
         troubles.operation(actor)
     assert not actor.alive
+
+
+def test_who_stands_still_meets_nothing_more_once_all_is_to_be_quiet(world: World) -> None:
+    """Two halts are due at once: the second one is met after the first, or not at all."""
+    troubles, one = Troubles(world, Path("root")), process("one")
+    for ms in (500, 600):
+        troubles.add(Halt("one", 0, ms))
+    world.later(0, Actor(one, "main"), lambda: troubles.operation(Actor(one, "main")))
+    world.later(100, Actor(process("operator"), "operator"), troubles.clear)
+    world.run_until(2_000)
+    assert one.still_until == 500
+    troubles.operation(Actor(one, "main"))
+    assert world.counts["standstills"] == 1

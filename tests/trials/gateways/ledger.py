@@ -125,7 +125,7 @@ class Ledger:
             self.counts[topic] = count
             folder = self._defined.get((topic, change["at"]))
             if folder is not None and change["partitions"] is not None:
-                self.logs.setdefault(topic, []).append(Log(folder, topic))
+                self.logs.setdefault(topic, []).append(Log(folder, topic, self._world.now))
 
     def log_of(self, table: str) -> Log:
         """The log of a topic's own table, by the name of its folder."""

@@ -19,11 +19,12 @@ RETENTION_MS = {"short": 1_000}
 
 
 class Log:
-    """One incarnation of a topic: each partition's values, by offset."""
+    """One incarnation of a topic, made at `made_at`, ms: each partition's values, by offset."""
 
-    def __init__(self, table: str, topic: str) -> None:
+    def __init__(self, table: str, topic: str, made_at: float = 0.0) -> None:
         self.table = table
         self.topic = topic
+        self.made_at = made_at
         self.partitions: dict[int, list[bytes]] = {}
         self.is_deleted = False
         # Of each partition the offset behind all that was removed, or deleted by VACUUM; and when

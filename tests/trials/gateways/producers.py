@@ -129,7 +129,7 @@ class Producer:
             if code is ErrorCode.NONE:
                 self._take(batch, told.base_offset)
                 self.unfinished.remove(batch)
-            elif code in _REFUSED:
+            elif code in _REFUSED or self._is_of_another(code, batch):
                 self._refused(batch, code)
                 return
             elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_first:
@@ -180,6 +180,15 @@ class Producer:
                 )
         self._acknowledged[batch.number] = log, offset
         self._acknowledged.pop(batch.number - 2 * _IN_FLIGHT, None)
+
+    def _is_of_another(self, code: ErrorCode, batch: _Batch) -> bool:
+        """Whether a batch is out of order since its topic was made anew after it was sent.
+
+        As Kafka's, a log takes any number from a producer that it does not know: so a batch that
+        was sent behind this one may be its first, while this one went to the topic before.
+        """
+        logs = self._ledger.logs[self._topic]
+        return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.begun < logs[-1].made_at
 
     def _refused(self, batch: _Batch, code: ErrorCode) -> None:
         """Give up what is unfinished: of this batch nothing was written, as far as is known."""

@@ -80,20 +80,21 @@ class Troubles:
 
     def operation(self, actor: Actor) -> None:
         """Take note of an operation; raises Stopped."""
-        waiting = self._halts.pop(actor.process.name, None)
-        if waiting is None:
-            return
-        met = [halt for halt, left in waiting if left <= 0]
-        if later := [(halt, left - 1) for halt, left in waiting if left > 0]:
+        waiting = self._halts.pop(actor.process.name, [])
+        met = next((at for at, (_, left) in enumerate(waiting) if left <= 0), None)
+        later = [(halt, left - 1) for at, (halt, left) in enumerate(waiting) if at != met]
+        if later:
             self._halts[actor.process.name] = later
-        for halt in met:
-            self._world.tell(halt.line())
-            if halt.ms is None:
-                self._world.count("crashes")
-                actor.process.kill()
-                raise Stopped
-            self._world.count("standstills")
-            self._world.stand_still(actor.process, halt.ms)
+        if met is None:
+            return
+        halt, _ = waiting[met]
+        self._world.tell(halt.line())
+        if halt.ms is None:
+            self._world.count("crashes")
+            actor.process.kill()
+            raise Stopped
+        self._world.count("standstills")
+        self._world.stand_still(actor.process, halt.ms)
 
     def read(self, actor: Actor, path: object) -> float | None:
         """Take note of a read; see `tests.support.failing_reads.Reads`."""
