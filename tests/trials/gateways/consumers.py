@@ -171,10 +171,10 @@ class Consumer:
 
     async def _ask_for_ends(self) -> None:
         partition = self.client.chance.choice(list(self.positions))
-        least = self._ledger.least_end(self.topic, partition)
+        begun, least = self.client.world.now, self._ledger.least_end(self.topic, partition)
         code, end = await self._list_offset(partition, _LATEST)
         if code is ErrorCode.NONE:
-            self._ledger.on_end(self.topic, partition, end, least)
+            self._ledger.on_end(self.topic, partition, end, least, begun)
 
     async def _list_offset(self, partition: int, timestamp: int) -> tuple[ErrorCode, int]:
         topic: Any = ListOffsetsRequest.ListOffsetsTopic

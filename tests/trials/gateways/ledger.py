@@ -232,11 +232,16 @@ class Ledger:
                 KEPT, f"{topic}-{partition} is said to begin at {start}, and begins at {most}"
             )
 
-    def on_end(self, topic: str, partition: int, end: int, least: int) -> None:
-        """ListOffsets tells an end; when it was asked, the log ended at `least` or later."""
+    def on_end(self, topic: str, partition: int, end: int, least: int, begun: float) -> None:
+        """ListOffsets tells an end; when it was asked, `begun`, the log ended at `least` or later.
+
+        A topic that was made anew since then may begin at 0.
+        """
         self._world.check(ENDS)
         self._world.note("end", topic, partition, end)
         logs = self.logs.get(topic, [])
+        if logs and logs[-1].made_at >= begun:
+            least = 0
         most = max((len(log.partition(partition)) for log in logs), default=0)
         if not least <= end <= most:
             self._world.violate(
