@@ -15,7 +15,6 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
@@ -33,6 +32,7 @@ from group_coordinator.pipeline.client.record_range import Sequences, range_of
 from group_coordinator.pipeline.client.record_topics import no_partition
 from group_coordinator.pipeline.client.sent_records import BatchOutcome, NotProducible, tell
 from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics import (
     Appended,
@@ -161,7 +161,7 @@ class TopicSender:
                 outcomes = self._writer.append(appended, until / 1000) if appended else []
             except _FINAL as error:
                 return self._give_up(untold, error)
-            except (OSError, DeltaError, Failure) as error:
+            except STORE_FAILS as error:
                 last = error
             else:
                 failed = next(

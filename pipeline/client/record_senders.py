@@ -6,8 +6,6 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.coordinator.consumer.backoff import Backoff
 from group_coordinator.coordinator.producer.accumulator import Memory, TopicQueue
 from group_coordinator.coordinator.producer.partitioners import Chooser, new_partitioner
@@ -20,7 +18,8 @@ from group_coordinator.pipeline.client.record_sender import Shared, TopicSender
 from group_coordinator.pipeline.client.record_topics import OwnTopic, RecordTopics
 from group_coordinator.pipeline.client.sent_records import BatchDelivery, NotProducible
 from group_coordinator.pipeline.clock import monotonic, monotonic_ms, sleep
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics import ProducerIds
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class RecordSenders:
                 return self._topics.find(topic, most_age_s=0)
             except NotProducible:
                 raise
-            except (OSError, DeltaError, Failure) as error:
+            except STORE_FAILS as error:
                 left = until - monotonic_ms()
                 if left <= 0:
                     raise DeliveryFailed(

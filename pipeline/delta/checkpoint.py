@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta.disk import flush
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.log import checkpoint_name, commit_name, log_uri, open_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.table import (
@@ -71,7 +71,7 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
         if cleans_up:
             # It may be another writer's checkpoint that is not a file of its own.
             _write(open_delta(uri))
-    except (DeltaError, OSError, Failure) as error:
+    except STORE_FAILS as error:
         log.warning("no Delta checkpoint of %s: %s", uri, error)
 
 

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
 from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
@@ -41,7 +39,6 @@ LEASE_S = 10.0
 # How often a lease is renewed and the others' are looked at, s.
 LOOK_EVERY_S = LEASE_S / 4
 _EVENTS = "gateways"
-_STORE_FAILS = (DeltaError, OSError, Failure)
 
 
 class Broker(NamedTuple):
@@ -95,7 +92,7 @@ class Brokers:
             try:
                 renew(self._appender, _lease_of(self.own.node_id), clock_ms())
                 self._read()
-            except _STORE_FAILS as error:
+            except STORE_FAILS as error:
                 log.warning("which gateways are alive cannot be told: %s", error)
                 return
             self._judge()
@@ -117,7 +114,7 @@ class Brokers:
         with self._lock:
             try:
                 self._append(lambda _: self.own, stopped=True)
-            except _STORE_FAILS as error:
+            except STORE_FAILS as error:
                 log.warning("that this gateway stops cannot be said: %s", error)
 
     # --- the table --------------------------------------------------------------------------------

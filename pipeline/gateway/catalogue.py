@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.tables.topics import (
@@ -65,8 +66,9 @@ async def change(
 ) -> ApiError:
     """Change a topic in another thread; when that is done, the gateway's own view has it.
 
-    A change to more than `MOST_PARTITIONS` partitions is not made. A client is told in Kafka's
-    words, and nothing of where the tables are: that is in the log.
+    If the topics cannot be read then, the view has it a little later. A change to more than
+    `MOST_PARTITIONS` partitions is not made. A client is told in Kafka's words, and nothing of
+    where the tables are: that is in the log.
     """
     if partitions > MOST_PARTITIONS:
         message = f"{partitions} partitions: a topic may be given {MOST_PARTITIONS} at most"
@@ -86,7 +88,11 @@ async def change(
         return _failed(name, ErrorCode.UNKNOWN_SERVER_ERROR, error)
     except (DeltaError, OSError) as error:
         return _failed(name, ErrorCode.KAFKA_STORAGE_ERROR, error)
-    await topics.look()
+    try:
+        await topics.look()
+    # The change is made: told otherwise, the client would make it again.
+    except STORE_FAILS as error:
+        log.warning("topic %r was changed, and the topics cannot be read yet: %s", name, error)
     return ApiError(int(ErrorCode.NONE), None)
 
 

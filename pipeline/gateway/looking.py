@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-# What reading or changing a table may end in.
-STORE_FAILS = (DeltaError, OSError, Failure)
 
 
 async def keep_looking(

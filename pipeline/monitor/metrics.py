@@ -7,7 +7,6 @@ import threading
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,8 +18,9 @@ from prometheus_client.registry import Collector
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.data_files import to_table
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD, Gauge
 from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
@@ -94,7 +94,7 @@ class RootMetrics(Collector):
         began_s = monotonic()
         try:
             read = list(self._all())
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             if str(error) != self._problem:
                 log.warning("metrics: the tables cannot be read: %s", first_line(error))
             with self._lock:

@@ -14,12 +14,10 @@ import logging
 import weakref
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.store_files import AT_ONCE
 from group_coordinator.pipeline.delta.table import refresh
-from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.answers import Answers
 from group_coordinator.pipeline.node.remembered import AnsweredLately
 from group_coordinator.pipeline.node.scan_engine import open_engine
@@ -129,7 +127,7 @@ class AheadOfClaims:
             return
         try:
             self.read_on()
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             log.warning("nothing was read ahead of a claim: %s", error)
         else:
             if is_first:

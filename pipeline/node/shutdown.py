@@ -18,10 +18,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.node.node import CoordinatorNode
@@ -53,7 +51,7 @@ class HandOver:
                 node.hand_over()
                 self._is_said = True
             node.tick()
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             log.warning("others take over after the stop, not before: %s", error)
             return False
         took_s, left = monotonic() - self._began, node.to_hand_over()

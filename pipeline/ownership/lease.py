@@ -11,12 +11,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import COORDINATORS
 
@@ -205,7 +203,7 @@ class LeaseRenewal:
         self._is_said = False
         try:
             self.renew()
-        except (DeltaError, OSError, Failure) as error:
+        except STORE_FAILS as error:
             # Should it go on like this, others take over, and this node is fenced off.
             log.warning("the lease was not renewed: %s", error)
 

@@ -7,14 +7,14 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, read_source
 from group_coordinator.pipeline.spark.table_offsets import TableOffsets
 from group_coordinator.schemas.errors import ErrorCode
@@ -145,7 +145,7 @@ class ProgressCommits(StreamingQueryListener):
         while (taken := self._take()) is not None:
             try:
                 is_done = self._commit(taken)
-            except (Failure, DeltaError, OSError) as error:
+            except STORE_FAILS as error:
                 self._say(f"not committed yet: {first_line(error)}")
                 is_done = False
             with self._changed:

@@ -34,6 +34,7 @@ from group_coordinator.pipeline.delta.data_files import (
     Layout,
     write_rows,
 )
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable
@@ -179,7 +180,7 @@ class LogAppender:
         """
         try:
             outcomes = self._append(batches, until)
-        except (OSError, DeltaError, Failure):
+        except STORE_FAILS:
             self._note_unwritten(batches)
             raise
         for number, producer, epoch in list(self._unwritten):
@@ -225,7 +226,7 @@ class LogAppender:
                     )
             except CommitStateUnknown:
                 raise
-            except (OSError, DeltaError, Failure):
+            except STORE_FAILS:
                 self._discard(written)
                 raise
             back_off(min(attempt, 4))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.pipeline.topics.errors import (
@@ -253,7 +254,7 @@ def _follow(reader: TableReader | LogReader, advance: Callable[[], bool]) -> boo
     """Take in what is new of a topic, and note why that is not possible; return whether it was."""
     try:
         found = advance()
-    except (Failure, DeltaError, OSError) as error:
+    except STORE_FAILS as error:
         if str(error) != str(reader.problem):
             log.warning("topic %s: %s", reader.topic.topic, first_line(error))
         reader.problem = error

@@ -10,9 +10,8 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics.errors import AppendStateUnknown, BatchRefused
 from group_coordinator.pipeline.topics.log_appender import LogAppender
 from group_coordinator.pipeline.topics.producer_state import BATCHES_KEPT, NO_PRODUCER
@@ -53,7 +52,7 @@ class TopicWriter:
                 self._appender = LogAppender(self.topic, is_append_time)
             return self._appender.append(batches, until)
         except Exception as error:
-            if not isinstance(error, (OSError, DeltaError, Failure)):
+            if not isinstance(error, STORE_FAILS):
                 log.exception("topic %s cannot be written", self.topic.topic)
             else:
                 log.warning("topic %s: %s", self.topic.topic, first_line(error))

@@ -13,10 +13,9 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
@@ -141,7 +140,7 @@ class HeldSnapshot:
         made, problem = None, None
         try:
             made = self._make(self.root, self._count + 1)
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             problem = first_line(error)
             if problem != self.problem:
                 log.warning("%s cannot be read: %s", self.root, problem)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from deltalake.exceptions import DeltaError
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -13,7 +12,8 @@ from rich.text import Text
 
 from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.clock import monotonic, sleep
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.quoting import quoted
 from group_coordinator.pipeline.terminal import open_console
 from group_coordinator.pipeline.ui.group import GroupPage, read_group
@@ -70,7 +70,7 @@ def _go_on(
         try:
             shown = _look(root, group_id, console, count)
             live.update(shown, refresh=True)
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             live.update(Group(shown, Text(quoted(first_line(error)), "red")), refresh=True)
         # A large root is read for at most half of the time.
         sleep(max(0.0, monotonic() - began - 2 * every_s))

@@ -31,7 +31,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.checkpoint import clean_log
@@ -42,6 +41,7 @@ from group_coordinator.pipeline.delta.data_files import (
     data_files,
 )
 from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.store_check import check_clock
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
@@ -157,7 +157,7 @@ def retain(
         say(f"retention: {table.name}")
         try:
             results.append(_retain_table(table.name, uri, retention_ms, settings, now_ms))
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             results.append(RetentionResult(table.name, failure=first_line(error)))
     return results
 

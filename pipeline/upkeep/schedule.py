@@ -8,9 +8,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep.retention import retain
@@ -84,7 +83,7 @@ class Upkeep:
                 task()
             except UpkeepStopped:
                 return
-            except (Failure, DeltaError, OSError) as error:
+            except STORE_FAILS as error:
                 text = first_line(error)
                 log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
             except Exception:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from group_coordinator.pipeline.delta.checkpoint import clean_log
@@ -34,11 +33,12 @@ from group_coordinator.pipeline.delta.data_files import (
     ROW_GROUP_BYTES,
     data_files,
 )
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.store_check import check_clock
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics import (
     PartitionSegments,
     Segment,
@@ -97,7 +97,7 @@ def retain_topics(
         say(f"retention: topic {topic.topic}")
         try:
             done = _retain_topic(topic, settings, now_ms, thorough)
-        except (Failure, DeltaError, OSError) as error:
+        except STORE_FAILS as error:
             done = RetentionResult(topic.topic, failure=first_line(error))
         if done is not None:
             results.append(done)

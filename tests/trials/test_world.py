@@ -10,7 +10,7 @@ import pytest
 
 from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.troubles import AWAY, BROKEN, SHORT, Halt, ReadFault, Troubles
-from tests.trials.simulation.world import Actor, Process, Stopped, Violation, World
+from tests.trials.simulation.world import Actor, Lock, Process, Stopped, Violation, World
 
 
 @pytest.fixture
@@ -129,3 +129,21 @@ def test_who_stands_still_meets_nothing_more_once_all_is_to_be_quiet(world: Worl
     assert one.still_until == 500
     troubles.operation(Actor(one, "main"))
     assert world.counts["standstills"] == 1
+
+
+def test_a_thread_waits_for_a_lock_while_the_one_that_has_it_stands_still(world: World) -> None:
+    """A lock of the machine's would stop the one thread that is at work, and so everybody."""
+    told: list[tuple[str, float]] = []
+    lock, one = Lock(world), process("one")
+
+    def step(name: str, ms: float) -> None:
+        with lock:
+            world.sleep(ms / 1000)
+            told.append((name, world.now))
+
+    world.later(0, Actor(one, "first"), lambda: step("first", 500))
+    world.later(10, Actor(one, "second"), lambda: step("second", 10))
+    world.run_until(2_000)
+    (first, began), (second, ended) = told
+    assert (first, second, began) == ("first", "second", 500)
+    assert 510 <= ended < 600

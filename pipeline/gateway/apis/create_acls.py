@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.gateway.acl_codes import name_of, told
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.looking import STORE_FAILS
 from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.schemas.acls import (

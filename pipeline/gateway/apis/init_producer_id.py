@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
@@ -34,7 +33,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
         return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         producer_id = await call.services.producing.new_producer_id()
-    except (OSError, DeltaError, Failure) as error:
+    except STORE_FAILS as error:
         # Clients send the request again upon this code.
         log.warning("no producer id can be given: %s", first_line(error))
         return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)

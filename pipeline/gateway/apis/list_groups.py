@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 ListGroupsResponse = struct("ListGroupsResponse")
+log = logging.getLogger(__name__)
 _GROUPS = """
 SELECT group_id, protocol_type, state, if(kind = 'Classic', 'classic', 'unknown') AS type
 FROM groups ORDER BY group_id
@@ -25,7 +31,12 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     states = {state.lower() for state in request.states_filter or ()}
     types = {each.lower() for each in request.types_filter or ()}
     # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
-    found = await asyncio.to_thread(_groups, call.services.root)
+    try:
+        found = await asyncio.to_thread(_groups, call.services.root)
+    except STORE_FAILS as error:
+        # Clients send the request again upon this code.
+        log.warning("the groups cannot be listed: %s", first_line(error))
+        return ListGroupsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), groups=[])
     if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
         found = [group for group in found if call.may(DESCRIBE, GROUP, group[0])]
     return ListGroupsResponse(
@@ -43,7 +54,8 @@ async def _answer(call: RequestContext, request: Any) -> Any:
 
 
 def _groups(root: str) -> list[Any]:
-    return Catalog(root).query(_GROUPS).rows
+    with closing(Catalog(root)) as catalog:
+        return catalog.query(_GROUPS).rows
 
 
 API = ApiHandler("ListGroups", _answer, aside=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway import connection, server, topic_logs
+from group_coordinator.pipeline.gateway import brokers, connection, server, topic_logs
 from group_coordinator.pipeline.gateway.server import running_gateway
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.listeners import Endpoint, Listener
@@ -18,7 +19,7 @@ from group_coordinator.pipeline.topics import TableTopics
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.simulation.files import replaced
 from tests.trials.simulation.nodes import ENDINGS
-from tests.trials.simulation.world import Actor, Process
+from tests.trials.simulation.world import Actor, Lock, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,11 +53,13 @@ class _NoCoordinators:
 
 
 @contextmanager
-def installed(network: Network, world_clock: WorldClock) -> Iterator[None]:
-    """Have gateways find the world's sockets and clocks within the block."""
+def installed(world: World, network: Network, world_clock: WorldClock) -> Iterator[None]:
+    """Have gateways find the world's sockets, clocks and locks within the block."""
     with ExitStack() as stack:
         stack.enter_context(replaced(server, "bind", network.bind))
         stack.enter_context(replaced(server, "RequestClient", _NoCoordinators))
+        locks = SimpleNamespace(Lock=partial(Lock, world))
+        stack.enter_context(replaced(brokers, "threading", locks))
         small = partial(TableTopics, cache_bytes=_CACHE_BYTES)
         stack.enter_context(replaced(topic_logs, "TableTopics", small))
         for module in (clock, server, connection):

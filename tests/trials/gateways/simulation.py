@@ -174,7 +174,7 @@ class Simulation:
                 stack.enter_context(background.use(ActorBackground(self.world)))
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
-                stack.enter_context(installed(self._network, world_clock))
+                stack.enter_context(installed(self.world, self._network, world_clock))
                 stack.enter_context(_logging(_Log(self.world)))
                 yield
         finally:

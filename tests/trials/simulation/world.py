@@ -314,3 +314,21 @@ class World:
             raise Violation(self.broken.text)
         if self.current is not None and not self.current.alive:
             raise Stopped
+
+
+class Lock:
+    """In the place of `threading.Lock` where who has it may wait: the others go on meanwhile."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        """Wait until nobody has it, and take it."""
+        while self._is_held:
+            self._world.sleep(_BUSY_RETRY_MS / 1000)
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self._is_held = False

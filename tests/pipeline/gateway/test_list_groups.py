@@ -1,0 +1,33 @@
+"""A gateway lists the groups of the root for its clients."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from group_coordinator.pipeline.gateway.apis.list_groups import API, ListGroupsResponse
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
+
+
+def listed(root: Path) -> Any:
+    call: Any = SimpleNamespace(services=SimpleNamespace(root=str(root)), may=lambda *_: True)
+    answer: Any = API.answer
+    return asyncio.run(answer(call, SimpleNamespace(states_filter=None, types_filter=None)))
+
+
+def test_groups_that_cannot_be_read_are_to_be_asked_for_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty list would say that there are none."""
+    ensure_tables(str(tmp_path))
+    assert listed(tmp_path) == ListGroupsResponse(groups=[])
+    (commit,) = Path(table_uri(str(tmp_path), OFFSETS_TOPIC), "_delta_log").glob("*.json")
+    commit.write_text("torn")
+    assert listed(tmp_path).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "the groups cannot be listed" in caplog.text
