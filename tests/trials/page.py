@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.support.kept import Kept, markdown, read
 from tests.trials import found
-from tests.trials.broker.trial import BrokerReport
+from tests.trials.broker.report import BrokerReport
 from tests.trials.found import Found
 from tests.trials.gateways import promises as gateways
 from tests.trials.gateways.trial import GatewaysReport

@@ -16,8 +16,9 @@ from tests.trials.broker.choices import (
     never_answered,
 )
 from tests.trials.broker.exchange import Draft
+from tests.trials.broker.report import BrokerReport
 from tests.trials.broker.sides import Ours
-from tests.trials.broker.trial import BrokerReport, compare
+from tests.trials.broker.trial import compare
 
 # What a conversation of chance must reach.
 _REACHED = {

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.protocol import Subscription, encode_subscription
 from group_coordinator.pipeline.replay.trace import Json
-from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
-from tests.trials.broker.exchange import Draft, Name, same
+from tests.trials.broker.exchange import HANDLERS, Draft, Name, same
 
 _NOBODY = same("nobody")
 _NO_NAME = same("")
@@ -35,7 +34,6 @@ _WEIGHTS = {
     "OffsetDelete": 2,
     "DeleteGroups": 1,
 }
-_ROWS = {"".join(map(str.capitalize, name.split("_"))): row for name, row in APIS.items()}
 
 
 class _Client(Struct):
@@ -65,7 +63,6 @@ class Conversation:
         # which one wins then.
         self._protocols = random.sample(["range", "roundrobin"], k=2)
         self._old: list[Name] = [_NOBODY]
-        self._asked: dict[int, Draft] = {}
 
     def next(self, waiting: set[int]) -> tuple[int, Draft] | None:
         """A request and its place, none of those that wait; None if all wait."""
@@ -77,10 +74,9 @@ class Conversation:
         # A client mostly does what is due.
         if client.generation < 0 and self._chance(0.5):
             api = "JoinGroup"
-        version = self._random.choice(_ROWS[api].versions)
-        draft = Draft(api, version, getattr(self, f"_{_ROWS[api].name}")(client, version))
-        self._asked[client.place] = draft
-        return client.place, draft
+        row = HANDLERS[api].row
+        version = self._random.choice(row.versions)
+        return client.place, Draft(api, version, getattr(self, f"_{row.name}")(client, version))
 
     def take(self, place: int, draft: Draft, ours: Json, theirs: Json) -> None:
         """Hear what both sides answered; they differ in the ids that they made."""

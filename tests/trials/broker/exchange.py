@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.replay.trace import Json
 from tests.support import kafka_python
 
+# By the name of the API.
+HANDLERS = {handler.name: handler for handler in APIS.values()}
 # The part of a member id that a coordinator draws.
 _MADE = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 # Fields that differ between any two coordinators, or are for people.

@@ -12,13 +12,13 @@ import msgspec
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.gateway.api import Decided
-from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.replay.simulator import Simulator
 from group_coordinator.schemas.kafka.reading import reader
 from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.support.broker import HOST
 from tests.support.wire import Connection, frame
+from tests.trials.broker.exchange import HANDLERS
 
 if TYPE_CHECKING:
     from tests.support.broker import Broker
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 CLIENT = "client"
 TOPICS = {"t0": 4, "t1": 2}
-_HANDLERS = {handler.name: handler for handler in APIS.values()}
 # How long an answer of the broker's is waited for that ours has given.
 _ANSWER_S = 20.0
 _LACKING_S = 0.5
@@ -67,7 +66,7 @@ class Ours:
 
     def send(self, place: int, draft: Draft) -> list[tuple[int, Draft, bytes]]:
         """Have a request decided; return what is answered by now, each with its place."""
-        handler = _HANDLERS[draft.api]
+        handler = HANDLERS[draft.api]
         request = reader(handler.request, draft.version)(draft.body(self._side), 0)
         answered: list[tuple[int, Draft, bytes]] = []
         call = SimpleNamespace(version=draft.version, event=self._event(draft.version))
@@ -129,7 +128,7 @@ class Ours:
             decided[response.request_id] = response
             if response.request_id in self._waiting:
                 place, draft, call, request = self._waiting.pop(response.request_id)
-                handler = _HANDLERS[draft.api]
+                handler = HANDLERS[draft.api]
                 respond = cast(Decided, handler.answer).respond
                 found = respond(call, request, response)
                 answered.append((place, draft, handler.write(found, draft.version)))
@@ -168,7 +167,7 @@ class Theirs:
             frames = connection.receive()
         (only,) = frames
         # After the correlation id the header has tagged fields, if the version is flexible.
-        return only[5:] if _HANDLERS[draft.api].is_flexible(draft.version) else only[4:]
+        return only[5:] if HANDLERS[draft.api].is_flexible(draft.version) else only[4:]
 
     def unasked(self) -> list[int]:
         """Return the places in which an answer lies that ours has not given."""
