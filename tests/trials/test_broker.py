@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from group_coordinator.schemas.errors import ErrorCode
@@ -89,6 +90,13 @@ class Twin:
         """It has no connections."""
 
 
+class Silent(Twin):
+    """It never answers."""
+
+    def answer(self, _place: int, _draft: Draft, _may_lack: bool = False) -> bytes | None:
+        return None
+
+
 @pytest.fixture(scope="module")
 def report() -> BrokerReport:
     return compare(Twin, 5_000, 1, pause_s=0.0)
@@ -97,6 +105,7 @@ def report() -> BrokerReport:
 def test_a_twin_answers_alike(report: BrokerReport) -> None:
     assert [line for each in report.different for line in each.lines()] == []
     assert report.equal == report.answers >= 5_000
+    assert ("held again", "0") in report.rows()
 
 
 def test_conversations_come_to_what_can_be_answered(report: BrokerReport) -> None:
@@ -112,9 +121,23 @@ def test_an_answer_that_is_another_one_is_found() -> None:
     assert lines[-2].split()[0] == "ours"
 
 
-def test_an_answer_that_does_not_come_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Twin, "answer", lambda *_: None)
-    found = compare(Twin, 0, 1, pause_s=0.0)
+@pytest.mark.parametrize(("again", "different"), [(Twin, 0), (Silent, 1)])
+def test_what_differs_is_held_again_and_counted(again: type[Twin], different: int) -> None:
+    sides = iter([Silent(), again()])
+    found = compare(lambda: next(sides), 0, 1, pause_s=0.0)
+    assert (found.held_again, len(found.different)) == (1, different)
+    assert ("held again", "1") in found.rows()
+
+
+def test_a_report_of_before_what_was_held_again_was_counted_is_read(report: BrokerReport) -> None:
+    kept = msgspec.to_builtins(report)
+    del kept["held_again"]
+    rows = msgspec.convert(kept, BrokerReport).rows()
+    assert rows == [row for row in report.rows() if row[0] != "held again"]
+
+
+def test_an_answer_that_does_not_come_is_found() -> None:
+    found = compare(Silent, 0, 1, pause_s=0.0)
     assert [each.theirs for each in found.different] == ["no answer"]
 
 

@@ -17,7 +17,7 @@ from tests.support.wire import await_coordinator
 from tests.trials.broker.choices import CHOICES
 from tests.trials.broker.exchange import Draft, decoded
 from tests.trials.broker.held import Held
-from tests.trials.broker.report import BrokerReport
+from tests.trials.broker.report import BrokerReport, Difference
 from tests.trials.broker.sides import TOPICS, Side, Theirs
 
 _PROGRESS_S = 10.0
@@ -54,28 +54,31 @@ def compare(
     """
     began = told = time.monotonic()
     report = BrokerReport(seed, 0, 0, 0, {}, dict.fromkeys(CHOICES, 0), 0.0, [])
+    again = 0
     while report.answers < answers or not report.conversations:
         number = seed + report.conversations
-        # Held once more, slowly, if it differs: a request may have been overtaken by the next one.
-        for group_id, pause in (
-            (f"g-{number}", pause_s),
-            (f"g-{number}-slowly", _SLOWLY * pause_s),
-        ):
-            side = theirs()
-            try:
-                difference = Held(group_id, number, side, report, pause).run()
-            finally:
-                side.close()
-            if difference is None:
-                break
-        if difference is not None:
-            report.different.append(difference)
+        if _hold(theirs(), f"g-{number}", number, report, pause_s) is not None:
+            # A request may have been overtaken by the next one.
+            again += 1
+            slowly = _hold(theirs(), f"g-{number}-slowly", number, report, _SLOWLY * pause_s)
+            if slowly is not None:
+                report.different.append(slowly)
         report.conversations += 1
         if time.monotonic() - told > _PROGRESS_S:
             told = time.monotonic()
             say(f"{report.answers:,} answers, {len(report.different)} of them different")
+    report.held_again = again
     report.seconds = time.monotonic() - began
     return report
+
+
+def _hold(
+    side: Side, group_id: str, seed: int, report: BrokerReport, pause_s: float
+) -> Difference | None:
+    try:
+        return Held(group_id, seed, side, report, pause_s).run()
+    finally:
+        side.close()
 
 
 @contextmanager
