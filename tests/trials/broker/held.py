@@ -11,6 +11,7 @@ from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from tests.trials.broker.choices import (
     LEADER,
     UNRECORDED,
+    Past,
     another_leader,
     is_unrecorded,
     never_answered,
@@ -43,7 +44,7 @@ class Held:
         self._ours, self._names = Ours(), Names()
         self._talk = Conversation(Random(seed), group_id)
         self._before: list[str] = []
-        self._leader: str | None = None
+        self._past = Past()
         # Whether nothing can be said any more: each side has another leader.
         self._is_over = False
 
@@ -57,7 +58,7 @@ class Held:
             told = f"client {place}: {draft.api} {draft.version} {draft.fields}"
             answered = self._ours.send(place, draft)
             self._side.send(place, draft)
-            if (differs := self._compare(place, answered)) is not None:
+            if (differs := self._compare(place, draft, answered)) is not None:
                 return Difference(self._seed, told, *differs, self._before)
             if place in self._ours.waiting:
                 time.sleep(self._pause_s)
@@ -68,13 +69,13 @@ class Held:
         return None
 
     def _compare(
-        self, place: int, answered: list[tuple[int, Draft, bytes]]
+        self, place: int, sent: Draft, answered: list[tuple[int, Draft, bytes]]
     ) -> tuple[str, str] | None:
-        """Compare what a request in `place` has answered; return what differs, ours and theirs."""
+        """Compare what `sent` in `place` has answered; return what differs, ours and theirs."""
         pairs = []
         for where, draft, body in answered:
             mine = decoded(draft, body)
-            lacks = never_answered(draft, mine) if where != place else None
+            lacks = never_answered(self._past, draft, sent, mine) if where != place else None
             reply = self._side.answer(where, draft, lacks is not None)
             if reply is None:
                 if lacks is None:
@@ -98,17 +99,17 @@ class Held:
         for name in _codes(draft, other):
             self._report.codes[name] = self._report.codes.get(name, 0) + 1
         named, theirs = self._names.of(mine), self._names.of(other)
-        if another_leader(draft, named, theirs, self._leader):
+        if another_leader(self._past, draft, named, theirs):
             self._count(LEADER)
             self._is_over = True
-        elif is_unrecorded(draft, mine, other):
+        elif is_unrecorded(self._past, draft, mine, other):
             self._count(UNRECORDED)
         elif canonical(named) != canonical(theirs):
             return str(named), str(theirs)
         else:
             self._report.equal += 1
+            self._past.hear(draft, named)
             if draft.api == "JoinGroup":
-                self._leader = named["leader"] or self._leader
                 order = {each["member_id"]: at for at, each in enumerate(mine["members"])}
                 other["members"].sort(key=lambda each: order[self._names.of(each["member_id"])])
             self._talk.take(where, draft, mine, other)
