@@ -34,6 +34,8 @@ _REACHED = {
     "JoinGroup INVALID_SESSION_TIMEOUT",
     "JoinGroup FENCED_INSTANCE_ID",
     "JoinGroup INVALID_GROUP_ID",
+    "JoinGroup REBALANCE_IN_PROGRESS",
+    "JoinGroup UNKNOWN_SERVER_ERROR",
     "SyncGroup NONE",
     "SyncGroup ILLEGAL_GENERATION",
     "SyncGroup UNKNOWN_MEMBER_ID",
@@ -53,14 +55,19 @@ _REACHED = {
     "OffsetCommit UNKNOWN_MEMBER_ID",
     "OffsetCommit OFFSET_METADATA_TOO_LARGE",
     "OffsetCommit UNKNOWN_TOPIC_OR_PARTITION",
+    "OffsetCommit FENCED_INSTANCE_ID",
+    "OffsetCommit REBALANCE_IN_PROGRESS",
     "OffsetFetch NONE",
     "DescribeGroups NONE",
+    "DescribeGroups GROUP_ID_NOT_FOUND",
     "DeleteGroups NONE",
     "DeleteGroups NON_EMPTY_GROUP",
     "DeleteGroups GROUP_ID_NOT_FOUND",
     "OffsetDelete NONE",
     "OffsetDelete GROUP_ID_NOT_FOUND",
     "OffsetDelete GROUP_SUBSCRIBED_TO_TOPIC",
+    "OffsetDelete NON_EMPTY_GROUP",
+    "OffsetDelete UNKNOWN_TOPIC_OR_PARTITION",
 }
 
 

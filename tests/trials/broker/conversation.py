@@ -30,9 +30,9 @@ _WEIGHTS = {
     "OffsetCommit": 14,
     "OffsetFetch": 8,
     "LeaveGroup": 6,
-    "DescribeGroups": 5,
-    "OffsetDelete": 2,
-    "DeleteGroups": 1,
+    "DescribeGroups": 6,
+    "OffsetDelete": 3,
+    "DeleteGroups": 2,
 }
 
 
@@ -75,7 +75,8 @@ class Conversation:
         if client.generation < 0 and self._chance(0.5):
             api = "JoinGroup"
         row = HANDLERS[api].row
-        version = self._random.choice(row.versions)
+        # Some codes are of the newest version alone.
+        version = row.versions[-1] if self._chance(0.2) else self._random.choice(row.versions)
         return client.place, Draft(api, version, getattr(self, f"_{row.name}")(client, version))
 
     def take(self, place: int, draft: Draft, ours: Json, theirs: Json) -> None:
@@ -108,6 +109,9 @@ class Conversation:
     def _who(self, client: _Client) -> Name:
         others = [each.name for each in self._clients]
         return client.name if self._chance(0.88) else self._random.choice([*others, *self._old])
+
+    def _group(self) -> str:
+        return self.group_id if self._chance(0.9) else f"{self.group_id}-none"
 
     def _generation(self, client: _Client) -> int:
         if self._chance(0.85):
@@ -221,14 +225,14 @@ class Conversation:
         return fields
 
     def _describe_groups(self, _client: _Client, _version: int) -> Json:
-        return {"groups": [self.group_id]}
+        return {"groups": [self._group()]}
 
     def _delete_groups(self, _client: _Client, _version: int) -> Json:
-        return {"groups_names": [self.group_id]}
+        return {"groups_names": [self._group()]}
 
     def _offset_delete(self, _client: _Client, _version: int) -> Json:
         return {
-            "group_id": self.group_id,
+            "group_id": self._group(),
             "topics": [
                 {"name": topic, "partitions": [{"partition_index": each} for each in indexes]}
                 for topic, indexes in self._partitions()
