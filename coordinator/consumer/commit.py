@@ -3,9 +3,11 @@
 Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
 OffsetCommitResponseHandler). The codes are in `reactions`.
 
-In one point this differs from Kafka: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID in answer to a commit
+In two points this differs from Kafka. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID in answer to a commit
 of an older generation does not reset the member's newer generation. Kafka's Stable consumer resets
-it, and so loses partitions that it owns.
+it, and so loses partitions that it owns. And a member's commit that waits for the coordinator until
+the member has left fails. Kafka's consumer sends it without a generation, and an empty group takes
+it: its offsets may go back.
 """
 
 from __future__ import annotations
@@ -48,14 +50,19 @@ _API = "offset_commit"
 
 
 class PendingCommit:
-    """One commit that has not ended. `commit_id` None: an automatic commit."""
+    """One commit that has not ended. `commit_id` None: an automatic commit.
 
-    __slots__ = ("asynchronous", "call", "commit_id", "offsets", "operation")
+    `of_member`: asked for while the group assigned the partitions, so that no one but the member
+    commits them.
+    """
+
+    __slots__ = ("asynchronous", "call", "commit_id", "of_member", "offsets", "operation")
 
     def __init__(
-        self, offsets: PartitionOffsets, asynchronous: bool, commit_id: int | None
+        self, offsets: PartitionOffsets, of_member: bool, asynchronous: bool, commit_id: int | None
     ) -> None:
         self.offsets = dict(offsets)
+        self.of_member = of_member
         self.asynchronous = asynchronous
         self.commit_id = commit_id
         self.operation: Operation[None] = Operation()
@@ -114,7 +121,8 @@ class Commits:
         commit_id: int | None,
         deadline: int | None,
     ) -> PendingCommit:
-        commit = PendingCommit(offsets, asynchronous, commit_id)
+        of_member = self._subscription.is_subscribed
+        commit = PendingCommit(offsets, of_member, asynchronous, commit_id)
         for partition, offset in commit.offsets.items():
             if offset.offset < 0:
                 raise ValueError(f"no offset to commit: {offset.offset} of {partition}")
@@ -143,7 +151,7 @@ class Commits:
     def _attempt(self, commit: PendingCommit, now: int) -> None:
         membership = self._membership
         generation, instance_id = membership.generation, self._settings.group_instance_id
-        if not self._subscription.is_subscribed:
+        if not commit.of_member:
             generation, instance_id = Generation(), None
         elif membership.state is not MemberState.STABLE:
             self._calls.failed(now, commit.call, self._not_a_member())

@@ -35,7 +35,7 @@ from group_coordinator.coordinator.consumer.errors import (
     NoOffsetForPartitionError,
     group_of,
 )
-from group_coordinator.coordinator.consumer.events import CommitDone, Event, Note
+from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone, Event, Note
 from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
 from group_coordinator.coordinator.consumer.membership import Membership
@@ -310,8 +310,9 @@ class ConsumerCoordinator:
 
     def _leave_by(self, now: int, begin: Callable[[int], Steps]) -> None:
         """Drop the steps that the user's thread has begun; the next poll begins to leave."""
-        if self._steps is not None and not isinstance(self._last_step, Wait):
-            # The listener has run for this event: without its effect it would run again.
+        if self._steps is not None and not isinstance(self._last_step, Wait | CallAssignor):
+            # The listener has run for this event: without its effect it would run again. What
+            # follows an assignor's call is not wanted any more: a join, or another event.
             with suppress(StopIteration, ConsumerError):
                 self._steps.send(now)
         self._steps = None

@@ -323,7 +323,9 @@ class Membership:
                 self.request_rejoin(now, "group is already rebalancing")
         elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._heartbeat.failed(now)
-            self.failure = fatal("heartbeat", code, self._settings, response.error_message)
+            # One that is fenced stays so, whatever is answered to its other heartbeats.
+            if not isinstance(self.failure, FencedInstanceIdError):
+                self.failure = fatal("heartbeat", code, self._settings, response.error_message)
         elif self.generation != sent:
             self._heartbeat.received(now)
         else:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from group_coordinator.coordinator.consumer.errors import (
+    CommitFailedError,
+    RetriableCommitFailedError,
+)
 from group_coordinator.coordinator.consumer.events import (
+    CallAssignor,
     CommitDone,
     LosePartitions,
     RevokePartitions,
@@ -107,6 +112,23 @@ def test_closing_in_the_middle_of_a_rebalance_tells_the_listener_once() -> None:
     assert one.consumer.assignment == ()
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_closing_after_an_assignor_s_call_takes_no_step_of_the_rebalance(calls: int) -> None:
+    """Neither does it join, nor is the listener to give up what it was never given."""
+    one = Lone()
+    one.find()
+    if calls == 2:
+        one.poll()
+        one.answer_join()
+        one.answer_sync([T0])
+    call = one.consumer.poll(one.now)
+    assert isinstance(call, CallAssignor)
+    call.run()
+    one.consumer.close(one.now)
+    assert one.poll() == []
+    assert not one.requests("join_group")
+
+
 def test_unsubscribing_revokes_and_leaves() -> None:
     one = Lone().member()
     one.consumer.unsubscribe(one.now)
@@ -116,6 +138,23 @@ def test_unsubscribing_revokes_and_leaves() -> None:
     assert leave.members[0].reason == "the consumer unsubscribed from all topics"
     assert not one.consumer.is_subscribed
     assert one.poll() == []
+
+
+def test_a_commit_that_was_not_sent_before_the_member_left_fails() -> None:
+    """As a commit of no member it would be taken from a group whose other members have left too."""
+    one = Lone().member()
+    one.consumer.commit_async(one.now)
+    one.answer_commit(ErrorCode.NOT_COORDINATOR)
+    one.consumer.commit_async(one.now)
+    one.consumer.unsubscribe(one.now)
+    *done, _revoke = one.poll()
+    one.find()
+    done += one.poll()
+    assert [type(each.error) for each in done if isinstance(each, CommitDone)] == [
+        RetriableCommitFailedError,
+        CommitFailedError,
+    ]
+    assert not one.requests("offset_commit")
 
 
 def test_a_leave_that_is_refused_is_noted() -> None:

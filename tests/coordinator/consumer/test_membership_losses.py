@@ -50,6 +50,18 @@ def test_a_member_that_is_fenced_while_it_joins_stops_for_good(step: str) -> Non
     assert not one.requests("join_group")
 
 
+def test_nothing_that_is_answered_later_lets_a_fenced_member_go_on() -> None:
+    one = Lone(group_instance_id="one").member()
+    one.advance(2 * HEARTBEAT_MS)
+    first, second = one.requests("heartbeat")
+    one.answer(first, ErrorCode.FENCED_INSTANCE_ID)
+    one.answer(second, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    for _ in range(2):
+        with pytest.raises(FencedInstanceIdError):
+            one.poll()
+    assert not one.requests("join_group")
+
+
 def test_a_join_refused_for_a_generation_that_is_lost_already_keeps_the_member_id() -> None:
     one = Lone().member()
     one.advance(HEARTBEAT_MS)
