@@ -113,6 +113,12 @@ GATEWAYS = (
         "of one time: gateways took either one's table.",
         "A consumer was given 41 records that no commit of the topic's table had.",
     ),
+    Found(
+        "aa45efd",
+        "A read that failed just after a topic was changed closed the connection of whoever had "
+        "asked for the change; one that failed while groups were listed did so, too.",
+        "The connection of 10.0.0.1 is closed: Input/output error.",
+    ),
 )
 TORTURE = (
     Found(
@@ -209,5 +215,34 @@ OWN = (
         "The simulation of gateways wanted batches acknowledged in their order. One that stood, "
         "though it had failed, was acknowledged after those behind it, by its repeat.",
         "guarded-0 6 is at 107, before the one before it.",
+    ),
+    Found(
+        "6e27cb7",
+        "A gateway that stopped ended its connections in the order in which they lay in memory, so "
+        "a run with a stop was another run.",
+        "Three runs of one seed side by side had two digests.",
+    ),
+    Found(
+        "7234c95",
+        "Who stood still by two faults at once met the second one even if all was quiet by then.",
+        "A deletion was carried out after the last look: two consumers had not read all.",
+    ),
+    Found(
+        "7234c95",
+        "The simulation of gateways wanted a batch accepted that was sent to a topic before it was "
+        "made anew. One sent behind it may be the first of the new topic, as in Kafka.",
+        "producer-1 530 was refused: sequence 183 came where 266 was to come.",
+    ),
+    Found(
+        "adb14e0",
+        "The simulation of gateways held the end of a topic that was made anew against what it had "
+        "been before.",
+        "The end of fleeting-2 is told as 0, not 289 to 289.",
+    ),
+    Found(
+        "aa45efd",
+        "A thread of the simulation waited for a lock of the machine's that another one had, which "
+        "stood still, and so did everybody.",
+        "One run of 20 did not end.",
     ),
 )
