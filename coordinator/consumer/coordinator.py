@@ -31,7 +31,6 @@ from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
 from group_coordinator.coordinator.consumer.calls import Calls, Operation
 from group_coordinator.coordinator.consumer.commit import Commits, PartitionOffsets
 from group_coordinator.coordinator.consumer.errors import (
-    ConsumerError,
     NoOffsetForPartitionError,
     group_of,
 )
@@ -313,7 +312,7 @@ class ConsumerCoordinator:
         if self._steps is not None and not isinstance(self._last_step, Wait | CallAssignor):
             # The listener has run for this event: without its effect it would run again. What
             # follows an assignor's call is not wanted any more: a join, or another event.
-            with suppress(StopIteration, ConsumerError):
+            with suppress(StopIteration):
                 self._steps.send(now)
         self._steps = None
         self._last_step = WAIT
