@@ -8,7 +8,9 @@ does that is made afresh.
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -55,9 +57,11 @@ from tests.support.failing_reads import (
     SHORT,
     SILENT,
     STORE_KINDS,
+    FailingReads,
     count_reads,
     failing_reads,
     name_of,
+    telling_of_reads,
 )
 
 # What whoever follows a table is ready for.
@@ -577,3 +581,17 @@ def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
     (tmp_path / "away").rename(note)
     assert segments.poll()
     assert (segments.is_whole, segments.partition(0).log_end) == (True, 6)
+
+
+def test_a_table_that_is_kept_holds_nobody_who_was_told_of_its_reads(tmp_path: Path) -> None:
+    """A simulated node is killed with its tables open: they would hold its world for ever."""
+    reads = FailingReads(str(tmp_path), 0, BROKEN)
+    dropped = weakref.ref(reads)
+    ensure_table(str(tmp_path), RESPONSES)
+    with telling_of_reads(reads):
+        kept = open_delta(table_uri(str(tmp_path), RESPONSES))
+    assert reads.count > 0
+    del reads
+    gc.collect()
+    assert dropped() is None
+    assert kept.version() == 0

@@ -262,17 +262,18 @@ def telling_of_reads(reads: Reads) -> Iterator[None]:
         sys.addaudithook(_heard)
         _is_hooked = True
 
+    # It does not hold who is told: a table may be kept for longer, by what only they let go of.
     class Table(deltalake.DeltaTable):
         def __init__(self, table_uri: Any, *rest: Any, **options: Any) -> None:
-            _read_table(reads, table_uri, "_delta_log", "*.json")
+            _read_table(table_uri, "_delta_log", "*.json")
             super().__init__(table_uri, *rest, **options)
 
         def update_incremental(self) -> None:
-            _read_table(reads, self.table_uri, "_delta_log", "*.json")
+            _read_table(self.table_uri, "_delta_log", "*.json")
             super().update_incremental()
 
         def to_pyarrow_dataset(self, *rest: Any, **options: Any) -> Any:
-            _read_table(reads, self.table_uri, ".", "*.parquet")
+            _read_table(self.table_uri, ".", "*.parquet")
             return super().to_pyarrow_dataset(*rest, **options)
 
     before, _now = _now, reads
@@ -284,8 +285,11 @@ def telling_of_reads(reads: Reads) -> Iterator[None]:
         _now = before
 
 
-def _read_table(reads: Reads, uri: object, folder: str, pattern: str) -> None:
+def _read_table(uri: object, folder: str, pattern: str) -> None:
     """Tell of a reading of a table by delta-rs, whose newest file may be shortened."""
+    reads = _now
+    if reads is None:
+        return
     # An open table has a URL, also of a local folder.
     path, file = local_folder(str(uri)) or Path(str(uri)), None
     if isinstance(reads, FailingReads):
