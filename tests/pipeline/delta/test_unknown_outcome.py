@@ -116,6 +116,29 @@ def test_an_append_that_is_there_and_cannot_be_read_says_so_and_keeps_its_file(f
     assert rows(folder) == [1]
 
 
+@pytest.mark.parametrize("length", [0, 40, -1])
+@pytest.mark.parametrize("error", [NFS_REPEATED, BROKEN_DISK], ids=["nfs", "eio"])
+def test_an_append_that_is_there_and_read_cut_off_says_so_and_keeps_its_file(
+    folder, monkeypatch, error, length
+):
+    """Taken for another writer's, the commit would name a file that its writer has deleted."""
+    appender = Appender(folder)
+    break_link(monkeypatch, error, works=True)
+    read = disk.Disk.read
+
+    def cut_off(store, path):
+        content = read(store, path)
+        return content[:length] if path == commit_name(1) and content else content
+
+    monkeypatch.setattr(disk.Disk, "read", cut_off)
+    with pytest.raises(CommitStateUnknown, match="version 1 "):
+        appender.append(numbers(1), "query", 0)
+    monkeypatch.setattr(disk.Disk, "read", read)
+    assert rows(folder) == [1]
+    assert not appender.append(numbers(1), "query", 0)
+    assert rows(folder) == [1]
+
+
 def test_an_append_whose_link_was_refused_leaves_no_file(folder, monkeypatch):
     appender = Appender(folder)
     break_link(monkeypatch, NO_SPACE, works=False)
