@@ -119,6 +119,12 @@ GATEWAYS = (
         "asked for the change; one that failed while groups were listed did so, too.",
         "The connection of 10.0.0.1 is closed: Input/output error.",
     ),
+    Found(
+        "9754bff",
+        "A commit whose creation was said to have failed, and of which a part was read then, was "
+        "taken for another writer's: its writer deleted the file that it names.",
+        "No gateway could start any more, for the table of gateways could not be read.",
+    ),
 )
 TORTURE = (
     Found(
