@@ -398,6 +398,11 @@ def _movable(
     return {each: waiting.get(each, []) + plain.get(each, []) for each in owners}, under_way
 
 
+def lease_app_id(node_id: int) -> str:
+    """The transaction whose version is when a node last said that it is alive, ms."""
+    return f"coordinator-lease-{node_id}"
+
+
 def named(partitions: Collection[int]) -> str:
     """Return partitions in words, as ranges: "0-3, 7"."""
     parts: list[list[int]] = []

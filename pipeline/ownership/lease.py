@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from group_coordinator.coordinator.ownership import lease_app_id
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.appender import Appender
@@ -30,11 +31,6 @@ _RENEWALS_PER_LEASE = 4
 # How long a query's first batch may take, s. It waits until a cluster has executors to give, and
 # until they have unpacked what they run.
 FIRST_BATCH_S = 600.0
-
-
-def lease_app_id(node_id: int) -> str:
-    """The transaction whose version is when a node last said that it is alive, ms."""
-    return f"coordinator-lease-{node_id}"
 
 
 class AwakeClock:

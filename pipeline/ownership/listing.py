@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING
 import duckdb
 from msgspec import Struct, convert
 
-from group_coordinator.coordinator.ownership import ClusterState, NodeState, fold, named
+from group_coordinator.coordinator.ownership import (
+    ClusterState,
+    NodeState,
+    fold,
+    lease_app_id,
+    named,
+)
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.plain_table import read_plain_table
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.interrupt import duckdb_interrupted
 from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
-from group_coordinator.pipeline.ownership.lease import lease_app_id
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.rows import COORDINATORS
 

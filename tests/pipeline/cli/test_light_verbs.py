@@ -89,3 +89,13 @@ def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]
     assert "group_coordinator.pipeline.cli.main" in modules
     assert [name for name in OTHERS if name in modules] == []
     assert len(modules) < 800
+
+
+@pytest.mark.slow
+def test_what_lists_partitions_and_nodes_imports_neither_arrow_nor_delta_rs() -> None:
+    code = (
+        "import sys, group_coordinator.pipeline.ownership.listing\n"
+        "sys.exit(' '.join({'deltalake', 'pyarrow'} & sys.modules.keys()) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    check_end(done.returncode, done.stderr)

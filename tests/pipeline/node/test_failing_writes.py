@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.ownership import lease_app_id
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.log import Log
@@ -20,7 +21,6 @@ from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.lease import lease_app_id
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord, OffsetCommitValue

@@ -20,6 +20,7 @@ from group_coordinator.coordinator.ownership import (
     STOPPING,
     UNLOADING,
     ClusterState,
+    lease_app_id,
 )
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
@@ -30,7 +31,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ownership import listing
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
-from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer, lease_app_id
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
 from group_coordinator.pipeline.ownership.listing import list_partitions
 from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
 from group_coordinator.pipeline.upkeep.retention import retain
