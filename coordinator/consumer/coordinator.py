@@ -30,10 +30,7 @@ from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
 from group_coordinator.coordinator.consumer.calls import Calls, Operation
 from group_coordinator.coordinator.consumer.commit import Commits, PartitionOffsets
-from group_coordinator.coordinator.consumer.errors import (
-    NoOffsetForPartitionError,
-    group_of,
-)
+from group_coordinator.coordinator.consumer.errors import NoOffsetForPartitionError, group_of
 from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone, Event, Note
 from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from group_coordinator.coordinator.ownership import ClusterState
-    from group_coordinator.pipeline.delta.appender import Appender
 
 log = logging.getLogger(__name__)
 

@@ -29,10 +29,7 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.data_files import (
-    ROW_GROUP_BYTES,
-    data_files,
-)
+from group_coordinator.pipeline.delta.data_files import ROW_GROUP_BYTES, data_files
 from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.store_check import check_clock
 from group_coordinator.pipeline.delta.store_files import open_files

@@ -121,17 +121,17 @@ class Held:
 
 def _codes(draft: Draft, answer: Json) -> Iterator[str]:
     """The error codes of an answer, each by its API."""
-    found = {code for name, code in _pairs(answer) if name == "error_code"}
-    for code in found:
+    for code in set(_error_codes(answer)):
         yield f"{draft.api} {ERROR_NAMES.get(code, str(code))}"
 
 
-def _pairs(value: object) -> Iterator[tuple[str, int]]:
+def _error_codes(value: object) -> Iterator[int]:
     if isinstance(value, dict):
         for name, each in value.items():
-            if isinstance(each, int):
-                yield name, each
-            yield from _pairs(each)
+            if name == "error_code":
+                yield each
+            else:
+                yield from _error_codes(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _pairs(each)
+            yield from _error_codes(each)
