@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -89,8 +90,9 @@ def mutant(**fields: Any) -> Mutant:
 
 
 @pytest.fixture
-def made_up(tmp_path: Path) -> Copied:
-    """A checkout of one module and its tests."""
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copied:
+    """A checkout of one module and its tests, whose bytecode is kept."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     for folder in ("coordinator", "tests", ".src/group_coordinator"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".src/group_coordinator/__init__.py").touch()
@@ -112,6 +114,16 @@ def test_a_survivor_is_told_from_what_a_test_finds(made_up: Copied) -> None:
     assert report.cpu_s > 0
     assert len(said) == 1 + len(mutants)
     assert (made_up.folder / "coordinator/doubling.py").read_text() == DOUBLING
+
+
+@pytest.mark.slow
+def test_a_mutant_as_long_and_as_old_as_what_it_changes_is_run(made_up: Copied) -> None:
+    file = made_up.folder / "coordinator/doubling.py"
+    written = file.stat()
+    assert made_up.run_tests(mutant().tests, None)[0] == pytest.ExitCode.OK
+    with made_up.with_text("coordinator/doubling.py", DOUBLING.replace("2 *", "3 *")):
+        os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
+        assert made_up.run_tests(mutant().tests, None)[0] == pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.mark.slow

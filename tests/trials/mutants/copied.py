@@ -29,6 +29,10 @@ class Copied:
         # This process may be a test itself.
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         self._environment = {**inherited, "PYTHONPATH": path}
+        # By what a file says and not by its time: a mutant may be as long as what it changes, and
+        # both written within a second.
+        compiling = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."]
+        subprocess.run([sys.executable, *compiling], cwd=folder, check=True, capture_output=True)
 
     @contextmanager
     def with_text(self, file: str, text: str) -> Iterator[None]:
@@ -96,10 +100,6 @@ def copy_checkout(top: Path, folder: Path) -> Copied:
         if (top / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(top / name, folder / name, follow_symlinks=False)
-    # By what a file says and not by its time: a mutant may be as long as what it changes, and both
-    # written within a second.
-    compiling = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."]
-    subprocess.run([sys.executable, *compiling], cwd=folder, check=True, capture_output=True)
     return Copied(folder)
 
 
