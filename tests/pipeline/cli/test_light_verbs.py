@@ -16,7 +16,7 @@ from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
 # What a verb would wait for in vain: Arrow and delta-rs, clients, Kafka's protocol, terminals'
-# tables, other verbs.
+# tables, other verbs, a second library of types.
 OTHERS = (
     "deltalake",
     "kafka",
@@ -31,6 +31,7 @@ OTHERS = (
     "group_coordinator.pipeline.topics",
     "py4j",
     "pyarrow",
+    "pydantic",
     "pyspark",
     "rich",
 )
