@@ -94,7 +94,7 @@ def test_each_command_line_is_one_that_the_cli_takes(words: list[str]) -> None:
         (["rum"], "there is no command rum"),
         (["run"], "Missing parameter: root"),
         (["run", "--rot", "/data"], "No such option"),
-        (["run", "--root", "/data", "--node-id", "x"], "valid int"),
+        (["run", "--root", "/data", "--node-id", "x"], "valid int(eger)? range"),
         (["run", "--root", "/data", "more"], "unexpected extra argument"),
     ],
 )
