@@ -326,7 +326,8 @@ def main() -> int:
         RequestLog(root).append(late)
         golden = record(root, folder, release, groups, answers, late)
         target.mkdir()
-        shutil.copytree(root, target / "root")
+        # A node's log names the folder in which the root was written.
+        shutil.copytree(root, target / "root", ignore=shutil.ignore_patterns("_logs"))
         forget_place(target / "root", root)
     text = msgspec.json.format(msgspec.json.encode(golden), indent=1)
     (target / "record.json").write_bytes(text + b"\n")
