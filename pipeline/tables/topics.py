@@ -23,7 +23,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_table, has_table, read_table, table_uri
 from group_coordinator.schemas.rows import TopicChange
-from group_coordinator.schemas.tables import TOPICS, from_arrow, to_arrow
+from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, from_arrow, to_arrow
 
 CATALOGUE_APP_ID = "topics-catalogue"
 LONGEST_NAME = 249
@@ -51,6 +51,10 @@ class UnknownTopic(Failure):
     """The topic that is to be changed is not in the catalogue."""
 
 
+class TopicsMissing(Failure):
+    """The table that says which topics there are, or where their records are, cannot be found."""
+
+
 # --- changes ------------------------------------------------------------------------------------
 
 
@@ -59,10 +63,12 @@ def create_topic(
 ) -> None:
     """Create a topic, and with the first topic the catalogue.
 
-    Raises InvalidTopic, InvalidPartitions and TopicExists.
+    Raises InvalidTopic, InvalidPartitions, TopicExists and TopicsMissing.
     """
     check_name(name)
     _check_partitions(name, partitions)
+    if not has_catalogue(root):
+        _check_never_made(root)
     ensure_table(root, TOPICS)
     _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare)
 
@@ -71,7 +77,10 @@ def check_new_topic(root: str, name: str, partitions: int) -> None:
     """Raise what `create_topic` would raise now; change nothing."""
     check_name(name)
     _check_partitions(name, partitions)
-    _new(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
+    if has_catalogue(root):
+        _new(root, name, partitions, read_newest(root))
+    else:
+        _check_never_made(root)
 
 
 def alter_topic(
@@ -128,6 +137,22 @@ def check_name(name: str) -> None:
 def _check_partitions(name: str, partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise InvalidPartitions(f"topic {name!r} cannot have {partitions} partitions")
+
+
+def _check_never_made(root: str) -> None:
+    """Raise TopicsMissing if topics are defined: the catalogue is made before each of them.
+
+    A new catalogue would not have these topics, and upkeep deletes the tables of topics that the
+    catalogue does not have.
+    """
+    if not has_table(root, TOPIC_TABLES) or not read_table(root, TOPIC_TABLES).num_rows:
+        return
+    # Another process may have made the catalogue and the definition just now.
+    if not has_catalogue(root):
+        raise TopicsMissing(
+            f"the root has topics with tables, and {table_uri(root, TOPICS)} cannot be found: "
+            "bring it back"
+        )
 
 
 def _new(root: str, name: str, partitions: int, newest: dict[str, TopicChange]) -> int:

@@ -24,11 +24,13 @@ from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
     ensure_table,
     has_table,
+    open_table,
     read_table,
     table_uri,
 )
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 from group_coordinator.pipeline.tables.topics import (
+    TopicsMissing,
     check_name,
     check_new_topic,
     create_topic,
@@ -41,7 +43,13 @@ from group_coordinator.pipeline.topics.segments import DELETED
 from group_coordinator.pipeline.topics.table_log import check_readable, first_version
 from group_coordinator.pipeline.topics.topic_config import encode_config
 from group_coordinator.schemas.rows import TopicChange, TopicTable
-from group_coordinator.schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
+from group_coordinator.schemas.tables import (
+    TOPIC_RECORDS,
+    TOPIC_TABLES,
+    TOPICS,
+    from_arrow,
+    to_arrow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +58,8 @@ log = logging.getLogger(__name__)
 
 # A Spark stream that reads a topic's own table may be down for as long.
 _LOG_RETENTION = "interval 1 days"
+# The catalogue's transaction that says that there are definitions: gone, they are not none.
+_DEFINED = "has-definitions"
 
 
 def create_table_topic(
@@ -69,7 +79,7 @@ def create_table_topic(
     column `partition`: exactly one of the two is given. `value` None: a record's value is its row
     as JSON. `timestamp` None: a record's timestamp is its commit's.
 
-    Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists.
+    Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TopicsMissing.
     """
     check_name(name)
     if (key is None) == (partition is None):
@@ -94,7 +104,7 @@ def create_table_topic(
         at=0,
     )
     Columns(topic, column_types(handle)).check()
-    ensure_table(root, TOPIC_TABLES)
+    _ensure_definitions(root)
     return _define(root, topic, partitions)
 
 
@@ -109,12 +119,21 @@ def create_log_topic(
 
     Its table is made with it, so that a Spark job may begin to read before anything is produced.
     `config`: Kafka's topic configs, as texts. Raises InvalidConfig, InvalidTopic,
-    InvalidPartitions, TopicExists.
+    InvalidPartitions, TopicExists, TopicsMissing.
     """
     text = check_log_topic(root, name, partitions, config)
-    ensure_table(root, TOPIC_TABLES)
+    _ensure_definitions(root)
     topic = _make_table(root, name, text)
     return _define(root, topic, partitions, check)
+
+
+def _ensure_definitions(root: str) -> None:
+    if not has_table(root, TOPIC_TABLES) and _was_defined(root):
+        raise TopicsMissing(
+            f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
+            "where they are, cannot be found: bring it back"
+        )
+    ensure_table(root, TOPIC_TABLES)
 
 
 def _define(
@@ -131,6 +150,9 @@ def _define(
     def define(at: int) -> int:
         nonlocal topic
         check()
+        catalogue = Appender(table_uri(root, TOPICS))
+        if catalogue.last_version(_DEFINED) < 0:
+            catalogue.append(None, _DEFINED, 1)
         while True:
             topic = structs.replace(topic, at=max(at, appender.last_version(defines) + 1))
             if appender.append(to_arrow(TOPIC_TABLES, [topic]), defines, topic.at):
@@ -202,19 +224,25 @@ def _own_uri(root: str, table: str) -> str:
 def read_definitions(root: str) -> list[TopicTable]:
     """Return every definition that was written, in force or not; tables as absolute URIs.
 
-    Raises deltalake's TableNotFoundError for a table that was away for a moment, as when a folder
-    is mounted anew: without it every topic would seem to have no records.
+    Raises deltalake's TableNotFoundError for a table that is gone, or was away for a moment, as
+    when a folder is mounted anew: without it every topic would seem to have no records.
     """
     try:
         rows = read_table(root, TOPIC_TABLES)
     except TableNotFoundError:
-        if has_table(root, TOPIC_TABLES):
+        if has_table(root, TOPIC_TABLES) or _was_defined(root):
             raise
         return []
     return [
         each if each.config is None else structs.replace(each, table=_own_uri(root, each.table))
         for each in from_arrow(TopicTable, rows)
     ]
+
+
+def _was_defined(root: str) -> bool:
+    if not has_table(root, TOPICS):
+        return False
+    return open_table(root, TOPICS).transaction_version(_DEFINED) is not None
 
 
 def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:

@@ -19,6 +19,7 @@ from group_coordinator.pipeline.tables import topics
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
     TopicExists,
+    TopicsMissing,
     alter_topic,
     create_topic,
     delete_topic,
@@ -31,7 +32,7 @@ from group_coordinator.pipeline.topics import (
     definition,
 )
 from group_coordinator.schemas.rows import TopicTable
-from group_coordinator.schemas.tables import TOPIC_TABLES, Table, to_arrow
+from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, Table, to_arrow
 from tests.pipeline.topics.tables import append, define, ends, opened
 
 
@@ -130,6 +131,7 @@ def test_times_without_a_zone_make_no_other_table(root: str, tmp_path: Path) -> 
 
 def test_a_plain_topic_does_not_inherit_what_a_killed_creator_left(root: str, uri: str) -> None:
     """The creator was killed between the definition and the topic's row."""
+    ensure_table(root, TOPICS)
     left = TopicTable("t", "an-id", uri, "a-table", "id", None, None, None, None, at=1_000)
     ensure_table(root, TOPIC_TABLES)
     Appender(table_uri(root, TOPIC_TABLES)).append(to_arrow(TOPIC_TABLES, [left]))
@@ -156,6 +158,23 @@ def test_a_topic_keeps_its_table_while_the_definitions_are_away(
     with pytest.raises(TableNotFoundError):
         topics.poll()
     assert topics.catalogue() == {}
+    topics.catch_up()
+    assert sum(end for _, end in ends(topics)) == 10
+
+
+def test_definitions_that_are_gone_are_not_none(root: str, uri: str) -> None:
+    """Else the topic would have no records, and consumers begin anew and commit that."""
+    define(root, uri)
+    definitions = Path(table_uri(root, TOPIC_TABLES))
+    gone = definitions.rename(f"{root}/gone")
+    topics = TableTopics(root)
+    with pytest.raises(TableNotFoundError, match=TOPIC_TABLES.name):
+        topics.poll()
+    assert topics.catalogue() == {}
+    with pytest.raises(TopicsMissing, match=rf"{definitions}, which says where they are"):
+        create_log_topic(root, "other", 1)
+    assert not definitions.exists()
+    gone.rename(definitions)
     topics.catch_up()
     assert sum(end for _, end in ends(topics)) == 10
 

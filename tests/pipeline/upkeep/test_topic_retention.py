@@ -13,7 +13,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.tables.topics import delete_topic
+from group_coordinator.pipeline.tables.topics import TopicsMissing, delete_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     PartitionSegments,
@@ -221,6 +221,20 @@ def test_no_table_goes_while_the_catalogue_is_away(root: str) -> None:
         retain(root, clock_ms() + 2 * HOUR_MS)
     away.rename(catalogue)
     assert values(opened(root)) == [(0, "a")]
+
+
+def test_a_catalogue_that_is_gone_is_not_made_anew_beside_topics_with_tables(root: str) -> None:
+    """They would not be in the new one, and their tables go as those of deleted topics."""
+    topic = make(root)
+    catalogue = Path(table_uri(root, TOPICS))
+    gone = catalogue.rename(f"{root}/gone")
+    with pytest.raises(TopicsMissing, match=rf"{catalogue} cannot be found: bring it back"):
+        create_log_topic(root, "other", 1)
+    assert not catalogue.exists()
+    gone.rename(catalogue)
+    create_log_topic(root, "other", 1)
+    assert retain(root, clock_ms() + 2 * HOUR_MS).keys() == {"t", "other"}
+    assert Path(topic.table).exists()
 
 
 def test_it_stays_for_an_hour_for_appenders_that_have_not_heard_of_it(root: str) -> None:
