@@ -1,13 +1,16 @@
 """Ids of idempotent producers, each given once over all gateways and producers of a root.
 
 A gateway, or a producer, takes a block of ids by being the first to write the block's number, as a
-version of one application in the transaction identifiers of the `gateways` table.
+version of one application in the transaction identifiers of the `gateways` table. The first block's
+number is the time: a table that was deleted, and is made anew, gives no id that topics have batches
+of, whose sequences would tell a new producer that its records are written.
 
 Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
 """
 
 from __future__ import annotations
 
+from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
@@ -36,7 +39,8 @@ class ProducerIds:
     def _take_block(self) -> int:
         while True:
             self._appender.forget()
-            block = self._appender.last_version(_APP_ID) + 1
+            last = self._appender.last_version(_APP_ID)
+            block = clock_ms() if last < 0 else last + 1
             try:
                 if self._appender.append(None, _APP_ID, block):
                     return block

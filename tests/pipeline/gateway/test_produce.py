@@ -34,6 +34,7 @@ from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import (
     LogAppender,
@@ -44,6 +45,7 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.tables import GATEWAYS
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.topics.tables import definition_of
@@ -451,6 +453,14 @@ def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
     given = [each.take() for _ in range(1_001) for each in (first, second)]
     given.append(ProducerIds(root).take())
     assert len(set(given)) == 2_003
+
+
+def test_gateways_that_were_deleted_give_no_producer_id_again(tmp_path: Path) -> None:
+    """A new producer's first batch would be one that a topic has, and not be written."""
+    root = str(tmp_path / "root")
+    given = {ProducerIds(root).take() for _ in range(2)}
+    shutil.rmtree(table_uri(root, GATEWAYS))
+    assert given.isdisjoint(ProducerIds(root).take() for _ in range(2))
 
 
 def test_of_two_that_take_a_block_at_once_one_takes_the_next(
