@@ -130,7 +130,8 @@ def acls_add(
     Before the first one it is asked whether that is meant. A coordinator obeys from its next batch
     on, a gateway within a second.
     """
-    from group_coordinator.pipeline.tables.acls import AclsMissing, add_acls, read_acls
+    from group_coordinator.pipeline.tables.acls import add_acls, read_acls
+    from group_coordinator.pipeline.tables.store import TableMissing
 
     wanted = asked.bindings()
     if not wanted:
@@ -140,7 +141,7 @@ def acls_add(
         )
     try:
         is_first = read_acls(root) is None
-    except AclsMissing as missing:
+    except TableMissing as missing:
         tell(str(missing))
         is_first = True
     _show("Adding ACLs for", wanted)

@@ -25,6 +25,7 @@ from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import (
     Absent,
+    TableMissing,
     ensure_table,
     has_table,
     open_table,
@@ -47,10 +48,6 @@ class InvalidAcl(Failure):
     """An ACL that cannot be; the message says why."""
 
 
-class AclsMissing(Failure):
-    """The root has ACLs, and their table cannot be found: what they allow is not known."""
-
-
 def add_acls(
     root: str,
     acls: Iterable[AclBinding],
@@ -60,8 +57,8 @@ def add_acls(
 ) -> list[AclBinding]:
     """Add ACLs, the first of which makes the table; returns those that were not there before.
 
-    `by` is the principal that asked for it. Raises InvalidAcl, and AclsMissing, unless a table that
-    is missing is to be made `anew`.
+    `by` is the principal that asked for it. Raises InvalidAcl, and TableMissing, unless a table
+    that is missing is to be made `anew`.
     """
     wanted = list(dict.fromkeys(acls))
     for acl in wanted:
@@ -81,7 +78,7 @@ def remove_acls(
     by: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> list[AclBinding]:
-    """Remove the ACLs that a filter matches; returns them. Raises AclsMissing."""
+    """Remove the ACLs that a filter matches; returns them. Raises TableMissing."""
 
     def matching(now: frozenset[AclBinding]) -> list[AclBinding]:
         return sorted(acl for acl in now if any(each.matches(acl) for each in filters))
@@ -90,13 +87,13 @@ def remove_acls(
 
 
 def read_acls(root: str) -> tuple[AclBinding, ...] | None:
-    """The ACLs in force, in order; None if there never was one. Raises AclsMissing."""
+    """The ACLs in force, in order; None if there never was one. Raises TableMissing."""
     watcher = AclWatcher(root)
     return watcher.poll()
 
 
 def _is_there(root: str) -> bool:
-    """Return whether there is the table; raises AclsMissing if there was one."""
+    """Return whether there is the table; raises TableMissing if there was one."""
     if has_table(root, ACLS):
         return True
     _check_never_made(root)
@@ -107,7 +104,7 @@ def _check_never_made(root: str) -> None:
     if not has_table(root, COORDINATORS):
         return
     if open_table(root, COORDINATORS).transaction_version(_MARK) is not None:
-        raise AclsMissing(
+        raise TableMissing(
             f"the root has ACLs, and {table_uri(root, ACLS)} cannot be found: bring it back, or "
             "make the table anew by `group-coordinator acls add`"
         )
@@ -194,7 +191,7 @@ class AclWatcher:
     def poll(self) -> tuple[AclBinding, ...] | None:
         """Look for changes; returns the ACLs in force, in order, None if there never was one.
 
-        Raises AclsMissing, and what reading the table raises; `acls` are as before then.
+        Raises TableMissing, and what reading the table raises; `acls` are as before then.
         """
         self._table.poll()
         return self.acls

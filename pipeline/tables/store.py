@@ -21,6 +21,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.columns import add_missing_columns, check_format
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.tables import (
+    COORDINATORS,
     GROUP_EVENTS,
     OFFSETS_TOPIC,
     ON_DEMAND,
@@ -78,6 +79,10 @@ STORE_LOOK_S = 2.0
 WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
 
+class TableMissing(Failure):
+    """A table that the root had cannot be found; the message says what to do."""
+
+
 class TornRoot(Failure):
     """A table of the root cannot be read because of torn files, as after a loss of power."""
 
@@ -93,14 +98,30 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     Tables that are made on demand are not created: without `topics` any topic's name is accepted.
 
     Raises SchemaMismatch and LaterRelease as `ensure_table` does, TornRoot for a table that cannot
-    be read after a loss of power.
+    be read after a loss of power, TableMissing.
     """
+    _check_offsets_topic(root)
     for table in tables:
         check_whole_table(root, table)
         ensure_table(root, table)
     for table in ON_DEMAND:
         if has_table(root, table):
             ensure_table(root, table)
+
+
+def _check_offsets_topic(root: str) -> None:
+    """Raise TableMissing if coordinators have run and what they recorded is gone.
+
+    A coordinator would start without groups or offsets, and every consumer begin anew.
+    """
+    if has_table(root, OFFSETS_TOPIC) or not has_table(root, COORDINATORS):
+        return
+    # The second look is for a folder that was away for one read.
+    if read_table(root, COORDINATORS).num_rows and not has_table(root, OFFSETS_TOPIC):
+        raise TableMissing(
+            f"coordinators have run on {root}, and {table_uri(root, OFFSETS_TOPIC)}, which has all "
+            "groups and offsets, cannot be found: bring it back, or begin anew with another root"
+        )
 
 
 def check_release(root: str) -> None:

@@ -21,7 +21,13 @@ from deltalake.exceptions import TableNotFoundError
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import ensure_table, has_table, read_table, table_uri
+from group_coordinator.pipeline.tables.store import (
+    TableMissing,
+    ensure_table,
+    has_table,
+    read_table,
+    table_uri,
+)
 from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, from_arrow, to_arrow
 
@@ -51,10 +57,6 @@ class UnknownTopic(Failure):
     """The topic that is to be changed is not in the catalogue."""
 
 
-class TopicsMissing(Failure):
-    """The table that says which topics there are, or where their records are, cannot be found."""
-
-
 # --- changes ------------------------------------------------------------------------------------
 
 
@@ -63,7 +65,7 @@ def create_topic(
 ) -> None:
     """Create a topic, and with the first topic the catalogue.
 
-    Raises InvalidTopic, InvalidPartitions, TopicExists and TopicsMissing.
+    Raises InvalidTopic, InvalidPartitions, TopicExists and TableMissing.
     """
     check_name(name)
     _check_partitions(name, partitions)
@@ -140,7 +142,7 @@ def _check_partitions(name: str, partitions: int) -> None:
 
 
 def _check_never_made(root: str) -> None:
-    """Raise TopicsMissing if topics are defined: the catalogue is made before each of them.
+    """Raise TableMissing if topics are defined: the catalogue is made before each of them.
 
     A new catalogue would not have these topics, and upkeep deletes the tables of topics that the
     catalogue does not have.
@@ -149,7 +151,7 @@ def _check_never_made(root: str) -> None:
         return
     # Another process may have made the catalogue and the definition just now.
     if not has_catalogue(root):
-        raise TopicsMissing(
+        raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPICS)} cannot be found: "
             "bring it back"
         )

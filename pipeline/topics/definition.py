@@ -22,6 +22,7 @@ from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
+    TableMissing,
     ensure_table,
     has_table,
     open_table,
@@ -30,7 +31,6 @@ from group_coordinator.pipeline.tables.store import (
 )
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 from group_coordinator.pipeline.tables.topics import (
-    TopicsMissing,
     check_name,
     check_new_topic,
     create_topic,
@@ -79,7 +79,7 @@ def create_table_topic(
     column `partition`: exactly one of the two is given. `value` None: a record's value is its row
     as JSON. `timestamp` None: a record's timestamp is its commit's.
 
-    Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TopicsMissing.
+    Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
     """
     check_name(name)
     if (key is None) == (partition is None):
@@ -119,7 +119,7 @@ def create_log_topic(
 
     Its table is made with it, so that a Spark job may begin to read before anything is produced.
     `config`: Kafka's topic configs, as texts. Raises InvalidConfig, InvalidTopic,
-    InvalidPartitions, TopicExists, TopicsMissing.
+    InvalidPartitions, TopicExists, TableMissing.
     """
     text = check_log_topic(root, name, partitions, config)
     _ensure_definitions(root)
@@ -129,7 +129,7 @@ def create_log_topic(
 
 def _ensure_definitions(root: str) -> None:
     if not has_table(root, TOPIC_TABLES) and _was_defined(root):
-        raise TopicsMissing(
+        raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
             "where they are, cannot be found: bring it back"
         )

@@ -18,14 +18,13 @@ from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import acls as module
 from group_coordinator.pipeline.tables.acls import (
-    AclsMissing,
     AclWatcher,
     InvalidAcl,
     add_acls,
     read_acls,
     remove_acls,
 )
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables.store import TableMissing, table_uri
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.tables import COORDINATORS
 from tests.clocks import AheadClocks
@@ -169,7 +168,7 @@ def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
         watcher.poll,
         watcher.poll,
     ):
-        with pytest.raises(AclsMissing, match="bring it back"):
+        with pytest.raises(TableMissing, match="bring it back"):
             asked()
     assert not folder.exists()
     away.rename(folder)

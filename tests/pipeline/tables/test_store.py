@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
+from group_coordinator.coordinator.ownership import CLAIMED
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.request_log import RequestLog
-from group_coordinator.pipeline.tables.store import ensure_tables, open_table
-from group_coordinator.schemas.tables import REQUESTS, TABLES
+from group_coordinator.pipeline.tables.store import (
+    TableMissing,
+    ensure_tables,
+    open_table,
+    table_uri,
+)
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import (
+    COORDINATORS,
+    OFFSETS_TOPIC,
+    REQUESTS,
+    TABLES,
+    to_arrow,
+)
 from tests.pipeline.rows import heartbeat, rows, version
 
 
@@ -25,6 +43,26 @@ def test_every_table_is_made_at_the_oldest_protocol(root):
 def test_tables_that_are_there_stay_as_they_are(root):
     ensure_tables(root)
     assert {version(root, name) for name in TABLES} == {0}
+
+
+def test_an_offsets_topic_that_is_gone_is_not_made_anew(root):
+    """A coordinator would start without groups, and every consumer begin anew."""
+    lease = CoordinatorEvent(1_000, 0, CLAIMED, 1, 0, "h", 9092)
+    Appender(table_uri(root, COORDINATORS)).append(to_arrow(COORDINATORS, [lease]))
+    offsets = Path(table_uri(root, OFFSETS_TOPIC))
+    gone = offsets.rename(f"{root}/gone")
+    with pytest.raises(TableMissing, match=rf"{offsets}, which has all groups and offsets"):
+        ensure_tables(root)
+    assert not offsets.exists()
+    gone.rename(offsets)
+    ensure_tables(root)
+
+
+def test_a_first_start_that_was_killed_goes_on(root):
+    """No coordinator had run: of what none recorded, nothing is gone."""
+    shutil.rmtree(table_uri(root, OFFSETS_TOPIC))
+    ensure_tables(root)
+    assert version(root, "offsets_topic") == 0
 
 
 def test_columns_beside_ours_are_left_alone(tmp_path):

@@ -16,10 +16,9 @@ from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.tables import topics
-from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables.store import TableMissing, ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
     TopicExists,
-    TopicsMissing,
     alter_topic,
     create_topic,
     delete_topic,
@@ -171,7 +170,7 @@ def test_definitions_that_are_gone_are_not_none(root: str, uri: str) -> None:
     with pytest.raises(TableNotFoundError, match=TOPIC_TABLES.name):
         topics.poll()
     assert topics.catalogue() == {}
-    with pytest.raises(TopicsMissing, match=rf"{definitions}, which says where they are"):
+    with pytest.raises(TableMissing, match=rf"{definitions}, which says where they are"):
         create_log_topic(root, "other", 1)
     assert not definitions.exists()
     gone.rename(definitions)

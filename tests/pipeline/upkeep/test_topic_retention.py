@@ -12,8 +12,8 @@ from deltalake.exceptions import TableNotFoundError
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files
-from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.tables.topics import TopicsMissing, delete_topic
+from group_coordinator.pipeline.tables.store import TableMissing, table_uri
+from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     PartitionSegments,
@@ -228,7 +228,7 @@ def test_a_catalogue_that_is_gone_is_not_made_anew_beside_topics_with_tables(roo
     topic = make(root)
     catalogue = Path(table_uri(root, TOPICS))
     gone = catalogue.rename(f"{root}/gone")
-    with pytest.raises(TopicsMissing, match=rf"{catalogue} cannot be found: bring it back"):
+    with pytest.raises(TableMissing, match=rf"{catalogue} cannot be found: bring it back"):
         create_log_topic(root, "other", 1)
     assert not catalogue.exists()
     gone.rename(catalogue)
