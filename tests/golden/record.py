@@ -156,11 +156,13 @@ def loaded(root: str, scratch: Path) -> dict[str, bytes]:
     """The state of every group of a root as today's release restores it from the offsets topic."""
     bootstrap = prepare_bootstrap(root, str(scratch / "bootstrap"))
     restorer = BatchMachine(BatchSettings(settings().group))
-    states = {}
+    states: dict[str, bytes] = {}
     for row in DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist():
         event = row["event"][KEY_WIDTH:]
+        # A group has a second such event while it was answered within the window of repetitions.
         if is_control(event):
-            state = restorer.process(row["group_id"], None, [event], RESTORED_AT).state
+            before = states.get(row["group_id"])
+            state = restorer.process(row["group_id"], before, [event], RESTORED_AT).state
             assert state is not None
             states[row["group_id"]] = state
     return states

@@ -121,6 +121,7 @@ def test_the_groups_are_restored_from_the_offsets_topic(
 ) -> None:
     ensure_tables(root)
     states = loaded(root, tmp_path)
+    assert {group.loaded.describe.error for group in golden.groups.values()} == {"NONE"}
     for group_id, group in golden.groups.items():
         assert answers_of(group_id, states[group_id], RESTORED_AT) == group.loaded, group_id
 
