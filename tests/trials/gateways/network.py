@@ -159,9 +159,15 @@ class Network:
         ours, theirs = End(self, loop), End(self, there.loop)
         ours.peer, theirs.peer = theirs, ours
         self.ends[id(ours)], self.ends[id(theirs)] = ours, theirs
-        accept = there.accepted
-        assert accept is not None
-        there.loop.post(self.chance.uniform(*_LATENCY_MS), lambda: accept(theirs, host))
+
+        def arrive() -> None:
+            # What is in the backlog of a socket that is closed is reset, and never accepted.
+            if self.listening.get(port) is there and there.accepted is not None:
+                there.accepted(theirs, host)
+            else:
+                theirs.abort()
+
+        there.loop.post(self.chance.uniform(*_LATENCY_MS), arrive)
         ours.begin(protocol)
         return ours
 
