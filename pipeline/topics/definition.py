@@ -128,7 +128,9 @@ def create_log_topic(
 
 
 def _ensure_definitions(root: str) -> None:
-    if not has_table(root, TOPIC_TABLES) and _was_defined(root):
+    is_there = has_table(root, TOPIC_TABLES)
+    # The second look is for a folder that was away for one read.
+    if not is_there and _was_defined(root) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
             "where they are, cannot be found: bring it back"

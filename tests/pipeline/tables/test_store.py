@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from group_coordinator.coordinator.ownership import CLAIMED
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.tables import store
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import (
     TableMissing,
@@ -29,6 +30,7 @@ from group_coordinator.schemas.tables import (
     to_arrow,
 )
 from tests.pipeline.rows import heartbeat, rows, version
+from tests.pipeline.tables.away import away_once
 
 
 def test_every_table_is_made_at_the_oldest_protocol(root):
@@ -45,16 +47,26 @@ def test_tables_that_are_there_stay_as_they_are(root):
     assert {version(root, name) for name in TABLES} == {0}
 
 
-def test_an_offsets_topic_that_is_gone_is_not_made_anew(root):
-    """A coordinator would start without groups, and every consumer begin anew."""
+def coordinators_have_run(root):
     lease = CoordinatorEvent(1_000, 0, CLAIMED, 1, 0, "h", 9092)
     Appender(table_uri(root, COORDINATORS)).append(to_arrow(COORDINATORS, [lease]))
+
+
+def test_an_offsets_topic_that_is_gone_is_not_made_anew(root):
+    """A coordinator would start without groups, and every consumer begin anew."""
+    coordinators_have_run(root)
     offsets = Path(table_uri(root, OFFSETS_TOPIC))
     gone = offsets.rename(f"{root}/gone")
     with pytest.raises(TableMissing, match=rf"{offsets}, which has all groups and offsets"):
         ensure_tables(root)
     assert not offsets.exists()
     gone.rename(offsets)
+    ensure_tables(root)
+
+
+def test_an_offsets_topic_that_is_away_for_one_look_is_there(root, monkeypatch):
+    coordinators_have_run(root)
+    monkeypatch.setattr(store, "has_table", away_once())
     ensure_tables(root)
 
 

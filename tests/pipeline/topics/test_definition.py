@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from group_coordinator.pipeline.tables.topics import (
     alter_topic,
     create_topic,
     delete_topic,
+    read_newest,
 )
 from group_coordinator.pipeline.topics import (
     InvalidTable,
@@ -32,6 +34,7 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.schemas.rows import TopicTable
 from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, Table, to_arrow
+from tests.pipeline.tables.away import away_once
 from tests.pipeline.topics.tables import append, define, ends, opened
 
 
@@ -176,6 +179,17 @@ def test_definitions_that_are_gone_are_not_none(root: str, uri: str) -> None:
     gone.rename(definitions)
     topics.catch_up()
     assert sum(end for _, end in ends(topics)) == 10
+
+
+@pytest.mark.parametrize("module", [definition, topics])
+def test_a_folder_that_is_away_for_one_look_is_not_gone(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    define(root, uri)
+    monkeypatch.setattr(module, "has_table", away_once())
+    create_log_topic(root, "other", 1)
+    assert read_newest(root).keys() == {"t", "other"}
+    assert {each.topic for each in definition.read_definitions(root)} == {"t", "other"}
 
 
 def test_a_topic_and_its_table_go_at_once(
