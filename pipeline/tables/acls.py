@@ -23,12 +23,12 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (
     Absent,
     TableMissing,
     ensure_table,
     has_table,
-    open_table,
     read_table,
     table_uri,
 )
@@ -68,7 +68,8 @@ def add_acls(
     if not (anew or has_table(root, ACLS)):
         _check_never_made(root)
     ensure_table(root, ACLS)
-    _mark(root)
+    ensure_table(root, COORDINATORS)
+    set_mark(root, COORDINATORS, _MARK)
     return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by, check)
 
 
@@ -101,19 +102,11 @@ def _is_there(root: str) -> bool:
 
 
 def _check_never_made(root: str) -> None:
-    if not has_table(root, COORDINATORS):
-        return
-    if open_table(root, COORDINATORS).transaction_version(_MARK) is not None:
+    if has_mark(root, COORDINATORS, _MARK):
         raise TableMissing(
             f"the root has ACLs, and {table_uri(root, ACLS)} cannot be found: bring it back, or "
             "make the table anew by `group-coordinator acls add`"
         )
-
-
-def _mark(root: str) -> None:
-    """Say that the root has ACLs, unless that is said. For good: the table's others are, too."""
-    ensure_table(root, COORDINATORS)
-    Appender(table_uri(root, COORDINATORS)).append(None, _MARK, 1)
 
 
 def _change(

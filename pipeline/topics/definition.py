@@ -20,12 +20,12 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.errors import first_line
+from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
     TableMissing,
     ensure_table,
     has_table,
-    open_table,
     read_table,
     table_uri,
 )
@@ -130,7 +130,7 @@ def create_log_topic(
 def _ensure_definitions(root: str) -> None:
     is_there = has_table(root, TOPIC_TABLES)
     # The second look is for a folder that was away for one read.
-    if not is_there and _was_defined(root) and not has_table(root, TOPIC_TABLES):
+    if not is_there and has_mark(root, TOPICS, _DEFINED) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
             "where they are, cannot be found: bring it back"
@@ -152,9 +152,7 @@ def _define(
     def define(at: int) -> int:
         nonlocal topic
         check()
-        catalogue = Appender(table_uri(root, TOPICS))
-        if catalogue.last_version(_DEFINED) < 0:
-            catalogue.append(None, _DEFINED, 1)
+        set_mark(root, TOPICS, _DEFINED)
         while True:
             topic = structs.replace(topic, at=max(at, appender.last_version(defines) + 1))
             if appender.append(to_arrow(TOPIC_TABLES, [topic]), defines, topic.at):
@@ -232,19 +230,13 @@ def read_definitions(root: str) -> list[TopicTable]:
     try:
         rows = read_table(root, TOPIC_TABLES)
     except TableNotFoundError:
-        if has_table(root, TOPIC_TABLES) or _was_defined(root):
+        if has_table(root, TOPIC_TABLES) or has_mark(root, TOPICS, _DEFINED):
             raise
         return []
     return [
         each if each.config is None else structs.replace(each, table=_own_uri(root, each.table))
         for each in from_arrow(TopicTable, rows)
     ]
-
-
-def _was_defined(root: str) -> bool:
-    if not has_table(root, TOPICS):
-        return False
-    return open_table(root, TOPICS).transaction_version(_DEFINED) is not None
 
 
 def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:
