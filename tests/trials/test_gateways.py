@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ from group_coordinator.pipeline.topics.indexer import Indexer
 from group_coordinator.pipeline.topics.producer_state import Producers
 from group_coordinator.pipeline.upkeep import topic_retention
 from tests.trials.gateways import faults, simulation
+from tests.trials.gateways.ledger import Ledger
+from tests.trials.gateways.log import Log
 from tests.trials.gateways.promises import (
     ACKNOWLEDGED,
     ANSWERED_SOON,
@@ -52,7 +55,7 @@ from tests.trials.gateways.trial import run_gateways
 from tests.trials.simulation.faults import COMMIT, READS, STOP, Fault
 from tests.trials.simulation.files import PAUSE, CommitFault
 from tests.trials.simulation.troubles import BROKEN, ReadFault
-from tests.trials.simulation.world import NO_BUG, Broken
+from tests.trials.simulation.world import NO_BUG, Broken, Violation, World
 
 pytestmark = pytest.mark.slow
 
@@ -166,6 +169,20 @@ def test_it_finds_that_an_end_is_told_that_was_passed(monkeypatch: pytest.Monkey
 def test_it_finds_that_somebody_does_what_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RequestContext, "may", lambda *_: True)
     assert broken(QUIET).promise == DENIED
+
+
+def test_partitions_of_a_topic_that_is_deleted_may_still_be_told(tmp_path: Path) -> None:
+    """Until a gateway has heard of it; of one that was never deleted each number is held."""
+    world = World(1)
+    ledger = Ledger(world, tmp_path)
+    ledger.logs = {"t": [Log("t-1", "t", 0)], "u": [Log("u-1", "u", 0)]}
+    ledger.counts = {"t": 0, "u": 3}
+    ledger.on_partitions("t", 3, 0)
+    ledger.on_partitions("u", 3, 0)
+    assert world.broken is None
+    with pytest.raises(Violation):
+        ledger.on_partitions("u", 4, 0)
+    assert world.broken is not None and world.broken.promise == GROWN
 
 
 def test_it_finds_that_acls_are_obeyed_that_are_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,
     Outcome,
+    ProducerIds,
     create_log_topic,
     log_topics,
     mark_deleted,
@@ -307,13 +308,16 @@ def test_a_program_s_own_bug_in_a_commit_reaches_its_records(
         assert outcome(sender.send("t", b"b")) == 0
 
 
-def test_who_finds_that_the_log_knows_other_records_of_its_goes_on_anew(root: str) -> None:
+def test_who_finds_that_the_log_knows_other_records_of_its_goes_on_anew(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = iter((7, 8))
+    monkeypatch.setattr(ProducerIds, "take", lambda _: next(ids))
     topic = make(root, 1)
     with producer(root, linger_ms=20) as sender:
         assert outcome(sender.send("t", b"a")) == 0
-        # The first producer of the root has the id 0, and its next record the sequence 1.
         others: list[bytes | None] = [b"b", b"c"]
-        LogAppender(topic, False).append([NewBatch(0, others, others, [0, 0], None, 0, 0, 1)])
+        LogAppender(topic, False).append([NewBatch(0, others, others, [0, 0], None, 7, 0, 1)])
         error = sender.send("t", b"d").exception(LIMIT_S)
         assert isinstance(error, DeliveryFailed)
         assert "sequence 1 came where 3 was to come" in str(error)

@@ -92,8 +92,9 @@ def test_lag_is_what_it_was_and_its_seconds_are_those_of_that_time(log: Log) -> 
     topic = make(log.root)
     appender(topic).append([batch(0, "a", "b", "c")])
     appender(topic).append([batch(0, "d")])
-    for table, times in (("topics", (0, 0)), ("topic_tables", (0, 0))):
-        date(f"{log.root}/{table}", *times)
+    for table in ("topics", "topic_tables"):
+        uri = f"{log.root}/{table}"
+        date(uri, *[0] * len(commit_times(uri)))
     date(topic.table, 0, 10, 20)
     asked = "SELECT committed_offset, log_end_offset, lag FROM lag"
     assert Catalog(log.root, after(10)).query(asked).rows == [(1, 3, 2)]
