@@ -2,7 +2,7 @@
 
     python -m tests.figures
 
-A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed", or as in "Ended
+A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed", or as in "ended
 2026-11-25 17:43 UTC, commit bc3d869" where it is rendered from a recorded result. For each of them
 a line tells the page, the commit, and how many later commits have changed the product. A shallow
 clone has no history to count in, and the line says so.

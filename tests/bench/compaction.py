@@ -76,7 +76,7 @@ class Measured(Struct, frozen=True):
     process: Annotated[str, Column("process")]
     seconds: Annotated[float, Column("s", ".1f")]
     peak_bytes: Annotated[int, Column("peak MB (Python)", ".0f", unit=1e6)]
-    records_after: Annotated[int, Column("records after")]
+    records_after: Annotated[int, Column("records after", ",.0f")]
 
 
 class CompactionFigures(Report):

@@ -5,7 +5,7 @@ JSON to the state's bytes, and its output is encoded as in `pipeline/stream/stat
 in the same run decodes the same events, encodes the same outputs, copies the states and decides
 nothing. Seconds are the process's CPU time: what else runs on the computer does not count.
 
-Profile: python -m cProfile -s tottime -m pipeline bench machine
+Profile: python -m cProfile -s tottime -m tests.bench machine
 """
 
 from __future__ import annotations

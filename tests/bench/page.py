@@ -55,9 +55,8 @@ def _parts(plan: Plan, kept: Kept[Report]) -> Iterator[str]:
     report = kept.report
     yield f"**`{plan.name}`**: {plan.what()}\n"
     yield from kept.head()
-    yield f"Load of the machine when it began: {kept.host.load:.1f}.\n"
     if (title := report.title()) is not None:
-        yield f"{title[0].upper()}{title[1:]}:\n"
+        yield f"{title}:\n"
     yield f"{markdown(*report.table())}\n"
     if aims := report.aims():
         lines = ("* {}: {}, {}".format(*aim.words()) for aim in aims)

@@ -50,7 +50,7 @@ class Sample(Struct):
     `memory` has the stretch's peaks, `files` and `log_files` the highest counts by table.
     """
 
-    at_s: Annotated[float, Column("minute", ".1f", unit=60)]
+    at_s: Annotated[float, Column("minute", "g", unit=60)]
     answers: Annotated[int, Column("answers")]
     p50_ms: Annotated[float, Column("p50 ms", ".0f")]
     p99_ms: Annotated[float, Column("p99 ms", ".0f", bar="")]

@@ -54,7 +54,7 @@ class StartReport(Report):
 
     def title(self) -> str:
         """Where Spark runs."""
-        return "starts on a root without rows, Spark on local[*]"
+        return "Starts on a root without rows, Spark on local[*]"
 
     def rows(self) -> list[Starts]:
         """The floor first."""

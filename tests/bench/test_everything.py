@@ -136,6 +136,11 @@ def test_a_table_shows_the_fields_that_have_a_column() -> None:
     ]
 
 
+@pytest.mark.parametrize("value", [0, -1, -1.0, {}])
+def test_what_was_not_measured_is_an_empty_cell(value: object) -> None:
+    assert Column("x", ".1f", zero=False).cell(value) == ""
+
+
 def test_every_benchmark_has_a_table() -> None:
     assert all(plan.report.rows is not Report.rows for plan in PLANS)
 

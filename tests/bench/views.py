@@ -72,7 +72,7 @@ class ViewsReport(Report):
 
     def title(self) -> str:
         """What was read."""
-        return f"{', '.join(_VIEWS)} over {self.records:,} records, {self.size:,} bytes"
+        return f"{' and '.join(_VIEWS)} over {self.records:,} records, {self.size:,} bytes"
 
     def rows(self) -> list[Answers]:
         """DuckDB first."""

@@ -43,15 +43,14 @@ class Kept(Struct, Generic[R]):
 
     def head(self) -> Iterator[str]:
         """The paragraphs before a report's figures: how it was made, when, from what and where."""
-        yield f"<!-- not run: long -->\n```sh\n{self.command}\n```\n"
         host = self.host
         versions = ", ".join(
             f"{name} {host.packages[name]}" for name in ("pyspark", "deltalake", "duckdb")
         )
         # `tests.figures` finds a figure's date and commit by this form.
         yield (
-            f"Ended {self.ended} UTC, commit {self.commit}, on {host.machine()}; "
-            f"Python {host.python}, {versions}.\n"
+            f"`{self.command}`, ended {self.ended} UTC, commit {self.commit}, on {host.machine()}, "
+            f"load {host.load:.1f} when it began; Python {host.python}, {versions}.\n"
         )
         if self.note:
             yield f"{self.note}\n"
