@@ -68,15 +68,15 @@ class Figures(Struct):
     machine: Annotated[str, Column("to the coordinator by")]
     p50_ms: Annotated[float, Column("p50 ms", ".0f")]
     p99_ms: Annotated[float, Column("p99 ms", ".0f")]
-    held: Annotated[int, Column("members held", ",.0f", zero=False)] = -1
-    held_per_s: Annotated[float, Column("heartbeats/s", ",.0f", zero=False)] = -1.0
-    held_p99_ms: Annotated[float, Column("their p99 ms", ".0f", zero=False)] = -1.0
+    held: Annotated[int, Column("members held", ",.0f", absent=-1)] = -1
+    held_per_s: Annotated[float, Column("heartbeats/s", ",.0f", absent=-1)] = -1.0
+    held_p99_ms: Annotated[float, Column("their p99 ms", ".0f", absent=-1)] = -1.0
     held_limit: Annotated[str, Column("limit")] = ""
-    cpu_us: Annotated[float, Column("server's CPU a heartbeat, us", ".0f", zero=False)] = -1.0
-    records_per_s: Annotated[float, Column("records consumed/s", ",.0f", zero=False)] = -1.0
-    mb_per_s: Annotated[float, Column("MB/s", ".1f", zero=False)] = -1.0
-    produced_per_s: Annotated[float, Column("records produced/s", ",.0f", zero=False)] = -1.0
-    ack_p50_ms: Annotated[float, Column("ack p50 ms", ".1f", zero=False)] = -1.0
+    cpu_us: Annotated[float, Column("server's CPU a heartbeat, us", ".0f", absent=-1)] = -1.0
+    records_per_s: Annotated[float, Column("records consumed/s", ",.0f", absent=-1)] = -1.0
+    mb_per_s: Annotated[float, Column("MB/s", ".1f", absent=-1)] = -1.0
+    produced_per_s: Annotated[float, Column("records produced/s", ",.0f", absent=-1)] = -1.0
+    ack_p50_ms: Annotated[float, Column("ack p50 ms", ".1f", absent=-1)] = -1.0
 
 
 class GatewayReport(Report):

@@ -67,14 +67,14 @@ class MovesFigures(Struct):
     event: Annotated[str, Column("event")]
     windows: Annotated[int, Column("windows")]
     seconds: Annotated[float, Column("s each", ".0f")]
-    partitions: Annotated[float, Column("partitions", ".0f", zero=False)]
+    partitions: Annotated[float, Column("partitions", ".0f", absent=0)]
     others_ms: Annotated[float, Column("others, median ms", ",.0f")]
     others_most_ms: Annotated[float, Column("max", ",.0f")]
     quiet_ms: Annotated[float, Column("without event, median ms", ",.0f")]
     quiet_most_ms: Annotated[float, Column("max ", ",.0f")]
     more_ms: Annotated[float, Column("difference, ms", ",.0f")]
-    moved_ms: Annotated[float, Column("moved, median ms", ",.0f", zero=False)]
-    moved_most_ms: Annotated[float, Column("max  ", ",.0f", zero=False)]
+    moved_ms: Annotated[float, Column("moved, median ms", ",.0f", absent=0)]
+    moved_most_ms: Annotated[float, Column("max  ", ",.0f", absent=0)]
     unanswered: Annotated[int, Column("unanswered")]
 
 

@@ -37,9 +37,9 @@ class RebalanceFigures(Struct):
     members: Annotated[int, Column("members")]
     rounds: int
     first_join_s: Annotated[float, Column("from nothing, s", ".3f")]
-    first_join_batches: Annotated[float, Column("batches from nothing", ".0f", zero=False)]
+    first_join_batches: Annotated[float, Column("batches from nothing", ".0f", absent=0)]
     one_more_s: Annotated[float, Column("one more, s", ".3f")]
-    one_more_batches: Annotated[float, Column("batches for one more", ".0f", zero=False)]
+    one_more_batches: Annotated[float, Column("batches for one more", ".0f", absent=0)]
 
 
 class RebalanceReport(Report):

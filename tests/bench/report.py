@@ -21,20 +21,20 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 class Column(NamedTuple):
     """How a field is shown: under `title`, divided by `unit`, in Python's format `format`.
 
-    `bar` is the title of a column of bars beside it; with `zero` false a 0, and -1 for what was
-    not measured, are left out. A mapping of counts is shown as their sum.
+    `bar` is the title of a column of bars beside it. The value `absent` stands for what was not
+    measured, and leaves the cell empty. A mapping of counts is shown as their sum.
     """
 
     title: str
     format: str = ""
     unit: float = 1
     bar: str | None = None
-    zero: bool = True
+    absent: int | None = None
 
     def cell(self, value: Any) -> object:
         """The text of a value; without a format, the value itself."""
         total = sum(value.values()) if isinstance(value, Mapping) else value
-        if not self.zero and total in (0, -1):
+        if total == self.absent:
             return ""
         return format(total / self.unit, self.format) if self.format else total
 

@@ -30,7 +30,7 @@ class Lap(Struct):
     hidden: int
     time_ms: Annotated[float, Column("s", ".1f", unit=1_000, bar="time")]
     memory: Memory
-    falls: Annotated[int, Column("falls", zero=False)]
+    falls: Annotated[int, Column("falls", absent=0)]
     files: Annotated[dict[str, int], Column("files", ",.0f")]
 
 
@@ -136,9 +136,13 @@ def test_a_table_shows_the_fields_that_have_a_column() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [0, -1, -1.0, {}])
-def test_what_was_not_measured_is_an_empty_cell(value: object) -> None:
-    assert Column("x", ".1f", zero=False).cell(value) == ""
+@pytest.mark.parametrize(("value", "absent"), [(0, 0), ({}, 0), (-1, -1), (-1.0, -1)])
+def test_what_was_not_measured_is_an_empty_cell(value: object, absent: int) -> None:
+    assert Column("x", ".1f", absent=absent).cell(value) == ""
+
+
+def test_a_measured_0_is_shown_where_another_value_is_absent() -> None:
+    assert [Column("x", ".1f", absent=-1).cell(0), Column("x", ".1f").cell(-1)] == ["0.0", "-1.0"]
 
 
 def test_every_benchmark_has_a_table() -> None:

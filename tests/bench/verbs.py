@@ -68,7 +68,7 @@ class VerbFigures(Struct, frozen=True):
     best_s: Annotated[float, Column("s", ".2f", bar="fastest")]
     worst_s: Annotated[float, Column("slowest s", ".2f")]
     cpu_s: Annotated[float, Column("CPU s", ".2f")]
-    kafka_s: Annotated[float, Column("kafka-consumer-groups.sh s", ".2f", zero=False)]
+    kafka_s: Annotated[float, Column("kafka-consumer-groups.sh s", ".2f", absent=0)]
 
 
 class VerbsReport(Report):
