@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.requirements import Requirement
 
+from group_coordinator.pipeline.session.java import JavaMissing, check_java
 from group_coordinator.pipeline.settings import load_settings
 from tests import examples, roots
 from tests.support.jvm import use_short_lived_jvms
@@ -20,18 +22,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The markers of the tests that take longest, in the order in which processes begin with them.
+# Tests with these markers start first, in this order, because they take the longest.
 LONGEST = ("spark", "slow")
+# The tiers above the default one. A test belongs to the last tier whose marker it has.
+TIERS = ("full", "long")
+# Four test processes, the shared Spark session and a coordinator need about this much memory.
+NEEDED_MEMORY_GB = 6
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have property tests try more examples if the tests marked `long` are asked for.
+    """Let property tests try more examples in the long tier, and let Ctrl-C reach the tests.
 
-    A shell has the jobs that it runs in the background ignore SIGINT: tests of Ctrl-C, and the
-    processes that they start, would wait for ever.
+    A shell starts background jobs with SIGINT ignored. Tests of Ctrl-C, and the processes that
+    they start, would wait forever.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     examples.load_profile(asks_for(config, "long"))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name the tier of the run, and what the machine lacks for it."""
+    tiers = [tier for tier in TIERS if asks_for(config, tier)] or ["default"]
+    return [f"tier: {', '.join(tiers)}", *(f"missing: {need}" for need in missing_needs(config))]
+
+
+def missing_needs(config: pytest.Config) -> Iterator[str]:
+    """Yield one line for each thing that tests with Spark need and this machine lacks."""
+    if "not spark" in config.option.markexpr:
+        return
+    try:
+        check_java()
+    except JavaMissing as missing:
+        yield str(missing)
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3
+    if memory_gb < NEEDED_MEMORY_GB:
+        yield f"{NEEDED_MEMORY_GB} GiB of memory; this machine has {memory_gb:.1f}: run with -n 1"
 
 
 def asks_for(config: pytest.Config, marker: str) -> bool:
@@ -39,27 +64,36 @@ def asks_for(config: pytest.Config, marker: str) -> bool:
     return re.search(rf"(?<!\bnot )\b{marker}\b", config.option.markexpr) is not None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `long` unless `-m` asks for them; begin with what takes longest.
+def tier_of(item: pytest.Item) -> str:
+    """Return the tier of a test: `default`, or the last of TIERS that marks it."""
+    return next((tier for tier in reversed(TIERS) if item.get_closest_marker(tier)), "default")
 
-    Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of the tiers that `-m` does not name; start with the longest tests.
+
+    `-m "not full"` in addopts cannot do this, because a `-m` of the command line replaces it.
     """
-    if asks_for(config, "long"):
+    asked = [tier for tier in TIERS if asks_for(config, tier)]
+    if "long" in asked:
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("long")
-    else:
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    selected, deselected = [], []
+    for item in items:
+        tier = tier_of(item)
+        (selected if tier == "default" or tier in asked else deselected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = selected
     if hasattr(config, "workerinput"):
-        # Of one process that begins a long file when the others have ended, all would wait.
-        items.sort(key=lambda item: [item.get_closest_marker(each) is None for each in LONGEST])
+        # A process that starts a long file last would keep all others waiting.
+        items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in LONGEST])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have JVMs start fast, by the archive of their classes if it has been made meanwhile."""
+    """Start JVMs with options that suit a short life."""
     if item.get_closest_marker("spark"):
         use_short_lived_jvms()
 

@@ -1,7 +1,7 @@
-"""What pytest-xdist runs in one process: a file's tests, and all that share a start of Spark.
+"""Scheduling of the tests over processes: one process runs all files that share a start of Spark.
 
-It is pytest-xdist's own `--dist loadfile` but for that. Its `--dist loadgroup` is without effect
-under pytest 9.2, which no longer lets it rename tests.
+This is pytest-xdist's `--dist loadfile` with one exception. Its `--dist loadgroup` has no effect
+under pytest 9.2, because pytest no longer lets it rename tests.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
-
-from tests.class_archive import ArchiveMaker
 
 TOP = Path(__file__).parent.parent
 # The fixtures that share a start of Spark among files.
@@ -37,24 +35,15 @@ def shared_start(file: str) -> str | None:
 
 
 class StartsShared(LoadFileScheduling):
-    """Gives each process whole files, and to one process all files that share a start of Spark.
+    """Assign whole files to a process, and all files that share a start of Spark to the same one.
 
-    Where a test needs Spark, the archive of its classes is made meanwhile.
+    A start of Spark takes 11.5 s of CPU. With pytest-xdist's own `loadfile`, each of four processes
+    would start the session of the `spark` fixture.
     """
 
     def __init__(self, config: Any, log: Any) -> None:
         super().__init__(config, log)
         self._without_spark = "not spark" in config.option.markexpr
-        self._archive = ArchiveMaker()
-        config.add_cleanup(self._archive.end)
-
-    def schedule(self) -> None:
-        """Share out the tests; begin with the archive if one of them starts Spark."""
-        if self.collection is None and not self._without_spark:
-            collected = next(iter(self.registered_collections.values()))
-            if any(starts_spark(nodeid.partition("::")[0]) for nodeid in collected):
-                self._archive.begin()
-        super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)

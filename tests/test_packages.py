@@ -46,7 +46,7 @@ def test_a_folder_with_modules_is_a_package() -> None:
             assert (module.parent / "__init__.py").is_file(), module.parent
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_user_s_own_folders_of_the_same_names_are_in_nobody_s_way(tmp_path: Path) -> None:
     """The command, an import and mypy, in a folder that has a `pipeline` of its own."""
     make_own_folders(tmp_path)

@@ -21,9 +21,14 @@ def languages(page: Path) -> set[str]:
     return {block.language for block in blocks(page.read_text("utf-8")) if block.is_run}
 
 
+# The pages whose programs run in the default tier: those of a newcomer's first hour.
+FIRST_PAGES = ("README.md", "pipeline/gateway/README.md", "pipeline/client/README.md")
+
+
 def with_markers(page: Path) -> object:
-    """A page's blocks that are programs have members and servers at work."""
-    marks = [pytest.mark.slow] if languages(page) - {"toml"} else []
+    """Return the page as a parameter; programs start members and servers, so they are slow."""
+    tier = pytest.mark.slow if name_of(page) in FIRST_PAGES else pytest.mark.full
+    marks = [tier] if languages(page) - {"toml"} else []
     return pytest.param(page, id=name_of(page), marks=marks)
 
 

@@ -5,28 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from tests import side_by_side
 from tests.side_by_side import StartsShared
 
 MEMBERS = ["tests/end_to_end/test_members.py::test_one", "tests/end_to_end/test_members.py::test_2"]
 ZOMBIE = "tests/end_to_end/test_zombie.py::test_zombie"
 TAKE_OVER = "tests/end_to_end/test_take_over.py::test_take_over"
 JOIN = [f"tests/coordinator/test_join.py::test_{number}" for number in range(3)]
-
-
-class Maker:
-    """A maker of the archive; `begun` if it was asked for."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def begin(self) -> None:
-        self.begun = True
-
-    def end(self) -> None:
-        pass
 
 
 class Node:
@@ -45,13 +29,6 @@ class Node:
         self.shutting_down = True
 
 
-@pytest.fixture
-def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
-    made = Maker()
-    monkeypatch.setattr(side_by_side, "ArchiveMaker", lambda: made)
-    return made
-
-
 class Run:
     """A run of these tests in so many processes."""
 
@@ -59,7 +36,6 @@ class Run:
         option = SimpleNamespace(loadscopereorder=False, markexpr=markers)
         config: Any = SimpleNamespace(
             option=option,
-            add_cleanup=lambda _end: None,
             getvalue=lambda _name: ["popen"] * processes,
         )
         self.nodes = [Node(f"gw{number}", tests) for number in range(processes)]
@@ -71,19 +47,12 @@ class Run:
         self.scheduler.schedule()
 
 
-def test_what_shares_a_start_is_run_by_one_process(maker: Maker) -> None:
+def test_what_shares_a_start_is_run_by_one_process() -> None:
     (first, second) = Run([ZOMBIE, *MEMBERS, *JOIN, TAKE_OVER], 2).nodes
     assert first.queue[:2] == [ZOMBIE, TAKE_OVER]
     assert second.queue[:2] == MEMBERS
-    assert maker.begun
 
 
-@pytest.mark.parametrize(("tests", "markers"), [(JOIN, ""), ([*MEMBERS, *JOIN], "not spark")])
-def test_without_spark_there_is_no_archive(maker: Maker, tests: list[str], markers: str) -> None:
-    Run(tests, 1, markers)
-    assert not maker.begun
-
-
-def test_without_spark_files_that_would_share_a_start_go_their_own_ways(maker: Maker) -> None:
+def test_without_spark_files_that_would_share_a_start_go_their_own_ways() -> None:
     (first, second) = Run([ZOMBIE, TAKE_OVER], 2, "not spark").nodes
     assert (first.queue, second.queue) == ([ZOMBIE], [TAKE_OVER])

@@ -64,7 +64,7 @@ def test_a_quick_run_of_each_bench_reports(plan: Plan) -> None:
     assert bench_all(True, print, plans=[plan]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_bench_runs_as_a_command_and_a_failure_stops_none() -> None:
     said: list[str] = []
     machine = next(plan for plan in PLANS if plan.name == "machine")
@@ -197,7 +197,7 @@ run_command(bench_app, NAME)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
     """`timeout` and service managers send SIGTERM, by which Python ends without a word."""
     with subprocess.Popen(

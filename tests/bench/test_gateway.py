@@ -15,7 +15,7 @@ from tests.pipeline.gateway.running import coordinator, gateway
 from tests.support.fleet import Member
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
     groups = [[Member(f"g{g}", f"g{g}-{m}", 10_000) for m in range(3)] for g in range(3)]
     with (
@@ -39,7 +39,7 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
         assert (len(found.times), found.late, found.errors) == (9, 0, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_members_are_added_until_an_answer_comes_too_late(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from tests.bench.machine import (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_load_is_measured_beside_its_floor() -> None:
     said: list[str] = []
     report = bench_machine(1, 100, said.append)

@@ -24,7 +24,7 @@ from tests.support.kafka_libs import ADVICE
 # Packs the tables as often as a soak may.
 CONFIG = '[upkeep]\n"retain.interval.ms" = 10000\n'
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

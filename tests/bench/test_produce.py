@@ -7,7 +7,7 @@ import pytest
 from tests.bench.produce import DELTA, GATEWAY, SEND, TABLE, Load, bench_produce
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_way_writes_all_its_records() -> None:
     said: list[str] = []
     load = Load(records=300, sizes=[100], partitions=[3], processes=[2])

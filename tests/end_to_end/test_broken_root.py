@@ -17,7 +17,7 @@ from tests.ends import check_end
 from tests.support.process import KillableCoordinator
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 # What is left for the last requests when the disk is filled.
 SPARE_BYTES = 256 * 1024

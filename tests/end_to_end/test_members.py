@@ -14,7 +14,7 @@ from tests.end_to_end.member_process import MemberProcess
 from tests.ends import check_end
 from tests.support.process import KillableCoordinator
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PARTITIONS = 6
 SESSION_MS = 10_000

@@ -11,7 +11,7 @@ from group_coordinator.pipeline.node.start_folder import checkpoint_uri
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.live import committed_offsets
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def test_a_killed_coordinator_without_its_checkpoint_loses_nothing(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from tests.pipeline.rows import rows
 from tests.waiting import wait_until
 
 DECISIONS = "coordinators"
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def command(*words: str) -> str:

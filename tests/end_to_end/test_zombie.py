@@ -14,7 +14,7 @@ from tests.ends import check_end
 # A start takes eight, each partition that comes or goes a few.
 MOST_LINES = 40
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def is_a_line_for_people(line: str) -> bool:

@@ -115,7 +115,7 @@ def test_the_tables_are_brought_up_to_date(golden: Golden, root: str) -> None:
         assert check_columns(open_table(root, table), table) == [], table.name
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_groups_are_restored_from_the_offsets_topic(
     golden: Golden, root: str, tmp_path: Path
 ) -> None:
@@ -178,7 +178,7 @@ def test_a_start_goes_on_from_the_streaming_checkpoint(golden: Golden, root: str
         node.abandon()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_another_node_takes_the_groups_over_from_the_tables(
     golden: Golden, root: str, caplog
 ) -> None:

@@ -39,7 +39,7 @@ from tests.golden.record import (
 )
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 WAIT_S = 120.0
 # What a request that waits in the tables commits: `tests.golden.write.unanswered`.

@@ -22,7 +22,7 @@ from tests.ends import check_end
 from tests.pipeline.ending import REQUESTS, heartbeat
 from tests.pipeline.small import SmallCoordinator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 # What is asked for before a release; beside other work 200 gateways took twenty minutes.
 OFTEN = pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])

@@ -274,7 +274,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("is_open", "kind"), CASES, indirect=["kind"])
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda each: each.__name__)
 def test_the_table_has_what_was_said_whichever_read_of_an_append_fails(
@@ -321,7 +321,7 @@ def repeat(one: Writer) -> None:
     one.append(3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of, indirect=True)
 def test_a_start_that_was_fenced_appends_nothing_whichever_read_fails(
     tmp_path: Path, kind: int

@@ -435,7 +435,7 @@ def trim(folder: Path) -> None:
     trim_log(str(folder), open_delta(str(folder)).version(), grace_s=0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of, indirect=True)
 @pytest.mark.parametrize("trimmed", [False, True], ids=["whole log", "trimmed log"])
 @pytest.mark.parametrize("follower", FOLLOWERS, ids=lambda each: each.__name__)
@@ -499,7 +499,7 @@ def read_whole(follower: type[Follower], root: Path) -> Follower:
     return one
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [BROKEN, AWAY, SHORT, SILENT], ids=name_of, indirect=True)
 def test_rows_of_a_user_are_indexed_once_whichever_read_fails(tmp_path: Path, kind: int) -> None:
     """And records are read as they are, or there is an error, and never fewer than there are."""

@@ -89,7 +89,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(programs, map(json.loads, ended.stdout.splitlines()), strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_spark_or_pandas(package: str, loaded: dict[str, Any]) -> None:
     ours, heavy = loaded[package]
@@ -135,7 +135,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "verb",
     [
@@ -154,7 +154,7 @@ def test_a_verb_needs_no_package_of_a_coordinator(
     light("-m", "group_coordinator", *verb, "--root", root)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_member_needs_no_package_of_a_coordinator(light: Callable[..., Any], root: str) -> None:
     program = """
 import sys
@@ -167,7 +167,7 @@ print([name for name in ("pyspark", "pandas") if name in sys.modules])
     assert light("-c", program, root).stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("verb", ["run", "demo", "package"])
 def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], verb: str) -> None:
     said = light("-m", "group_coordinator", verb, "--root", "r", code=1).stderr

@@ -17,7 +17,7 @@ BROKER = {"group.initial.rebalance.delay.ms": 0}
 ROWS = 5_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_row_is_consumed_once(root: str, tmp_path: Path) -> None:
     table = str(tmp_path / "orders")
     coordinator = SmallCoordinator(root, BROKER)

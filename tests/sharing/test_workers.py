@@ -39,7 +39,7 @@ def recorded_rows() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_row_is_put_out_by_nobody(root: str, tmp_path: Path) -> None:
     rows, table = recorded_rows(), str(tmp_path / "recorded")
     assert len({row["id"] for row in rows}) == len(rows) > 1_000

@@ -57,8 +57,6 @@ from tests.trials.simulation.files import PAUSE, CommitFault
 from tests.trials.simulation.troubles import BROKEN, ReadFault
 from tests.trials.simulation.world import NO_BUG, Broken, Violation, World
 
-pytestmark = pytest.mark.slow
-
 QUIET = Plan(1, records=1_500, faults=0)
 LONGER = Plan(1, records=8_000, faults=0)
 
@@ -69,6 +67,7 @@ def broken(plan: Plan) -> Broken:
     return outcome.broken
 
 
+@pytest.mark.full
 def test_the_same_seed_is_the_same_run_in_another_process_too() -> None:
     """Neither Python's hash seed nor the machine's pace takes part, nor where objects lie."""
     plan = Plan(5, records=1_000, script=(Fault(2_500.0, STOP, 1),))
@@ -94,6 +93,7 @@ def test_the_same_seed_is_the_same_run_in_another_process_too() -> None:
 # --- each promise is seen to be broken ------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_it_finds_that_an_offset_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     to_rows = log_appender.to_rows
     monkeypatch.setattr(
@@ -102,6 +102,7 @@ def test_it_finds_that_an_offset_is_given_twice(monkeypatch: pytest.MonkeyPatch)
     assert broken(QUIET).promise == DENSE
 
 
+@pytest.mark.full
 def test_it_finds_that_records_are_acknowledged_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     append = LogAppender.append
 
@@ -128,6 +129,7 @@ LATE = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_batch_that_is_repeated_is_written_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,6 +138,7 @@ def test_it_finds_that_a_batch_that_is_repeated_is_written_twice(
     assert broken(LATE).promise == ONCE
 
 
+@pytest.mark.full
 def test_it_finds_that_what_another_gateway_has_shown_is_out_of_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -150,6 +153,7 @@ def test_it_finds_that_what_another_gateway_has_shown_is_out_of_range(
     assert broken(Plan(1, records=20_000, faults=0)).promise == READ_IN_ORDER
 
 
+@pytest.mark.full
 def test_it_finds_that_the_rows_of_a_commit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Indexer._take
 
@@ -161,16 +165,19 @@ def test_it_finds_that_the_rows_of_a_commit_are_left_out(monkeypatch: pytest.Mon
     assert broken(LONGER).promise == READ_IN_ORDER
 
 
+@pytest.mark.full
 def test_it_finds_that_an_end_is_told_that_was_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TopicLogs, "refresh", lambda *_: None)
     assert broken(Plan(1, records=8_000, faults=0)).promise == ENDS
 
 
+@pytest.mark.full
 def test_it_finds_that_somebody_does_what_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RequestContext, "may", lambda *_: True)
     assert broken(QUIET).promise == DENIED
 
 
+@pytest.mark.full
 def test_partitions_of_a_topic_that_is_deleted_may_still_be_told(tmp_path: Path) -> None:
     """Until a gateway has heard of it; of one that was never deleted each number is held."""
     world = World(1)
@@ -185,6 +192,7 @@ def test_partitions_of_a_topic_that_is_deleted_may_still_be_told(tmp_path: Path)
     assert world.broken is not None and world.broken.promise == GROWN
 
 
+@pytest.mark.full
 def test_it_finds_that_acls_are_obeyed_that_are_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Acls._take
 
@@ -196,6 +204,7 @@ def test_it_finds_that_acls_are_obeyed_that_are_long_gone(monkeypatch: pytest.Mo
     assert broken(Plan(1, records=60_000, faults=0)).promise == DENIED
 
 
+@pytest.mark.full
 def test_it_finds_that_a_topic_s_table_does_not_say_that_it_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -203,16 +212,19 @@ def test_it_finds_that_a_topic_s_table_does_not_say_that_it_is_deleted(
     assert broken(Plan(1, records=20_000, faults=0)).promise == DELETED
 
 
+@pytest.mark.full
 def test_it_finds_that_a_producer_id_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerIds, "_take_block", lambda _: 0)
     assert broken(QUIET).promise == IDS
 
 
+@pytest.mark.full
 def test_it_finds_that_records_are_removed_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_retention, "expired", lambda partition, *_: partition.segments[:1])
     assert broken(LONGER).promise == KEPT
 
 
+@pytest.mark.full
 def test_it_finds_that_what_vacuum_left_is_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     mark_gone = TopicIndex.mark_gone
 
@@ -223,11 +235,13 @@ def test_it_finds_that_what_vacuum_left_is_taken_for_gone(monkeypatch: pytest.Mo
     assert broken(replace(LONGER, records=20_000)).promise == KEPT
 
 
+@pytest.mark.full
 def test_it_finds_that_partitions_are_not_added_as_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create_partitions, "alter_topic", lambda *_: None)
     assert broken(LONGER).promise == GROWN
 
 
+@pytest.mark.full
 def test_it_finds_that_gateways_give_up_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would index what a user's table has grown by."""
 
@@ -251,6 +265,7 @@ UNREAD = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_a_bug_that_is_only_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise KeyError("a bug")
@@ -262,6 +277,7 @@ def test_it_finds_a_bug_that_is_only_logged(monkeypatch: pytest.MonkeyPatch) -> 
 # --- and with the code as it is, every promise is kept --------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plan", [QUIET, LATE, UNREAD], ids=["quiet", "late", "unread"])
 def test_the_same_schedules_keep_every_promise(plan: Plan) -> None:
     kept = simulate(plan)
@@ -269,6 +285,7 @@ def test_the_same_schedules_keep_every_promise(plan: Plan) -> None:
     assert kept.counts["records read"] >= kept.counts["acknowledged"]
 
 
+@pytest.mark.full
 def test_some_seeds_keep_every_promise() -> None:
     """The long run is a million: `python -m tests.trials gateways --events 1000000`."""
     report = run_gateways(3, 12_000)
@@ -276,3 +293,11 @@ def test_some_seeds_keep_every_promise() -> None:
     assert set(report.checks) == PROMISES - {NO_BUG}
     assert report.counts["faults"] == 10
     assert report.counts["topics deleted"]
+
+
+@pytest.mark.slow
+def test_a_short_run_beside_faults_keeps_every_promise() -> None:
+    kept = simulate(Plan(11, records=300, faults=3))
+    assert kept.broken is None, "\n".join(kept.story)
+    assert kept.counts["faults"] == 3
+    assert kept.counts["records read"] >= kept.counts["acknowledged"] > 300

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.class_archive import ArchiveMaker
-from tests.ends import check_end
 from tests.support.jvm import VARIABLE, archive_path, use_short_lived_jvms
 
 
@@ -45,42 +42,3 @@ def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> No
     before = archive_path()
     monkeypatch.setenv("JAVA_HOME", "/somewhere/else")
     assert archive_path() != before
-
-
-def program(folder: Path, line: str) -> str:
-    """A program that does something else than make an archive."""
-    path = folder / "program"
-    path.write_text(f"#!/bin/sh\n{line}\n")
-    path.chmod(0o700)
-    return str(path)
-
-
-def test_a_maker_makes_none_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/no/such/program")
-    archive_path().parent.mkdir(parents=True)
-    archive_path().touch()
-    maker = ArchiveMaker()
-    maker.begin()
-    maker.end()
-
-
-def test_an_archive_that_was_not_made_fails_the_run(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", program(cache, "exit 3"))
-    maker = ArchiveMaker()
-    maker.begin()
-    assert maker.process is not None
-    maker.process.wait()
-    with pytest.raises(RuntimeError, match="status 3"):
-        maker.end()
-
-
-def test_a_maker_ends_with_the_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", program(cache, "exec sleep 60"))
-    maker = ArchiveMaker()
-    maker.begin()
-    assert maker.process is not None
-    assert maker.process.poll() is None
-    maker.end()
-    check_end(maker.process.returncode, expected=-signal.SIGTERM)

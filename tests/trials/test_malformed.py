@@ -14,7 +14,7 @@ from tests.trials.malformed.files import MalformedFiles, Owed
 from tests.trials.malformed.healthy import GROUP, HealthyGroup
 from tests.trials.malformed.trial import MalformedReport, run_malformed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 LONG = 1_000_000
 

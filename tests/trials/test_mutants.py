@@ -102,7 +102,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copied:
     return Copied(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_survivor_is_told_from_what_a_test_finds(made_up: Copied) -> None:
     nobody_looks = ("tests/test_doubling.py::test_a_number_is_there",)
     mutants = [mutant(), mutant(promise="Nobody looks", tests=nobody_looks)]
@@ -116,7 +116,7 @@ def test_a_survivor_is_told_from_what_a_test_finds(made_up: Copied) -> None:
     assert (made_up.folder / "coordinator/doubling.py").read_text() == DOUBLING
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_mutant_as_long_and_as_old_as_what_it_changes_is_run(made_up: Copied) -> None:
     file = made_up.folder / "coordinator/doubling.py"
     written = file.stat()
@@ -126,7 +126,7 @@ def test_a_mutant_as_long_and_as_old_as_what_it_changes_is_run(made_up: Copied) 
         assert made_up.run_tests(mutant().tests, None)[0] == pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_test_that_never_ends_finds_a_mutant_that_says_so(
     made_up: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +160,7 @@ def test_only_a_test_that_fails_finds_a_mutant(
     assert bool(why) == (outcome in (EQUIVALENT, NOT_JUDGED))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_test_that_fails_with_nothing_broken_ends_the_trial(made_up: Copied) -> None:
     (made_up.folder / "tests/test_doubling.py").write_text(TESTS.replace("== 6", "== 7"))
     with pytest.raises(Failure, match="with nothing broken a test fails already"):
@@ -220,7 +220,7 @@ def test_a_trial_that_is_interrupted_reports_on_what_it_has_done(
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_checkout_is_copied_with_its_links(tmp_path: Path) -> None:
     copied = copy_checkout(TOP, tmp_path / "copy")
     copied.check_imports(["coordinator/group/group.py", "pipeline/stream/sink.py"])

@@ -81,7 +81,7 @@ def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
         assert said in text
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_run_that_was_interrupted_says_what_it_did() -> None:
     keep(

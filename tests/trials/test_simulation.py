@@ -70,6 +70,7 @@ from tests.trials.simulation.world import NO_BUG, Broken
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("events", "nodes", "faults"), [(150, 1, 2), (1000, 2, 6)])
 def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, faults):
     """Neither Python's hash seed nor the machine's pace takes part."""
@@ -193,6 +194,7 @@ LAGGING = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
 
@@ -218,17 +220,20 @@ MOVING = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_requests_are_missed_while_a_bootstrap_is_written(monkeypatch):
     """The stream of the new owner is beyond what the bootstrap covers."""
     monkeypatch.setattr(Selection, "missed_by", lambda *_: {})
     assert broken(MOVING).promise == SESSIONS, "a heartbeat among them"
 
 
+@pytest.mark.full
 def test_it_finds_that_a_claimed_partition_s_log_offsets_are_those_of_a_former_claim(monkeypatch):
     monkeypatch.setattr(OffsetsLog, "reread", lambda *_: None)
     assert broken(MOVING).promise == OFFSETS_RISE
 
 
+@pytest.mark.full
 def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
     """A batch at a time before its claim was another coordinator's, it was thought."""
     process, began = BatchMachine.process, {}
@@ -245,6 +250,7 @@ def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
     assert broken(Plan(1, events=2_000, nodes=1, script=(step,))).promise == ANSWERED_SOON
 
 
+@pytest.mark.full
 def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stands(monkeypatch):
     create = Log.create
 
@@ -260,6 +266,7 @@ def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stan
     assert broken(plan).promise == NO_BUG
 
 
+@pytest.mark.full
 def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkeypatch):
     monkeypatch.setattr(RequestWindow, "__contains__", lambda _self, _digest: False)
     assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
@@ -274,6 +281,7 @@ TAKEN_OVER = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypatch):
     monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
     assert "was answered twice" in broken(TAKEN_OVER).text
@@ -291,6 +299,7 @@ UNANSWERED = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_request_is_recorded_again_that_was_not_answered(monkeypatch):
     monkeypatch.setattr(RecordedRequests, "with_records", lambda _self, events: events)
     assert broken(UNANSWERED).promise == RECORDED_ONCE
@@ -299,6 +308,7 @@ def test_it_finds_that_a_request_is_recorded_again_that_was_not_answered(monkeyp
 RETUNED = Plan(1, events=1_500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
 
 
+@pytest.mark.full
 def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
     monkeypatch.setattr(PinnedSettings, "_of_planned", lambda self, *_: self._present())
     assert broken(RETUNED).promise == SAME_AGAIN
@@ -316,6 +326,7 @@ CUT_OFF = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_first_batch_is_run_again_from_the_beginning_of_the_log(monkeypatch):
     """Spark asks the source where the first batch begins, and again when it is run again."""
     monkeypatch.setattr(resumption, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
@@ -334,6 +345,7 @@ SILENT = Plan(
 )
 
 
+@pytest.mark.full
 def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     """By the clock alone, a member that ended before the step is heard of in the future."""
     monkeypatch.setattr(batch, "shift_timers", lambda group, ms: shift_timers(group, 2 * ms))
@@ -351,11 +363,13 @@ OUTLIVED = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_node_writes_that_was_taken_for_dead(monkeypatch):
     monkeypatch.setattr(appender, "Bound", lambda app_id, _at_most: Bound(app_id, 2**63))
     assert broken(OUTLIVED).promise == FENCED
 
 
+@pytest.mark.full
 def test_it_finds_that_a_commit_of_a_stale_generation_is_accepted(monkeypatch):
     def validate(*arguments: Any) -> ErrorCode:
         code = _validate(*arguments)
@@ -377,6 +391,7 @@ UNREAD = Plan(
 )
 
 
+@pytest.mark.full
 def test_it_finds_that_a_reader_moves_on_before_it_has_read(monkeypatch):
     def poll(self: Tail) -> pa.Table | None:
         try:
@@ -394,6 +409,7 @@ def test_it_finds_that_a_reader_moves_on_before_it_has_read(monkeypatch):
 # --- and with the mends, every promise is kept ----------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("plan", "met"),
     [
@@ -414,6 +430,14 @@ def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
     assert (kept.counts | kept.checks)[met]
 
 
+def test_some_thousand_requests_beside_faults_keep_every_promise():
+    kept = run_quietly(Plan(11, events=2_500, nodes=2, faults=8))
+    assert kept.broken is None, "\n".join(kept.story)
+    assert kept.counts["requests"] > 2_500
+    assert kept.counts["faults"] == 8
+
+
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_requests_beside_faults_keep_every_promise():
     """Two runs, of another pace each, of 25,000 and 80,000 requests, in a process each.

@@ -40,7 +40,7 @@ from tests.trials.torture.load import Book, Key, Load
 from tests.trials.torture.promises import Auditor, PromiseBroken
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 NODE = {"small": 1}
 KEY = Key("g", "t", 0)

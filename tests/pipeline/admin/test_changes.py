@@ -186,6 +186,7 @@ def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
         delete_groups(str(tmp_path), ["g"], timeout_s=0.1)
 
 
+@pytest.mark.full
 def test_the_commands(root: str) -> None:
     run = CliRunner().invoke
     reset = ["offsets", "reset", "g", "--root", root]
@@ -207,6 +208,7 @@ def test_the_commands(root: str) -> None:
     assert run(make_app(), ["groups", "list", "--root", root, "--format", "json"]).output == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "words",
     [

@@ -34,7 +34,7 @@ from tests.pipeline.offsets_log import Log
 from tests.pipeline.offsets_log import commit as commit_record
 from tests.pipeline.small import SmallCoordinator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 ACTIONS = {
     "--list": ["groups", "list"],

@@ -87,7 +87,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "number",
     range(len(VERBS + ROOTLESS)),
@@ -98,7 +98,7 @@ def test_a_verb_loads_no_spark(number: int, ends: list[dict[str, Any]]) -> None:
     assert ends[number]["loaded"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pyarrow_would_load_pandas() -> None:
     """Otherwise the tests above would hold whatever the command did about it."""
     code = "import sys, pyarrow; pyarrow.array(['a']); sys.exit('pandas' not in sys.modules)"

@@ -83,7 +83,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return dict(zip(VERBS, said, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]) -> None:
     modules = loaded[verb]
@@ -92,7 +92,7 @@ def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]
     assert len(modules) < 800
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_lists_partitions_and_nodes_imports_neither_arrow_nor_delta_rs() -> None:
     code = (
         "import sys, group_coordinator.pipeline.ownership.listing\n"

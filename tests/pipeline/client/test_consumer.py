@@ -109,6 +109,7 @@ def test_without_a_group_nothing_is_asked_and_nothing_is_written(lone_root: str)
     assert not Path(lone_root, "requests").exists()
 
 
+@pytest.mark.full
 def test_a_table_of_the_users_own_is_read_where_no_coordinator_has_run(tmp_path: Path) -> None:
     root, uri = str(tmp_path / "root"), str(tmp_path / "rows")
     numbers = list(range(6))
@@ -123,6 +124,7 @@ def test_a_table_of_the_users_own_is_read_where_no_coordinator_has_run(tmp_path:
     assert not {"requests", "responses"} & {each.name for each in Path(root).iterdir()}
 
 
+@pytest.mark.full
 def test_without_a_group_seek_says_where_and_close_says_nothing(lone_root: str) -> None:
     with Consumer(lone_root, auto_offset_reset="none") as consumer:
         consumer.assign([("t", 1)])
@@ -137,6 +139,7 @@ def test_without_a_group_seek_says_where_and_close_says_nothing(lone_root: str) 
         wait_until(positions, lambda: positions() == [3, 3], WAIT_S, lambda: consumer.poll(20))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "call",
     [
@@ -151,12 +154,14 @@ def test_what_needs_a_group_says_so(lone_root: str, call: Callable[[Consumer], A
         call(consumer)
 
 
+@pytest.mark.full
 def test_without_a_group_nothing_can_be_committed_automatically(lone_root: str) -> None:
     assert Consumer(lone_root).settings.enable_auto_commit is False
     with pytest.raises(ConfigError, match=r"enable\.auto\.commit cannot be set to true"):
         Consumer(lone_root, enable_auto_commit=True)
 
 
+@pytest.mark.full
 def test_partitions_that_do_not_exist(lone_root: str, tmp_path: Path) -> None:
     with Consumer(lone_root) as consumer:
         for wrong, words in (
@@ -190,6 +195,7 @@ def test_a_closed_consumer_says_so(lone_root: str) -> None:
         consumer.assign(T)
 
 
+@pytest.mark.full
 def test_members_and_consumers_without_a_group_of_one_process(
     root: str, coordinator: SmallCoordinator
 ) -> None:
@@ -201,6 +207,7 @@ def test_members_and_consumers_without_a_group_of_one_process(
         assert consumer.poll() == {}
 
 
+@pytest.mark.full
 def test_a_group_where_no_coordinator_has_run(lone_root: str) -> None:
     with Consumer(lone_root) as consumer:
         for _ in range(2):
@@ -228,6 +235,7 @@ def test_with_a_group_assigned_partitions_begin_where_the_group_committed(
     assert told == []
 
 
+@pytest.mark.full
 def test_assign_replaces_all_and_says_that_the_last_records_are_done(
     root: str, coordinator: SmallCoordinator
 ) -> None:
@@ -241,6 +249,7 @@ def test_assign_replaces_all_and_says_that_the_last_records_are_done(
         assert consumer.committed([T[0]]) == {T[0]: OffsetAndMetadata(2, "", -1)}
 
 
+@pytest.mark.full
 def test_a_group_that_has_members_takes_no_commit_of_one_who_is_none(
     root: str, coordinator: SmallCoordinator
 ) -> None:

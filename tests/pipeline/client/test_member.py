@@ -104,6 +104,7 @@ def share(*members: GroupMember) -> None:
 # --- joining --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_member_joins_at_its_first_poll_and_owns_everything(join: Any) -> None:
     told = Told()
     member = join(**told.listeners())
@@ -153,6 +154,7 @@ def test_a_topic_that_grows_rebalances_the_group(join: Any, root: str) -> None:
     assert member.topics == {"t": 6}
 
 
+@pytest.mark.full
 def test_a_pattern_takes_topics_as_they_come(join: Any, root: str) -> None:
     member = join(topics=re.compile("t.*"))
     share(member)
@@ -160,6 +162,7 @@ def test_a_pattern_takes_topics_as_they_come(join: Any, root: str) -> None:
     poll_all(member, until=lambda: Tp("t2", 0) in member.assignment)
 
 
+@pytest.mark.full
 def test_an_unsubscribed_member_has_left_and_may_come_back(join: Any) -> None:
     told = Told()
     member = join(**told.listeners())
@@ -173,6 +176,7 @@ def test_an_unsubscribed_member_has_left_and_may_come_back(join: Any) -> None:
     share(member)
 
 
+@pytest.mark.full
 def test_without_a_catalogue_topics_bring_their_numbers(root: str) -> None:
     running = SmallCoordinator(root, BROKER)
     try:
@@ -186,6 +190,7 @@ def test_without_a_catalogue_topics_bring_their_numbers(root: str) -> None:
 # --- offsets --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_is_advanced_and_committed_is_where_the_next_one_goes_on(join: Any) -> None:
     member = join(enable_auto_commit=False)
     share(member)
@@ -210,6 +215,7 @@ def test_positions_are_committed_automatically_at_close(join: Any) -> None:
     assert join().poll_positions(20_000)[T[3]] == 9
 
 
+@pytest.mark.full
 def test_before_partitions_go_their_positions_are_committed(join: Any) -> None:
     first = join()
     share(first)
@@ -220,6 +226,7 @@ def test_before_partitions_go_their_positions_are_committed(join: Any) -> None:
     assert {**first.poll_positions(), **second.poll_positions()} == {p: 10 + p.partition for p in T}
 
 
+@pytest.mark.full
 def test_an_asynchronous_commit_says_how_it_ended(join: Any) -> None:
     member = join(enable_auto_commit=False)
     share(member)
@@ -232,6 +239,7 @@ def test_an_asynchronous_commit_says_how_it_ended(join: Any) -> None:
     assert ended[1:] == [None], "commits made before a synchronous one end before it"
 
 
+@pytest.mark.full
 def test_seek_goes_anywhere_advance_only_on(join: Any) -> None:
     member = join()
     share(member)
@@ -244,6 +252,7 @@ def test_seek_goes_anywhere_advance_only_on(join: Any) -> None:
         member.advance(Tp("t", 7), 1)
 
 
+@pytest.mark.full
 def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any) -> None:
     member = join()
     share(member)
@@ -253,6 +262,7 @@ def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any) -> Non
     assert (len(member.poll_positions()), member.paused) == (4, ())
 
 
+@pytest.mark.full
 def test_the_latest_offset_is_the_programs_to_say(join: Any) -> None:
     member = join(end_offset=lambda partition: 100 + partition.partition)
     assert member.poll_positions(20_000) == {p: 100 + p.partition for p in T}
@@ -261,6 +271,7 @@ def test_the_latest_offset_is_the_programs_to_say(join: Any) -> None:
         other.poll_positions(20_000)
 
 
+@pytest.mark.full
 def test_without_a_reset_a_missing_offset_is_an_error_until_it_is_said(join: Any) -> None:
     member = join(auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartitionError, match=r"t-0, .* auto\.offset\.reset is 'none'"):
@@ -287,6 +298,7 @@ def test_a_listener_may_commit_and_ask(join: Any) -> None:
     assert seen == [42]
 
 
+@pytest.mark.full
 def test_what_a_listener_raises_comes_out_of_poll_and_the_group_goes_on(join: Any) -> None:
     def assigned(partitions: tuple[Tp, ...]) -> None:
         raise LookupError("mine")
@@ -297,6 +309,7 @@ def test_what_a_listener_raises_comes_out_of_poll_and_the_group_goes_on(join: An
     assert member.poll_positions(20_000) == dict.fromkeys(T, 0)
 
 
+@pytest.mark.full
 def test_poll_is_not_for_listeners(join: Any) -> None:
     member = join(on_assigned=lambda _: member.poll_positions())
     with pytest.raises(RuntimeError, match="while the listener runs"):
@@ -320,6 +333,7 @@ class Mine(ConsumerPartitionAssignor):
         return {each: Assignment(everything) for each in subscriptions}
 
 
+@pytest.mark.full
 def test_an_assignor_works_in_the_programs_thread_may_ask_and_heartbeats_go_on(join: Any) -> None:
     seen: list[Any] = []
 
@@ -335,6 +349,7 @@ def test_an_assignor_works_in_the_programs_thread_may_ask_and_heartbeats_go_on(j
     assert seen == [(threading.current_thread(), {T[0]: None}, ())]
 
 
+@pytest.mark.full
 def test_what_an_assignor_raises_comes_out_of_poll_and_the_group_goes_on(join: Any) -> None:
     def fail() -> None:
         raise LookupError("mine")
@@ -351,6 +366,7 @@ def test_what_an_assignor_raises_comes_out_of_poll_and_the_group_goes_on(join: A
         poll_all(member, other, until=lambda: False)
 
 
+@pytest.mark.full
 def test_a_strategy_that_makes_no_assignor_leaves_nothing_behind(join: Any) -> None:
     with pytest.raises(ConfigError, match="made no ConsumerPartitionAssignor"):
         join(partition_assignment_strategy=[dict])
@@ -382,6 +398,7 @@ def test_who_does_not_poll_leaves_and_finds_out(join: Any) -> None:
     assert told.calls[1:] == [("on_lost", everything), ("on_assigned", everything)]
 
 
+@pytest.mark.full
 def test_an_expired_member_finds_out(join: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
     member = join(session_timeout_ms=1_000, **told.listeners())
@@ -410,6 +427,7 @@ def poll_until(so: Callable[[], bool]) -> None:
 # --- what a person must see to --------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_unknown_topic(join: Any) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'other' in the catalogue"):
         join(topics=["t", "other"])
@@ -435,12 +453,14 @@ def test_settings_that_are_none(join: Any) -> None:
         )
 
 
+@pytest.mark.full
 def test_a_session_timeout_outside_of_the_brokers_bounds(join: Any) -> None:
     member = join(session_timeout_ms=999)
     with pytest.raises(InvalidSessionTimeoutError, match=r"session\.timeout\.ms 999 is outside"):
         member.poll_positions(20_000)
 
 
+@pytest.mark.full
 def test_no_common_assignor(join: Any) -> None:
     share(join(partition_assignment_strategy="range"))
     other = join(partition_assignment_strategy="roundrobin")
@@ -449,6 +469,7 @@ def test_no_common_assignor(join: Any) -> None:
         other.poll_positions(20_000)
 
 
+@pytest.mark.full
 def test_an_instance_id_that_somebody_took_over(join: Any) -> None:
     first = join(group_instance_id="one")
     share(first)
@@ -471,6 +492,7 @@ def test_a_coordinator_that_is_not_running(root: str) -> None:
         member.close(100)
 
 
+@pytest.mark.full
 def test_a_closed_member_says_so(join: Any) -> None:
     member = join()
     member.close()
@@ -488,6 +510,7 @@ def test_a_closed_member_says_so(join: Any) -> None:
 # --- what members share ---------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_members_of_a_process_share_their_threads(join: Any) -> None:
     members = [join(f"g{number}") for number in range(8)]
     names = [thread.name for thread in threading.enumerate()]
@@ -499,12 +522,14 @@ def test_the_members_of_a_process_share_their_threads(join: Any) -> None:
     assert "heartbeats" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.full
 def test_a_client_may_be_the_programs_own(join: Any, root: str) -> None:
     with RequestClient(root) as client:
         share(join(client=client))
         join("other", client=client).close()
 
 
+@pytest.mark.full
 def test_a_defect_of_one_member_is_told_to_its_user_and_to_nobody_else(
     join: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

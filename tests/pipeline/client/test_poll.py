@@ -159,6 +159,7 @@ def test_a_member_is_given_every_row_in_order_and_then_the_new_ones(join: Any, t
     assert {member.current_lag(one) for one in T} == {0}
 
 
+@pytest.mark.full
 def test_a_poll_returns_max_poll_records_at_most_and_partitions_take_turns(
     join: Any, table: str
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_poll_returns_max_poll_records_at_most_and_partitions_take_turns(
     assert {one for found in polls for one in found} == set(T)
 
 
+@pytest.mark.full
 def test_the_next_fetch_is_under_way_while_the_program_works(join: Any, table: str) -> None:
     member = join(max_partition_fetch_bytes=1)
     (one,) = member.poll(20_000)[T[0]]
@@ -187,6 +189,7 @@ def test_what_was_handed_out_is_committed_when_the_member_polls_again_or_closes(
     assert numbers(gather(join(), 1)) == [60]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("commits", [False, True])
 def test_records_that_a_program_failed_on_are_committed_only_if_it_did_so_itself(
     root: str, join: Any, table: str, commits: bool
@@ -204,10 +207,12 @@ def test_records_that_a_program_failed_on_are_committed_only_if_it_did_so_itself
     gather(join(), 40 if commits else 50)
 
 
+@pytest.mark.full
 def test_values_are_the_topics_unless_whole_rows_are_asked_for(join: Any, table: str) -> None:
     assert {each.value for each in gather(join(whole_rows=False), 60)} == {b"x"}
 
 
+@pytest.mark.full
 def test_a_row_that_is_larger_than_a_fetch_comes_alone(join: Any, table: str) -> None:
     append(table, [60], text="y" * 100_000)
     append(table, [66])
@@ -217,6 +222,7 @@ def test_a_row_that_is_larger_than_a_fetch_comes_alone(join: Any, table: str) ->
     assert [len(each.value or b"") > 100_000 for each in found].count(True) == 1
 
 
+@pytest.mark.full
 def test_small_fetches_wait_for_fetch_min_bytes_but_no_longer_than_fetch_max_wait_ms(
     join: Any, table: str
 ) -> None:
@@ -232,6 +238,7 @@ def test_small_fetches_wait_for_fetch_min_bytes_but_no_longer_than_fetch_max_wai
     assert time.monotonic() - began >= 0.3
 
 
+@pytest.mark.full
 def test_a_topic_that_is_no_table_has_no_records(join: Any, root: str) -> None:
     create_topic(root, "plain", 2)
     member = join(topics=["plain"])
@@ -271,6 +278,7 @@ def test_seek_goes_anywhere_and_gives_nothing_of_the_old_place(join: Any, table:
     assert [each.offset for each in gather(member, 1)] == [9]
 
 
+@pytest.mark.full
 def test_seek_to_beginning_and_to_end(join: Any, table: str) -> None:
     member = join()
     gather(member, 60)
@@ -285,6 +293,7 @@ def test_seek_to_beginning_and_to_end(join: Any, table: str) -> None:
     assert numbers(gather(member, 6)) == list(range(60, 66))
 
 
+@pytest.mark.full
 def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any, table: str) -> None:
     member = join(max_poll_records=1)
     first = gather(member, 1)
@@ -296,6 +305,7 @@ def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any, table:
     assert len(gather(member, 60 - 1 - len(rest))) == 59 - len(rest)
 
 
+@pytest.mark.full
 def test_offsets_are_found_by_place_and_time_without_polling(join: Any, table: str) -> None:
     member = join()
     assert member.beginning_offsets(T[:2]) == dict.fromkeys(T[:2], 0)
@@ -316,6 +326,7 @@ def test_offsets_are_found_by_place_and_time_without_polling(join: Any, table: s
         member.offsets_for_times({Tp("nowhere", 0): 0})
 
 
+@pytest.mark.full
 def test_latest_is_the_end_when_the_member_joins(join: Any, table: str) -> None:
     member = join(auto_offset_reset="latest")
     await_by_polls(member, lambda: {member.position(one) for one in member.assignment} == {10})
@@ -326,6 +337,7 @@ def test_latest_is_the_end_when_the_member_joins(join: Any, table: str) -> None:
 # --- tables that change ---------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_optimize_and_vacuum_between_two_polls_lose_no_row(join: Any, table: str) -> None:
     member = join(max_poll_records=10)
     found = gather(member, 10)
@@ -339,6 +351,7 @@ def test_optimize_and_vacuum_between_two_polls_lose_no_row(join: Any, table: str
     assert numbers(gather(member, 10)) == list(range(70, 80))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 def test_rows_that_vacuum_took_are_passed_over_as_auto_offset_reset_says(
     join: Any, table: str, root: str, reset: str
@@ -378,6 +391,7 @@ def test_what_ends_a_topic_is_raised_when_all_rows_before_it_were_handed_out(
             gather(member, 1)
 
 
+@pytest.mark.full
 def test_a_store_that_fails_for_a_while_costs_time_and_no_row(
     join: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +418,7 @@ def test_a_store_that_fails_for_a_while_costs_time_and_no_row(
         member.end_offsets(T[:1], timeout_ms=50)
 
 
+@pytest.mark.full
 def test_a_file_that_was_torn_is_named_after_the_rows_before_it_and_can_be_passed_over(
     join: Any, table: str, root: str
 ) -> None:
@@ -420,6 +435,7 @@ def test_a_file_that_was_torn_is_named_after_the_rows_before_it_and_can_be_passe
     assert numbers(gather(member, 20)) == list(range(40, 60))
 
 
+@pytest.mark.full
 def test_a_defect_of_the_reader_is_told_to_the_program(
     join: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,6 +493,7 @@ class Reader:
         self.member.close(1_000 if not self._killed else 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("strategy", "count"),
     [

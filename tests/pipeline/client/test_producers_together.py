@@ -30,7 +30,7 @@ def starts(root: str, name: str, count: int) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_acknowledged_is_lost_when_one_of_them_is_killed(root: str) -> None:
     make(root, PARTITIONS)
     acknowledged: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -88,7 +88,7 @@ def test_nothing_acknowledged_is_lost_when_one_of_them_is_killed(root: str) -> N
             assert numbers == list(expected), "each once, in order, and none left out"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_keys_go_where_a_c_client_sends_them(root: str) -> None:
     make(root, 7)
     keys = [bytes([number]) * (number % 11) for number in range(100)]

@@ -234,7 +234,7 @@ def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None
 MOST_READS = 20
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("is_trimmed", [False, True], ids=["whole log", "trimmed log"])
 @pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of)
 def test_no_answer_is_passed_over_whichever_read_fails(

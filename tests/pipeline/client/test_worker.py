@@ -122,6 +122,7 @@ def test_one_worker_puts_out_every_row_in_order_once(root: str, table: str) -> N
     assert batches[-1].lag == 0
 
 
+@pytest.mark.full
 def test_the_next_worker_goes_on_where_the_last_one_ended(root: str, table: str) -> None:
     Desk(root, once=True).join()
     append(table, [60, 61])
@@ -130,12 +131,14 @@ def test_the_next_worker_goes_on_where_the_last_one_ended(root: str, table: str)
     assert sorted(numbers(desk.rows)) == [60, 61]
 
 
+@pytest.mark.full
 def test_latest_is_the_end_of_the_table(root: str, table: str) -> None:
     desk = Desk(root, once=True, settings={**QUICK, "auto.offset.reset": "latest"})
     desk.join()
     assert desk.rows == []
 
 
+@pytest.mark.full
 def test_two_workers_share_the_rows_and_follow_new_ones(root: str, table: str) -> None:
     desks = [Desk(root), Desk(root)]
     for count in range(60, 120, 10):
@@ -152,6 +155,7 @@ def test_two_workers_share_the_rows_and_follow_new_ones(root: str, table: str) -
     assert late == {partition_of(number) for number in range(120, 140)}
 
 
+@pytest.mark.full
 def test_a_topic_that_grows_loses_no_row(root: str, table: str) -> None:
     desk = Desk(root)
     await_rows(60, desk)
@@ -176,6 +180,7 @@ def test_what_was_not_put_out_is_not_committed(root: str, table: str) -> None:
     assert len(desk.rows) == 60
 
 
+@pytest.mark.full
 def test_rows_up_to_a_change_of_the_table_are_put_out_and_then_it_is_named(
     root: str, table: str
 ) -> None:
@@ -195,6 +200,7 @@ def arguments(root: str, *more: str) -> list[str]:
     return ["worker", "--root", root, "--group", "g", "--topic", "t", "--once", *more]
 
 
+@pytest.mark.full
 def test_the_command_prints_rows_and_says_what_happens(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +229,7 @@ def test_a_command_takes_the_rows(
     assert len(out.read_text().splitlines()) == 60
 
 
+@pytest.mark.full
 def test_a_wrong_call_is_named(root: str, table: str) -> None:
     create_topic(root, "plain", 4)
     with pytest.raises(UnknownTopic, match=r"there is no topic 'plain' under .* that is a table"):

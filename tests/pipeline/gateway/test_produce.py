@@ -586,6 +586,7 @@ def test_requests_for_one_partition_keep_their_order(broker: Broker) -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("count", "kills"), [(9_000, 3), pytest.param(30_000, 10, marks=pytest.mark.long)]
 )

@@ -91,7 +91,7 @@ def test_any_offset_that_is_committed_hides_no_other_group(root: str, view: str)
     assert {row["group_id"] for row in rows} == {f"g{offset}" for offset in EXTREMES}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @examples(4)
 @given(st.lists(RECORDS, min_size=10, max_size=60))
 def test_whatever_clients_choose_every_view_is_answered(records: list[CoordinatorRecord]) -> None:

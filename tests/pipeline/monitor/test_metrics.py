@@ -141,6 +141,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "LONGEST_WAIT_S", 3_600.0)
 
 
+@pytest.mark.full
 def test_metrics_have_the_names_and_labels_of_the_exporters_they_are_known_from(
     told: list[Metric],
 ) -> None:
@@ -162,6 +163,7 @@ def test_lag_members_and_ends_are_exported(told: list[Metric]) -> None:
     assert found["kminion_exporter_up"] == {(): 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["groups", "lag", "it's", "topics lag verdicts"])
 def test_a_root_may_have_any_name_that_of_a_view_too(log: Log, name: str) -> None:
     found = exported(RootMetrics(log.root, MetricsSettings(name)))
@@ -169,6 +171,7 @@ def test_a_root_may_have_any_name_that_of_a_view_too(log: Log, name: str) -> Non
     assert found["kafka_consumergroup_group_sum_lag"] == {(name, "g"): 2}
 
 
+@pytest.mark.full
 def test_of_many_groups_those_that_are_furthest_behind_have_series(log: Log) -> None:
     log.append(commit("behind", 0, 2_000), commit("further", 0, 2_000, ("t", 0)))
     log.append(commit("further", 0, 2_000, ("t", 1)))
@@ -178,6 +181,7 @@ def test_of_many_groups_those_that_are_furthest_behind_have_series(log: Log) -> 
     assert found[f"{_MANAGER}groups"] == {(): 3}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("unhurried")
 def test_answers_errors_rebalances_and_commits_are_counted_from_the_first_scrape_on(
     log: Log,
@@ -229,6 +233,7 @@ def test_a_root_without_tables_is_down(tmp_path: Path) -> None:
     assert f"{_MANAGER}groups" not in found
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("unhurried")
 def test_a_reading_that_takes_long_holds_no_scrape_and_is_not_begun_twice(
     log: Log, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +264,7 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
     assert {gauge.name for gauge in GAUGES} <= names
 
 
+@pytest.mark.full
 def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) -> None:
     catalog = Catalog(str(empty_root))
     for name, sql in HELD:
@@ -269,6 +275,7 @@ def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) 
         assert len(catalog.query(each.sql).columns) == len(labels) + 1, each.name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("path", "name", "status"),
     [
@@ -296,7 +303,7 @@ def test_metrics_are_served_at_one_path_and_under_known_names(
     assert (b"kminion" in text) == (path == "/metrics" and status == 200)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> None:
     """It waits for the end of its input, which `run` holds open, and a signal ends it first."""
     command = [

@@ -29,7 +29,7 @@ from tests.pipeline.node.looks import PARTITIONS, Clock, node_settings, until
 from tests.pipeline.rows import output
 from tests.roots import make_tables
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 GROUPS = tuple(f"g{number}" for number in range(2 * PARTITIONS))
 LEASE = lease_app_id(1)[:-1].encode()

@@ -282,7 +282,7 @@ def test_who_never_reads_ahead_is_given_a_partition_all_the_same(
                 node.abandon()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nodes_that_start_at_once_come_to_even_shares(root: str):
     """One dies while it is given its share, and the one that decides starts anew in between."""
     engines = {number: FakeEngine() for number in range(1, 6)}

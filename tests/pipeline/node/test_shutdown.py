@@ -49,6 +49,7 @@ def stop(node: CoordinatorNode, others: dict[int, CoordinatorNode], timeout_s: f
     return seconds
 
 
+@pytest.mark.full
 def test_its_partitions_have_other_owners_before_it_stops(root: str):
     with running(root, 1, 2, 3) as (nodes, decisions):
         first = nodes.pop(1)
@@ -83,6 +84,7 @@ def test_it_decides_for_them_until_the_others_have_read_ahead(
         first.stop()
 
 
+@pytest.mark.full
 def test_who_never_reads_ahead_is_not_waited_for_longer_than_a_stop_may_take(
     root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -110,6 +112,7 @@ def test_a_user_may_have_it_stop_at_once(root: str):
         assert STOPPING not in {row["event"] for row in rows(root, "coordinators")}
 
 
+@pytest.mark.full
 def test_when_the_others_die_meanwhile_it_stops(root: str):
     """After their lease, and not after the time that a hand-over may take."""
     with running(root, 1, 2) as (nodes, decisions):
@@ -125,6 +128,7 @@ def test_when_the_others_die_meanwhile_it_stops(root: str):
         assert decisions.read().nodes[1].stopped
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hangs", ["a batch", "the hand-over"])
 def test_a_query_that_ends_meanwhile_does_not_keep_it_from_stopping(
     root: str, hangs: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -144,6 +148,7 @@ def test_a_query_that_ends_meanwhile_does_not_keep_it_from_stopping(
         assert decisions.read().nodes[1].stopped
 
 
+@pytest.mark.full
 def test_a_start_of_the_same_node_meanwhile_is_not_told_to_end(root: str):
     """Who is fenced says nothing in the other's name."""
     with running(root, 1, 2) as (nodes, decisions):

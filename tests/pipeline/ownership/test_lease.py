@@ -141,7 +141,7 @@ def alive(decisions: DecisionLog, observer: Observer) -> set[int]:
     return observer.alive(cluster, decisions.lease_of)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of)
 def test_a_lease_is_kept_and_told_whichever_read_fails(
     tmp_path: Path, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, kind: int

@@ -165,7 +165,7 @@ def fail_after_the_first_append(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Appender, "append", append_and_fail)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_a_read_that_fails_once_hides_no_holder(nodes: Nodes, kind: int) -> None:
     nodes.start(nodes.see())

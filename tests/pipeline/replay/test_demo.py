@@ -30,7 +30,7 @@ QUICK = ["i01-wrong-member-id", "i05-unknown-group", "i11-offset-delete-subscrib
 BROKER = {"group.initial.rebalance.delay.ms": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("names", "total", "told"),
     [
@@ -80,7 +80,7 @@ def test_an_answer_that_differs_is_told_in_a_line() -> None:
     assert difference(recorded, {**recorded, "heartbeat": {}}) == "a/1 heartbeat: differs in x"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_told_to_end_while_a_coordinator_is_started_it_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_told_to_end_while_a_coordinator_is_started_it_ends_it(
     assert at_work(tmp_path / "root") == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_ends_its_coordinator(tmp_path: Path, told: signal.Signals) -> None:
     with subprocess.Popen(

@@ -47,7 +47,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 # Sums of doubles in different orders differ in their last digits.
 _DIGITS = 6

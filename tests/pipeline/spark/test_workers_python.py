@@ -34,6 +34,7 @@ except Failure as error:
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_session_needs_delta_and_of_python_none_that_is_on_the_path(
     root: str, tmp_path: Path
@@ -94,6 +95,7 @@ def test_the_caller_s_python_is_taken_only_for_spark_s_own_on_this_machine(
     assert context.environment == {"PYTHONPATH": "shipped", "OTHER": "as it was"}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("root", "package"),

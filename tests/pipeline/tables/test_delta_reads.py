@@ -56,7 +56,7 @@ from tests.pipeline.topics.tables import append, opened
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(900)]
 
 # Whether Spark reads after every step, or before all and after all of them.
 EVERY_STEP = [False, pytest.param(True, marks=pytest.mark.long)]

@@ -335,7 +335,7 @@ def test_of_two_that_index_at_once_one_writes_and_both_have_it(
         assert numbers(caught_up(topics)) == placed(range(10), range(10, 30))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_indexers_beside_a_writer_agree(root: str, uri: str) -> None:
     append(uri, range(1))
     define(root, uri)
@@ -421,7 +421,7 @@ def test_an_append_whose_outcome_is_unknown_is_found_or_repeated(
     assert topics.problems() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_index_may_be_packed(root: str, uri: str) -> None:
     append(uri, range(4))
     define(root, uri)
@@ -453,7 +453,7 @@ for _ in range(3):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_killed_indexers_leave_no_row_out_and_none_twice(root: str, uri: str) -> None:
     """Each is killed just after it has indexed something, wherever it is by then."""
     for n in range(0, 60, 2):

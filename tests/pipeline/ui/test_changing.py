@@ -81,6 +81,7 @@ def test_a_reset_asks_first_and_then_does_what_it_showed_once(root: str) -> None
     ]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("coordinator")
 def test_nothing_is_changed_if_the_offsets_moved_after_the_preview(root: str) -> None:
     client = changing(root)
@@ -92,6 +93,7 @@ def test_nothing_is_changed_if_the_offsets_moved_after_the_preview(root: str) ->
     assert offsets(root) == {0: 11, 1: 20}
 
 
+@pytest.mark.full
 def test_without_a_coordinator_the_page_says_that_nothing_is_changed(root: str) -> None:
     Log(root).append(record("g", 10, 5))
     client = changing(root, timeout_s=0.1)
@@ -102,6 +104,7 @@ def test_without_a_coordinator_the_page_says_that_nothing_is_changed(root: str) 
     assert offsets(root) == {0: 10}
 
 
+@pytest.mark.full
 def test_by_default_nobody_is_offered_a_change(root: str) -> None:
     Log(root).append(record("g", 10, 5))
     client = browser(root)
@@ -112,6 +115,7 @@ def test_by_default_nobody_is_offered_a_change(root: str) -> None:
         assert "--allow-changes" in answer.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cookie", [None, "", "another key", "ü"])
 def test_without_the_key_nobody_changes_anything(root: str, cookie: str | None) -> None:
     client = browser(root, Access(KEY))
@@ -138,6 +142,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.full
 def test_what_cannot_be_reset_is_said(root: str) -> None:
     Log(root).append(record("g", 10, 5))
     client: TestClient = changing(root)
@@ -147,6 +152,7 @@ def test_what_cannot_be_reset_is_said(root: str) -> None:
         assert "/group/apply" not in page
 
 
+@pytest.mark.full
 def test_a_reset_of_a_group_that_is_not_there_is_not_found(root: str) -> None:
     client = changing(root)
     for address in ("/group/reset", "/group/undo"):

@@ -83,11 +83,13 @@ def test_the_list_is_searched_and_filtered(
     assert names(page(golden, "/", **query)) == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sort", ["group", "worst", "state", "verdict", "members", "lag", "delay"])
 def test_the_list_is_sorted_by_each_column(golden: TestClient, sort: str) -> None:
     assert sorted(names(page(golden, "/", sort=sort))) == names(page(golden, "/"))
 
 
+@pytest.mark.full
 def test_many_groups_are_divided_into_pages(root: str) -> None:
     log = Log(root)
     log.append(*(commit(f"g{number:03}", 1, 5) for number in range(250)))
@@ -111,6 +113,7 @@ def test_a_group_s_page_tells_its_members_its_history_and_its_commits(golden: Te
     assert "state Stable" in text(told)
 
 
+@pytest.mark.full
 def test_what_is_linked_from_a_group_is_there(golden: TestClient) -> None:
     """Of each group the first request, and of one group all of them."""
     linked = [
@@ -121,6 +124,7 @@ def test_what_is_linked_from_a_group_is_there(golden: TestClient) -> None:
         assert golden.get(link).status_code == 200
 
 
+@pytest.mark.full
 def test_a_group_that_is_gone_keeps_its_history(root: str) -> None:
     events = [GroupEvent(5, "gone", "group_deleted", reason="deleted by an operator")]
     Appender(table_uri(root, GROUP_EVENTS)).append(to_events(events))
@@ -157,6 +161,7 @@ def reset(request_id: str, group_id: str = "g", **fields: object) -> RequestEven
     )
 
 
+@pytest.mark.full
 def test_a_request_s_way_leads_from_the_request_to_its_answer(root: str) -> None:
     answered(root, reset("r1", principal="User:ann", client_id="tool"))
     Log(root).append(commit("g", 17, 7_000))
@@ -193,6 +198,7 @@ FILTERED: list[tuple[dict[str, str], list[str]]] = [
 ]
 
 
+@pytest.mark.full
 def test_changes_are_filtered(root: str) -> None:
     RequestLog(root).append([reset("r1", principal="User:ann")])
     deletion = RequestEvent(
@@ -212,6 +218,7 @@ def decided(root: str, log: Log, at: int, offset: int | None, **fields: str) -> 
     log.append(structs.replace(commit("g", offset, at), request_id=request))
 
 
+@pytest.mark.full
 def test_an_operator_is_told_from_a_consumer_that_assigns_partitions_to_itself(root: str) -> None:
     """Neither is a member. The consumer commits all the time, and only forward."""
     log = Log(root)
@@ -233,6 +240,7 @@ def test_an_operator_is_told_from_a_consumer_that_assigns_partitions_to_itself(r
     assert "User:stream: 3 set forward; User:ann: 1 set back; User:bob: 1 set forward" in told
 
 
+@pytest.mark.full
 def test_requests_that_miss_everything_are_shown_all_the_same(root: str) -> None:
     empty = OffsetCommitRequest(topics=())
     RequestLog(root).append(
@@ -283,6 +291,7 @@ def test_no_name_becomes_markup(bad: TestClient, address: str) -> None:
     assert address == "/group/reset" or "&lt;script&gt;alert(1)" in told
 
 
+@pytest.mark.full
 def test_a_link_leads_to_the_group_whatever_its_name(bad: TestClient) -> None:
     listed = page(bad, "/")
     for link in links(listed, "/group"):
@@ -290,6 +299,7 @@ def test_a_link_leads_to_the_group_whatever_its_name(bad: TestClient) -> None:
     assert len(links(listed, "/group")) == 2
 
 
+@pytest.mark.full
 def test_a_text_a_thousand_times_larger_does_not_fill_the_page(root: str) -> None:
     huge = "x" * 1_000_000
     member = MemberMetadata(huge, None, huge, huge, 1, 2, b"", b"")
@@ -330,6 +340,7 @@ def test_what_was_read_last_stays_while_the_tables_cannot_be_read(root: str) -> 
     assert "The tables cannot be read now." in told
 
 
+@pytest.mark.full
 def test_a_table_that_is_rewritten_under_a_reader_is_read_anew(root: str) -> None:
     log = Log(root)
     log.append(commit("g", 1, 5))

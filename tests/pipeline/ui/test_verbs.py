@@ -20,7 +20,7 @@ from group_coordinator.pipeline.ui.server import NotLoopback, serve
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 

@@ -161,7 +161,9 @@ def torture(
     """
     chosen = clock_ms() % 1_000_000 if seed is None else seed
     say(f"torture: seed {chosen}, {nodes} coordinators")
-    make_archive(say)
+    if script is None:
+        # It takes as long as several starts; the few starts of a script do not repay it.
+        make_archive(say)
     with _kept_on_failure(say) as folder:
         root = folder / "root"
         root.mkdir()
