@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from chispa import assert_df_equality
+from pyspark.sql import functions as f
 
 from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+# Sums of doubles in different orders differ in their last digits.
+_DIGITS = 6
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -31,3 +35,31 @@ def assert_same_rows(read: DataFrame, expected: pa.Table | DataFrame, **options:
     # Of one partition no row is shuffled to be sorted.
     frames = (each.coalesce(1) for each in (read, expected))
     assert_df_equality(*frames, ignore_row_order=True, **options)
+
+
+def assert_alike(found: DataFrame, rows: pa.Table) -> None:
+    """Assert that Spark and DuckDB answer a view with the same columns, types and rows."""
+    expected = _sorted(frame_of(found.sparkSession, _in_utc(rows)))
+    assert found.dtypes == expected.dtypes
+    assert_df_equality(_sorted(found), expected, ignore_nullable=True)
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """Give DuckDB's times their zone, which is UTC."""
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.timestamp("us"):
+            rows = rows.set_column(
+                place, field.name, rows.column(place).cast(pa.timestamp("us", "UTC"))
+            )
+    return rows
+
+
+def _sorted(rows: DataFrame) -> DataFrame:
+    """Sort the rows in Python: Spark takes seconds to compile an order of nested columns."""
+    shown = [
+        f.round(f"`{name}`", _DIGITS).alias(name) if type_ == "double" else f.col(f"`{name}`")
+        for name, type_ in rows.dtypes
+    ]
+    found = rows.select(shown).toArrow()
+    order = sorted(range(found.num_rows), key=lambda place: repr(found.slice(place, 1).to_pylist()))
+    return frame_of(rows.sparkSession, found.take(pa.array(order, pa.int64())))

@@ -192,10 +192,13 @@ def test_the_pod_is_one_node_and_its_service_leads_to_each_port() -> None:
 def test_the_workflow_runs_what_is_run_here_on_each_python() -> None:
     jobs = WORKFLOW["jobs"]
     (releases,) = re.findall(r"set -- ([\d. ]+)$", (TOP / ".ci/pythons").read_text("utf-8"), re.M)
-    assert jobs["tests"]["strategy"]["matrix"]["python"] == releases.split()
+    # The whole gate runs on the oldest release, the test command alone on the others.
+    gate = [step["with"] for step in jobs["gate"]["steps"] if "with" in step]
+    others = jobs["tests"]["strategy"]["matrix"]["python"]
+    assert [gate[0]["python-version"], *others] == releases.split()
     runs = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     named = [word for run in runs for word in run.split() if (TOP / word).is_file()]
-    assert named == ["tests/test_house.py", ".ci/run"]
+    assert named == [".ci/run", ".ci/run"]
 
 
 def test_no_file_names_a_registry_or_another_host() -> None:

@@ -15,10 +15,9 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.node import node
 from group_coordinator.pipeline.node.node import CoordinatorNode
-from group_coordinator.pipeline.node.query import named
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 from group_coordinator.pipeline.stream import serving
-from group_coordinator.pipeline.stream.serving import QueryFailed, innermost
+from group_coordinator.pipeline.stream.serving import QueryFailed
 from group_coordinator.pipeline.stream.spark_engine import SparkEngine
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
@@ -155,16 +154,6 @@ def test_a_failed_query_is_named_in_one_line(start):
     with pytest.raises(QueryFailed) as failed:
         start(make_machine=Broken).await_ready(WAIT_S)
     assert str(failed.value) == "LookupError: no such luck"
-
-
-def test_partitions_are_named_as_ranges():
-    assert named([7, 1, 0, 2, 9]) == "0-2, 7, 9"
-
-
-def test_the_innermost_error_is_the_cause():
-    text = "[STREAM_FAILED] Query x\n  File y, line 3\nKeyError: 'z'\n\n=== Streaming Query ==="
-    assert innermost(text) == "KeyError: 'z'"
-    assert innermost("something else\nfurther") == "something else"
 
 
 def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from chispa import assert_df_equality
-from pyspark.sql import functions as f
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
@@ -37,7 +35,7 @@ from group_coordinator.schemas.tables import (
     to_arrow,
     to_requests,
 )
-from tests.frames import frame_of
+from tests.frames import assert_alike
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.spark.whole_root import make_whole_root
 from tests.pipeline.tables.earlier import create, earlier, in_columns
@@ -45,12 +43,10 @@ from tests.pipeline.topics.logs import appender, batch, make
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.full, pytest.mark.spark]
 
-# Sums of doubles in different orders differ in their last digits.
-_DIGITS = 6
 # Where a day may have 23 hours.
 _ZONE = "America/New_York"
 
@@ -154,31 +150,3 @@ def _read_by_lag(root: str) -> list[str]:
     tables = (OFFSETS_TOPIC, TOPICS, TOPIC_TABLES)
     (definition,) = log_topics(root)[0]
     return [*(table_uri(root, each) for each in tables), definition.table]
-
-
-def assert_alike(found: DataFrame, told: pa.Table) -> None:
-    """Both have the same columns in the same order, of the same types, and the same rows."""
-    expected = _sorted(frame_of(found.sparkSession, _in_utc(told)))
-    assert found.dtypes == expected.dtypes
-    assert_df_equality(_sorted(found), expected, ignore_nullable=True)
-
-
-def _in_utc(rows: pa.Table) -> pa.Table:
-    """DuckDB's times have no zone, and are UTC."""
-    for place, field in enumerate(rows.schema):
-        if field.type == pa.timestamp("us"):
-            rows = rows.set_column(
-                place, field.name, rows.column(place).cast(pa.timestamp("us", "UTC"))
-            )
-    return rows
-
-
-def _sorted(rows: DataFrame) -> DataFrame:
-    """The rows in an order: Spark takes seconds to compile one of many nested columns."""
-    shown = [
-        f.round(f"`{name}`", _DIGITS).alias(name) if type_ == "double" else f.col(f"`{name}`")
-        for name, type_ in rows.dtypes
-    ]
-    found = rows.select(shown).toArrow()
-    order = sorted(range(found.num_rows), key=lambda place: repr(found.slice(place, 1).to_pylist()))
-    return frame_of(rows.sparkSession, found.take(pa.array(order, pa.int64())))
