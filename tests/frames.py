@@ -13,6 +13,14 @@ from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A session reads small tables for half of the CPU time with these. No result depends on them.
+FEW_TASKS = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 # Sums of doubles in different orders differ in their last digits.
 _DIGITS = 6
 

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.node.packaging import write_package
 from group_coordinator.pipeline.session.spark_settings import packages
 from tests.end_to_end.submitting import SPARK_HOME, Submitting, shipped
 from tests.ends import check_end
-from tests.frames import assert_alike, assert_same_rows
+from tests.frames import FEW_TASKS, assert_alike, assert_same_rows
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ RECORDS = 300
 PARTITIONS = 3
 WAIT_S = 240.0
 # Each view takes Spark half a second and more. The full tier compares all of them.
-VIEWS = ("groups", "group_members", "committed_offsets", "rebalances")
+VIEWS = ("groups", "committed_offsets", "rebalances", "changes_without_member")
 COMMAND = str(Path(sys.executable).with_name("group-coordinator"))
 INSERT = """
     INSERT INTO delta.`{root}/requests` (request_id, group_id, api, sent_at, offset_commit)
@@ -163,8 +163,8 @@ def test_a_deployment_is_used_killed_and_read(
 ) -> None:
     root = deployment.root
     spark = spark_with_delta.newSession()
-    for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
-        spark.conf.set(name, "1")
+    for name, value in FEW_TASKS.items():
+        spark.conf.set(name, value)
     killed = deployment.start_coordinator()
     create = [COMMAND, "topics", "create", "clicks", "--partitions", str(PARTITIONS)]
     creating = deployment.start("create", [*create, "--root", str(root)], {})

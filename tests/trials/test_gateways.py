@@ -293,11 +293,3 @@ def test_some_seeds_keep_every_promise() -> None:
     assert set(report.checks) == PROMISES - {NO_BUG}
     assert report.counts["faults"] == 10
     assert report.counts["topics deleted"]
-
-
-@pytest.mark.slow
-def test_a_short_run_beside_faults_keeps_every_promise() -> None:
-    kept = simulate(Plan(11, records=300, faults=3))
-    assert kept.broken is None, "\n".join(kept.story)
-    assert kept.counts["faults"] == 3
-    assert kept.counts["records read"] >= kept.counts["acknowledged"] > 300

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from group_coordinator.pipeline.delta.appender import Appender
 from tests.frames import assert_same_rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def test_a_table_with_a_comment_can_be_described_after_an_append(

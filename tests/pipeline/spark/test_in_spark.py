@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 @pytest.fixture

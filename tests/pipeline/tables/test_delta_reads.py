@@ -45,7 +45,7 @@ from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
-from tests.frames import assert_same_rows, frame_of
+from tests.frames import FEW_TASKS, assert_same_rows, frame_of
 from tests.golden.record import HERE, releases
 from tests.golden.write import make_groups
 from tests.pipeline.offsets_log import upkeep
@@ -64,14 +64,6 @@ EVERY_STEP = [False, pytest.param(True, marks=pytest.mark.long)]
 WAIT_S = 120.0
 # Past every tombstone's retention, ms.
 CENTURIES_MS = 10_000_000_000_000
-# With them the reads of a root take half of the CPU time; what is read they do not change.
-FEW_TASKS = {
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.pipeline.topics.logs import appender, batch, make
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 PAGE = Path(__file__).parents[3] / "pipeline" / "topics" / "README.md"
 # https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html

@@ -13,7 +13,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.torn import find_torn
 from group_coordinator.pipeline.upkeep.repair import repair
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 SET = "ALTER TABLE {} SET TBLPROPERTIES"
 # By its name, what is done to a table of the numbers 0 to 5 in two files.
