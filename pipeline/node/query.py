@@ -247,7 +247,7 @@ class NodeQuery:
         """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
-        left = resumption(self._engine, self._checkpoint, self._bootstrap, claims)
+        left = resumption(self._engine, self._root, self._checkpoint, self._bootstrap, claims)
         if left is None:
             bootstrap = begin_afresh(
                 self._engine,

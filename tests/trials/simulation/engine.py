@@ -441,7 +441,8 @@ class SimulatedEngine:
         found = self._checkpoints.get(checkpoint)
         if found is None or found.latest is None:
             return None
-        return Planned(found.latest.batch_id, found.offset_of(found.latest.batch_id))
+        latest = found.latest.batch_id
+        return Planned(latest, found.offset_of(latest), found.query_id)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint or the folder of one, if it is there."""
