@@ -133,5 +133,6 @@ class SparkEngine:
             pinned=pinned,
             timers=timers,
             config=batch.config,
+            planned=-1 if planned is None else planned.batch_id,
         )
         return sink, pinned.run

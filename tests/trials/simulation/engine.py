@@ -481,7 +481,14 @@ class SimulatedEngine:
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
         timers = TimerWatch(looks, kept.time_of, kept.keep)
-        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, timers=timers)
+        sink = Sink(
+            self._root,
+            self._settings,
+            epoch=epoch,
+            pinned=pinned,
+            timers=timers,
+            planned=-1 if planned is None else planned.batch_id,
+        )
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),
