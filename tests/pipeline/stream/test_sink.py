@@ -340,6 +340,15 @@ def test_a_fenced_coordinator_tries_no_commit_again(root):
     assert attempts == []
 
 
+def test_the_epoch_is_read_anew_when_a_query_has_ended(root):
+    """Spark's own error, of a streaming checkpoint that another start took, says less."""
+    zombie = Sink(root, CoordinatorSettings(), epoch=Epoch(1, 4))
+    zombie.check_epoch()
+    raise_epoch(f"{root}/responses", Epoch(1, 5))
+    with pytest.raises(FencedError, match="epoch 5 has taken over"):
+        zombie.check_epoch()
+
+
 def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, monkeypatch):
     """A second fsync may lie. The node ends; its next start opens the table anew."""
     flushed, forced = Sink(root, CoordinatorSettings(log_flush_enable=True)), list[Path]()
