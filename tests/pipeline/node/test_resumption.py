@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.snapshot import VERSION
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap, prepared_bootstrap
@@ -95,19 +97,19 @@ def test_without_a_planned_batch_a_start_begins_afresh_and_says_nothing(
 ) -> None:
     """The first batch may still begin with any bootstrap."""
     prepare_bootstrap(root, uri, transactions={CLAIMS: 4})
-    assert resumption(FakeEngine(), root, "checkpoint", uri, [4]) is None
+    assert resumption(FakeEngine(), root, "checkpoint", uri, [4], 1) is None
     assert told(caplog) == []
 
 
 def test_without_a_bootstrap_a_start_begins_afresh(root: str, uri: str, engine: FakeEngine) -> None:
-    assert resumption(engine, root, "checkpoint", uri, [4]) is None
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
 
 
 def test_a_bootstrap_that_was_cut_off_is_none(
     root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_deltalake(uri, PACKED_SCHEMA.empty_table())
-    assert resumption(engine, root, "checkpoint", uri, [4]) is None
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
     assert "none of ours" in told(caplog)[0]
 
 
@@ -119,9 +121,9 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
     RequestLog(root).append([heartbeat("in the first batch", "g")])
     bring(root, uri, PartitionSet({1}, 2), 9)
-    assert resumption(engine, root, "checkpoint", uri, [4, 9]) == Resumption(OURS, began, 9)
+    assert resumption(engine, root, "checkpoint", uri, [4, 9], 1) == Resumption(OURS, began, 9)
     assert began.first_version == 2
-    assert resumption(engine, root, "checkpoint", uri, [12]) is None, (
+    assert resumption(engine, root, "checkpoint", uri, [12], 1) is None, (
         "others had all partitions since"
     )
 
@@ -147,11 +149,43 @@ def test_an_older_copy_of_a_checkpoint_counts_as_a_lost_one(
     appender = Appender(f"{root}/{table}")
     appender.append(None, QUERY, 7)
     appender.append(None, "another query", 9)
-    assert resumption(engine, root, "checkpoint", uri, [4]) is not None, "a crash within batch 7"
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None, "a crash within batch 7"
     appender.append(None, QUERY, 8)
-    assert resumption(engine, root, "checkpoint", uri, [4]) is None
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
     (line,) = told(caplog)
     assert "is older than the tables" in line
+
+
+def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
+    root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under its own query the tables have no later batch; another query has decided since."""
+    begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4, start=Epoch(1, 3))
+    begin_afresh(FakeEngine(), root, "other node", f"{root}/others", None, 4, start=Epoch(2, 9))
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+    begin_afresh(FakeEngine(), root, "newer", f"{root}/newer", None, 4, start=Epoch(1, 8))
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    (line,) = told(caplog)
+    assert "has begun since" in line
+    assert resumption(engine, root, "checkpoint", f"{root}/newer", [4], 1) is not None
+
+
+def test_an_older_copy_of_all_checkpoints_of_a_node_is_not_gone_on_with(root: str) -> None:
+    """The copy is of a first stream; a second one was begun without it."""
+    engine = FakeEngine()
+    start(engine, root, node_settings(1)).stop()
+    checkpoints, copy = Path(root, "_checkpoints"), Path(root, "copy")
+    copy_of_planned = dict(engine.planned)
+    shutil.copytree(checkpoints, copy)
+    shutil.rmtree(checkpoints)
+    engine.planned.clear()
+    start(engine, root, node_settings(1)).stop()
+    shutil.rmtree(checkpoints)
+    copy.rename(checkpoints)
+    engine.planned.clear()
+    engine.planned.update(copy_of_planned)
+    start(engine, root, node_settings(1)).stop()
+    assert engine.gone_on_from == [None, None, None]
 
 
 # --- a node ---------------------------------------------------------------------------------------
