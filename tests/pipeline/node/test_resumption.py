@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -15,7 +16,7 @@ from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap, prepared_bootstrap
-from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh
+from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh, bootstrap_end
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.resumption import (
     Resumption,
@@ -24,7 +25,7 @@ from group_coordinator.pipeline.node.resumption import (
     why_lost,
 )
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -154,6 +155,22 @@ def test_an_older_copy_of_a_checkpoint_counts_as_a_lost_one(
     assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
     (line,) = told(caplog)
     assert "is older than the tables" in line
+
+
+def test_an_older_copy_of_a_bootstrap_makes_its_checkpoint_a_lost_one(
+    root: str, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is appended to the copy would have versions that the stream has passed."""
+    began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    shutil.copytree(uri, f"{root}/copy")
+    bring(root, uri, PartitionSet({1}, 2), 9)
+    read = Offset(Position(bootstrap_end(uri)), Position(7), 0, Selection())
+    planned = Planned(7, msgspec.json.encode(read).decode(), QUERY)
+    engine = FakeEngine({"checkpoint": planned})
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) == Resumption(planned, began, 9)
+    assert resumption(engine, root, "checkpoint", f"{root}/copy", [4], 1) is None
+    (line,) = told(caplog)
+    assert "more of its bootstrap than there is" in line
 
 
 def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
