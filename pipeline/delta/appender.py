@@ -102,6 +102,11 @@ class Appender:
         """Return the last version that the application wrote, -1 if none."""
         return self._writer.snapshot.last_version(app_id)
 
+    @property
+    def may_stand(self) -> bool:
+        """Whether the table has, or may have, what the last `append` was to commit."""
+        return self._writer.may_stand
+
     def forget(self) -> None:
         """Read what other writers committed, also those that wrote under an application of ours."""
         self._writer.snapshot.follow()

@@ -30,11 +30,14 @@ from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from group_coordinator.coordinator.group.partition import PartitionSet
+    from group_coordinator.pipeline.delta.epoch import Epoch
     from group_coordinator.pipeline.node.engine import StreamEngine
     from group_coordinator.pipeline.node.read_ahead import ReadAhead
     from group_coordinator.pipeline.settings import CoordinatorSettings
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 # The transaction of a bootstrap's table whose version is the epoch of the newest claim in it.
 CLAIMS = "claims"
+# The transaction whose version is the epoch of the start that began the bootstrap's stream.
+_BEGUN = "begun"
 # The group of the event that wakes the stream and changes nothing.
 START_GROUP = "__coordinator_start"
 
@@ -54,14 +59,30 @@ def begin_afresh(
     partition_set: PartitionSet | None,
     epoch: int,
     ours: CoordinatorSettings = DEFAULTS,
+    start: Epoch | None = None,
 ) -> Bootstrap:
     """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
 
-    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition.
+    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition. From now
+    on no copy of a streaming checkpoint that an earlier `start` of the node began is gone on with.
     """
     engine.delete_checkpoint(checkpoint)
-    claims = {CLAIMS: epoch}
-    return prepare_bootstrap(root, bootstrap_uri, partition_set, claims, ours)
+    begun = {} if start is None else {_BEGUN: start.number}
+    if start is not None:
+        appender = Appender(table_uri(root, RESPONSES), start)
+        appender.append(None, _stream_of(start.node_id), start.number)
+    return prepare_bootstrap(root, bootstrap_uri, partition_set, {CLAIMS: epoch} | begun, ours)
+
+
+def is_newest_stream(root: str, bootstrap_uri: str, node_id: int) -> bool:
+    """Return whether no later start of a node has begun another stream than the bootstrap's."""
+    newest = Appender(table_uri(root, RESPONSES)).last_version(_stream_of(node_id))
+    return Appender(bootstrap_uri).last_version(_BEGUN) >= newest
+
+
+def _stream_of(node_id: int) -> str:
+    """The transaction of `responses` whose version is the start that began the newest stream."""
+    return f"coordinator-stream-{node_id}"
 
 
 def bring_in(

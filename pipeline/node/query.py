@@ -247,7 +247,14 @@ class NodeQuery:
         """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
-        left = resumption(self._engine, self._checkpoint, self._bootstrap, claims)
+        left = resumption(
+            self._engine,
+            self._root,
+            self._checkpoint,
+            self._bootstrap,
+            claims,
+            self._node.node_id,
+        )
         if left is None:
             bootstrap = begin_afresh(
                 self._engine,
@@ -257,6 +264,7 @@ class NodeQuery:
                 None if len(kept) == self._num_partitions else self._set_of(kept),
                 newest,
                 self._ours,
+                self._epoch,
             )
             return bootstrap, None
         new = frozenset(p for p, state in kept.items() if state.epoch > left.claim)

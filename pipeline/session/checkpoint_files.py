@@ -16,6 +16,7 @@ from msgspec import Struct
 from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.session.driver_jvm import hadoop_properties, jvm
+from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,12 @@ class _Metadata(Struct):
     batchTimestampMs: int
 
 
+class _Query(Struct):
+    """What a streaming checkpoint says of its query."""
+
+    id: str
+
+
 def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None:
     """Return the last batch that a streaming checkpoint has planned, None if none was.
 
@@ -40,6 +47,15 @@ def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None
     files = _files(spark, f"{checkpoint}/offsets")
     latest = max((int(name) for name in files.names() if name.isdigit()), default=None)
     return None if latest is None else (latest, planned_offset(spark, checkpoint, latest))
+
+
+def query_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """Return the id of the query that a streaming checkpoint is of; None if none can be read."""
+    text = text_kept(spark, checkpoint, "metadata")
+    try:
+        return None if text is None else msgspec.json.decode(text, type=_Query).id
+    except UNREADABLE:
+        return None
 
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
@@ -59,7 +75,7 @@ def _planned(spark: SparkSession, checkpoint: str, batch_id: int) -> list[str]:
 
 
 def text_kept(spark: SparkSession, checkpoint: str, name: str) -> str | None:
-    """Return a text of ours that a streaming checkpoint keeps; None if it has none."""
+    """Return a text file of a streaming checkpoint; None if it has none."""
     if name not in _files(spark, checkpoint).names():
         return None
     return _files(spark, f"{checkpoint}/{name}").text()

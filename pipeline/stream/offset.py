@@ -75,10 +75,14 @@ class Offset(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """The last batch that a streaming checkpoint has planned, and where it ends, as JSON."""
+    """The last batch that a streaming checkpoint has planned, and where it ends, as JSON.
+
+    `query_id` is the id under which the query writes its batches; None if the checkpoint has none.
+    """
 
     batch_id: int
     offset: str
+    query_id: str | None = None
 
 
 def from_plain(plain: dict[str, Any]) -> Offset:

@@ -77,6 +77,17 @@ class KeysGone(Failure):
     """A batch cannot be run again: the keys of requests are not those that it was decided by."""
 
 
+class PinsGone(Failure):
+    """A batch cannot be run again: the table no longer has the settings that it was decided by."""
+
+    def __init__(self, uri: str, batch_id: int) -> None:
+        super().__init__(
+            f"{uri} does not have the settings that batch {batch_id} was decided by, as after a "
+            f"restore: delete {uri.rpartition('/')[0]} and start again; the tables bring the "
+            "groups back"
+        )
+
+
 class PinnedSettings:
     """The settings of each batch of one run of a query; `run` is the run's number.
 
@@ -85,7 +96,7 @@ class PinnedSettings:
     looked for here. `planned` is the last batch that the streaming checkpoint had planned before
     this run, and `offset_of_batch` returns where a batch that is planned ends, as Spark's log of
     offsets has it. One thread may change the settings while another one asks for them. Raises
-    FencedError as every writer of a node does, CommitTimeoutError and KeysGone.
+    FencedError as every writer of a node does, CommitTimeoutError, KeysGone and PinsGone.
     """
 
     def __init__(
@@ -184,8 +195,12 @@ class PinnedSettings:
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""
+        # A table that was set back may lack the run that planned the last batch: to have its number
+        # would be to decide the batch again by other settings.
+        planned = None if self._planned is None else offset_of(self._planned.offset)
+        before = -1 if planned is None else planned.run
         while True:
-            run = self._appender.last_version(_RUNS) + 1
+            run = max(self._appender.last_version(_RUNS), before) + 1
             # From before the first batch, which may have a pin of its own.
             if self._appender.append(self._pin(run, -1), _RUNS, run):
                 return run
@@ -207,7 +222,7 @@ class PinnedSettings:
             if offset is not None and pin.run == offset.run and pin.batch_id <= batch_id
         ]
         if not mine:
-            raise LookupError(f"{self._uri} does not say what batch {batch_id} is decided by")
+            raise PinsGone(self._uri, batch_id)
         pinned = _decode(max(mine, key=lambda pin: pin.batch_id).settings)
         assert offset is not None  # there is no pin of such a batch
         pinned = _still_selected(pinned, offset.selection)

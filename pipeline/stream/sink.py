@@ -4,7 +4,9 @@ The batch's frame is collected by exactly one action: a second action would run 
 function again, and an action that does not read every row would leave state uncommitted. Then each
 table gets one commit, in an order that is safe to interrupt: a response is never visible before the
 records it depends on. Every commit carries (query, batch), so a batch that is run again, and a
-commit that is tried again within a batch, writes only what is still missing.
+commit that is tried again within a batch, writes only what is still missing. A table that has any
+other batch already was written by this query after the state in which this process is: the machine
+was resumed, and the batch's requests are others than those of the batch that is there.
 
 The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
 in its commit nor, on a local disk, that nobody else has the version it takes
@@ -26,6 +28,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.pipeline.tables.store import WRITTEN, open_table, table_uri
@@ -47,6 +50,18 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
     from group_coordinator.pipeline.stream.timer_watch import TimerWatch
 
+
+class BatchWrittenError(Failure):
+    """A table has a batch that neither this process nor the one before it can have written."""
+
+    def __init__(self, table: str, batch_id: int) -> None:
+        super().__init__(
+            f"{table} has batch {batch_id} already, and this process did not write it: this "
+            "machine or its streaming checkpoint was set back to an earlier state. Start the "
+            "coordinator again: it loads the groups from the tables"
+        )
+
+
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.
 _PIECE_ROWS = 50_000
@@ -55,8 +70,10 @@ _PIECE_ROWS = 50_000
 class Sink:
     """The function given to foreachBatch; keeps the offsets log's positions between batches.
 
-    `timers` is told of all timers; None: the source begins a batch every interval anyway. A commit
-    that fails is tried again as `config` says (offsets.commit.timeout.ms).
+    `planned` is the last batch that the streaming checkpoint had planned before this run of the
+    query, -1 if none: the tables may have it, and then it is run again. `timers` is told of all
+    timers; None: the source begins a batch every interval anyway. A commit that fails is tried
+    again as `config` says (offsets.commit.timeout.ms).
     """
 
     def __init__(
@@ -68,8 +85,11 @@ class Sink:
         pinned: PinnedSettings | None = None,
         timers: TimerWatch | None = None,
         config: GroupCoordinatorConfig | None = None,
+        planned: int = -1,
     ) -> None:
         self.timers = timers
+        # The last batch that a table may have by this process, or by the one before it.
+        self._ours = {table.name: planned for table in WRITTEN}
         self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         self._root = root
         self._epoch = epoch
@@ -133,8 +153,9 @@ class Sink:
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
         """Write the outputs of the groups; a table that has this batch already is left as it is.
 
-        Raises CommitTimeoutError if a table does not take its rows in time, FencedError and
-        NotFlushed.
+        It has it legitimately if the batch is run again after a start, or if this process has tried
+        to write it. Raises BatchWrittenError otherwise, CommitTimeoutError if a table does not take
+        its rows in time, FencedError and NotFlushed.
         """
         tables = self._to_rows(outputs)
         # In a store a file takes as long as a commit: so all files are written at once, and then
@@ -145,18 +166,31 @@ class Sink:
         patience = Patience(self._timeout_ms)
         for table, rows in tables:
             append = partial(self._append, table, rows, app_id, batch_id)
-            patience.until_done(f"write {table.name}", append)
+            if not patience.until_done(f"write {table.name}", append):
+                raise BatchWrittenError(table.name, batch_id)
 
-    def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> None:
-        written = self._appenders[table.name].append(rows, app_id, batch_id)
+    def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> bool:
+        """Write a table's rows of a batch; False if it has the batch, and not by this node."""
+        appender = self._appenders[table.name]
+        try:
+            written = appender.append(rows, app_id, batch_id)
+        finally:
+            if appender.may_stand:
+                self._ours[table.name] = batch_id
+        if not written and batch_id > self._ours[table.name]:
+            # The batch is planned. With a later one in the table the next start takes the streaming
+            # checkpoint for an older one, and does not run the batch again.
+            appender.append(None, app_id, batch_id + 1)
+            return False
         if table is not OFFSETS_TOPIC:
-            return
+            return True
         if written:
             self._log.advance(rows)
         else:
             # An attempt that failed may have been written: the next records come after its own.
             partitions = rows.column("partition").unique().to_pylist()
             self._log.reread(open_table(self._root, OFFSETS_TOPIC), partitions)
+        return True
 
     def _to_rows(self, outputs: Iterable[GroupOutput]) -> list[tuple[Table, pa.Table]]:
         """The rows of each table that has some, in the order in which they are to be written.

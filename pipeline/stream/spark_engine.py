@@ -18,6 +18,7 @@ from group_coordinator.pipeline.session.checkpoint_files import (
     move,
     planned_ms,
     planned_offset,
+    query_id,
     text_kept,
 )
 from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
@@ -69,7 +70,7 @@ class SparkEngine:
     def last_planned(self, checkpoint: str) -> Planned | None:
         """The last batch that a streaming checkpoint has planned; None if none."""
         found = last_planned(self._spark, checkpoint)
-        return None if found is None else Planned(*found)
+        return None if found is None else Planned(*found, query_id(self._spark, checkpoint))
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint or the folder of one, if it is there."""
@@ -132,5 +133,6 @@ class SparkEngine:
             pinned=pinned,
             timers=timers,
             config=batch.config,
+            planned=-1 if planned is None else planned.batch_id,
         )
         return sink, pinned.run

@@ -244,6 +244,12 @@ def read_table(root: str, table: Table) -> pa.Table:
     return read_rows(open_table(root, table))
 
 
+def last_written(root: str, query_id: str) -> int:
+    """Return the last batch of a query that any of the tables `WRITTEN` has, -1 if none has one."""
+    versions = [open_table(root, table).transaction_version(query_id) for table in WRITTEN]
+    return max(-1 if version is None else version for version in versions)
+
+
 def open_table(root: str, table: Table) -> DeltaTable:
     """Open an existing table; raises deltalake's TableNotFoundError."""
     return open_delta(table_uri(root, table))

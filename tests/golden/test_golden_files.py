@@ -15,6 +15,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.session.checkpoint_files import query_id
 from group_coordinator.pipeline.stream.offset import Planned, offset_of
 from group_coordinator.pipeline.tables.columns import check_columns
 from group_coordinator.pipeline.tables.store import ensure_tables, has_table, open_table
@@ -167,7 +168,9 @@ def test_a_start_goes_on_from_the_streaming_checkpoint(golden: Golden, root: str
         Path(stream_uri(str(folder)), "offsets", str(golden.last_batch)).read_text().split("\n")
     )
     assert offset_of(offset) is not None
-    engine = FakeEngine({stream_uri(str(folder)): Planned(golden.last_batch, offset)})
+    checkpoint = stream_uri(str(folder))
+    of_query = query_id(None, checkpoint)  # type: ignore[arg-type]
+    engine = FakeEngine({checkpoint: Planned(golden.last_batch, offset, of_query)})
     with caplog.at_level("INFO"):
         node = start(engine, root, settings())
     try:

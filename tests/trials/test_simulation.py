@@ -305,6 +305,42 @@ def test_it_finds_that_a_request_is_recorded_again_that_was_not_answered(monkeyp
     assert broken(UNANSWERED).promise == RECORDED_ONCE
 
 
+# Node 1's streaming checkpoint is copied, and the copy is put back later.
+SET_BACK = Plan(
+    2,
+    events=4_000,
+    nodes=1,
+    script=tuple(Fault(at, faults.RESTORE_CHECKPOINT, node_id=1) for at in (2_000, 6_000)),
+)
+
+
+def test_an_older_copy_of_a_streaming_checkpoint_breaks_no_promise():
+    outcome = run_quietly(SET_BACK)
+    assert outcome.broken is None, "\n".join(outcome.story)
+    assert outcome.counts["streaming checkpoints restored"] == 1
+
+
+def test_it_finds_that_an_older_copy_of_a_streaming_checkpoint_is_gone_on_with(monkeypatch):
+    monkeypatch.setattr(resumption, "last_written", lambda *_: -1)
+    assert broken(SET_BACK).promise == SAME_AGAIN
+
+
+# Between the two the node loses its streaming checkpoint, and begins another stream.
+SET_BACK_TO_ANOTHER = replace(
+    SET_BACK, script=(*SET_BACK.script, Fault(3_500, faults.LOSE_CHECKPOINT, node_id=1))
+)
+
+
+def test_a_copy_from_before_another_stream_breaks_no_promise():
+    outcome = run_quietly(SET_BACK_TO_ANOTHER)
+    assert outcome.broken is None, "\n".join(outcome.story)
+
+
+def test_it_finds_that_a_copy_from_before_another_stream_is_gone_on_with(monkeypatch):
+    monkeypatch.setattr(resumption, "is_newest_stream", lambda *_: True)
+    assert broken(SET_BACK_TO_ANOTHER)
+
+
 RETUNED = Plan(1, events=1_500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
 
 

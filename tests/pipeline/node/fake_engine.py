@@ -106,7 +106,7 @@ class FakeEngine:
         _epoch: Epoch,
     ) -> FakeQuery:
         offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
-        self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
+        self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode(), "query-id")
         self.bootstraps.append(bootstrap)
         self.gone_on_from.append(planned)
         query = FakeQuery(len(self.queries), selection, batch)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.snapshot import VERSION
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap, prepared_bootstrap
-from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh
+from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh, bootstrap_end
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.resumption import (
     Resumption,
@@ -21,7 +25,7 @@ from group_coordinator.pipeline.node.resumption import (
     why_lost,
 )
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -29,7 +33,9 @@ from tests.pipeline.node.looks import node_settings
 from tests.pipeline.node.test_handover import bring
 from tests.pipeline.rows import heartbeat
 
-OURS = Planned(7, '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}')
+QUERY = "query-id"
+OFFSET = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
+OURS = Planned(7, OFFSET, QUERY)
 BEGAN = Bootstrap("bootstrap", 1, 1)
 
 
@@ -38,19 +44,32 @@ BEGAN = Bootstrap("bootstrap", 1, 1)
 
 @pytest.mark.parametrize("offset", ['{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'])
 def test_a_batch_of_another_source_is_none_of_ours(offset: str) -> None:
-    assert why_lost(Planned(7, offset), BEGAN) == "is none of ours"
+    assert why_lost(Planned(7, offset, QUERY), BEGAN, 7) == "is none of ours"
 
 
 def test_nor_is_a_checkpoint_of_which_nobody_says_where_it_began() -> None:
-    assert why_lost(OURS, None) == "is none of ours"
+    assert why_lost(OURS, None, 7) == "is none of ours"
 
 
 def test_states_of_this_release_are_gone_on_with_and_others_are_not() -> None:
-    assert why_lost(OURS, BEGAN) is None
+    assert why_lost(OURS, BEGAN, 7) is None
     for version in (VERSION - 1, VERSION + 1):
-        reason = why_lost(OURS, Bootstrap("bootstrap", 1, 1, version))
+        reason = why_lost(OURS, Bootstrap("bootstrap", 1, 1, version), 7)
         assert reason is not None
         assert f"version {version}" in reason and f"version {VERSION}" in reason
+
+
+@pytest.mark.parametrize(("written", "older"), [(-1, False), (6, False), (7, False), (8, True)])
+def test_a_checkpoint_behind_the_tables_is_older(written: int, older: bool) -> None:
+    """Batches without rows are in no table; the last planned one may be there and is run again."""
+    reason = why_lost(OURS, BEGAN, written)
+    assert (reason is not None) is older
+    assert reason is None or ("batch 8" in reason and "only batch 7" in reason)
+
+
+def test_a_checkpoint_that_names_no_query_is_not_gone_on_with() -> None:
+    """Spark would give it another id, under which the last batch would be written twice."""
+    assert why_lost(Planned(7, OFFSET), BEGAN, -1) == "names no query"
 
 
 @pytest.mark.parametrize(
@@ -79,19 +98,19 @@ def test_without_a_planned_batch_a_start_begins_afresh_and_says_nothing(
 ) -> None:
     """The first batch may still begin with any bootstrap."""
     prepare_bootstrap(root, uri, transactions={CLAIMS: 4})
-    assert resumption(FakeEngine(), "checkpoint", uri, [4]) is None
+    assert resumption(FakeEngine(), root, "checkpoint", uri, [4], 1) is None
     assert told(caplog) == []
 
 
-def test_without_a_bootstrap_a_start_begins_afresh(uri: str, engine: FakeEngine) -> None:
-    assert resumption(engine, "checkpoint", uri, [4]) is None
+def test_without_a_bootstrap_a_start_begins_afresh(root: str, uri: str, engine: FakeEngine) -> None:
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
 
 
 def test_a_bootstrap_that_was_cut_off_is_none(
-    uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+    root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_deltalake(uri, PACKED_SCHEMA.empty_table())
-    assert resumption(engine, "checkpoint", uri, [4]) is None
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
     assert "none of ours" in told(caplog)[0]
 
 
@@ -103,9 +122,11 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
     RequestLog(root).append([heartbeat("in the first batch", "g")])
     bring(root, uri, PartitionSet({1}, 2), 9)
-    assert resumption(engine, "checkpoint", uri, [4, 9]) == Resumption(OURS, began, 9)
+    assert resumption(engine, root, "checkpoint", uri, [4, 9], 1) == Resumption(OURS, began, 9)
     assert began.first_version == 2
-    assert resumption(engine, "checkpoint", uri, [12]) is None, "others had all partitions since"
+    assert resumption(engine, root, "checkpoint", uri, [12], 1) is None, (
+        "others had all partitions since"
+    )
 
 
 def test_a_bootstrap_that_says_no_version_is_of_the_first_that_said_none(
@@ -116,6 +137,72 @@ def test_a_bootstrap_that_says_no_version_is_of_the_first_that_said_none(
         prepare_bootstrap(root, uri)
     found = prepared_bootstrap(uri)
     assert found is not None and found.state_version == 2
+
+
+@pytest.mark.parametrize(
+    "table", ["offsets_topic", "group_events", "rejected_requests", "responses"]
+)
+def test_an_older_copy_of_a_checkpoint_counts_as_a_lost_one(
+    root: str, uri: str, engine: FakeEngine, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its next batches would have ids that the table has, and their rows would not be written."""
+    prepare_bootstrap(root, uri, transactions={CLAIMS: 4})
+    appender = Appender(f"{root}/{table}")
+    appender.append(None, QUERY, 7)
+    appender.append(None, "another query", 9)
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None, "a crash within batch 7"
+    appender.append(None, QUERY, 8)
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    (line,) = told(caplog)
+    assert "is older than the tables" in line
+
+
+def test_an_older_copy_of_a_bootstrap_makes_its_checkpoint_a_lost_one(
+    root: str, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is appended to the copy would have versions that the stream has passed."""
+    began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    shutil.copytree(uri, f"{root}/copy")
+    bring(root, uri, PartitionSet({1}, 2), 9)
+    read = Offset(Position(bootstrap_end(uri)), Position(7), 0, Selection())
+    planned = Planned(7, msgspec.json.encode(read).decode(), QUERY)
+    engine = FakeEngine({"checkpoint": planned})
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) == Resumption(planned, began, 9)
+    assert resumption(engine, root, "checkpoint", f"{root}/copy", [4], 1) is None
+    (line,) = told(caplog)
+    assert "more of its bootstrap than there is" in line
+
+
+def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
+    root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under its own query the tables have no later batch; another query has decided since."""
+    begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4, start=Epoch(1, 3))
+    begin_afresh(FakeEngine(), root, "other node", f"{root}/others", None, 4, start=Epoch(2, 9))
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+    begin_afresh(FakeEngine(), root, "newer", f"{root}/newer", None, 4, start=Epoch(1, 8))
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    (line,) = told(caplog)
+    assert "has begun since" in line
+    assert resumption(engine, root, "checkpoint", f"{root}/newer", [4], 1) is not None
+
+
+def test_an_older_copy_of_all_checkpoints_of_a_node_is_not_gone_on_with(root: str) -> None:
+    """The copy is of a first stream; a second one was begun without it."""
+    engine = FakeEngine()
+    start(engine, root, node_settings(1)).stop()
+    checkpoints, copy = Path(root, "_checkpoints"), Path(root, "copy")
+    copy_of_planned = dict(engine.planned)
+    shutil.copytree(checkpoints, copy)
+    shutil.rmtree(checkpoints)
+    engine.planned.clear()
+    start(engine, root, node_settings(1)).stop()
+    shutil.rmtree(checkpoints)
+    copy.rename(checkpoints)
+    engine.planned.clear()
+    engine.planned.update(copy_of_planned)
+    start(engine, root, node_settings(1)).stop()
+    assert engine.gone_on_from == [None, None, None]
 
 
 # --- a node ---------------------------------------------------------------------------------------

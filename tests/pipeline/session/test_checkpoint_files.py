@@ -14,6 +14,7 @@ from group_coordinator.pipeline.session.checkpoint_files import (
     keep_text,
     last_planned,
     move,
+    query_id,
     text_kept,
 )
 
@@ -48,6 +49,16 @@ def test_the_last_planned_batch_is_the_one_with_the_greatest_number(session, tmp
     assert last_planned(session, str(checkpoint)) == (10, '{"batch":10}')
     delete_checkpoint(session, str(checkpoint))
     assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [('{"id":"1f67645a"}', "1f67645a"), ('{"id"', None), (None, None)]
+)
+def test_the_id_of_the_query_is_read(session, tmp_path: Path, text: str | None, found: str | None):
+    """Torn or gone it is unknown."""
+    if text is not None:
+        (tmp_path / "metadata").write_text(text)
+    assert query_id(session, str(tmp_path)) == found
 
 
 def test_a_text_of_ours_is_kept_with_the_streaming_checkpoint(session, tmp_path: Path, caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
-from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings
+from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings, PinsGone
 from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
 from group_coordinator.pipeline.tables.topics import alter_topic, create_topic, delete_topic
 from group_coordinator.schemas.acls import AclBinding, AclFilter
@@ -51,6 +52,20 @@ def of(pinned: PinnedSettings, batch_id: int) -> BatchSettings:
 
 def test_a_batch_is_decided_by_all_of_its_settings(root: str, checkpoint: str) -> None:
     assert of(PinnedSettings(root, checkpoint, OURS), 0) == OURS
+
+
+def test_pins_that_were_set_back_decide_no_batch_by_other_settings(
+    root: str, checkpoint: str
+) -> None:
+    """Nor does a second start, whose run would have the number that is missing."""
+    first = PinnedSettings(root, checkpoint, OURS)
+    last = planned(PinnedSettings(root, checkpoint, OURS), 7)
+    shutil.rmtree(f"{checkpoint}-pins")
+    for run in (first.run + 2, first.run + 3):
+        again = PinnedSettings(root, checkpoint, OURS, last)
+        assert again.run == run
+        with pytest.raises(PinsGone, match=f"delete {Path(checkpoint).parent} and start again"):
+            again.of_batch(7)
 
 
 def test_a_batch_that_is_run_again_has_the_settings_of_its_run(root: str, checkpoint: str) -> None:

@@ -15,14 +15,16 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import disk
-from group_coordinator.pipeline.delta.appender import raise_epoch
+from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
 from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.serving import innermost
+from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink
+from group_coordinator.pipeline.tables.store import WRITTEN, last_written
 from group_coordinator.schemas.records import GroupEvent
 from tests.pipeline.node.looks import Clock as Clocks
 from tests.pipeline.rows import commit_record, counts, output, rows, version
@@ -42,8 +44,8 @@ class Clock:
         return self.now
 
 
-def sink(root: str, clock: Clock | None = None, **settings: int) -> Sink:
-    return Sink(root, CoordinatorSettings(**settings), clock or Clock())
+def sink(root: str, clock: Clock | None = None, planned: int = -1, **settings: int) -> Sink:
+    return Sink(root, CoordinatorSettings(**settings), clock or Clock(), planned=planned)
 
 
 def log_offsets(root: str) -> list[tuple[int, int]]:
@@ -74,7 +76,7 @@ def test_the_same_batch_again_is_written_once(root):
     mine.write(batch, QUERY, 0)
     before = counts(root)
     mine.write(batch, QUERY, 0)
-    sink(root).write(batch, QUERY, 0)
+    sink(root, planned=0).write(batch, QUERY, 0)
     assert counts(root) == before
     assert log_offsets(root) == [(0, 0), (7, 0)]
 
@@ -99,7 +101,7 @@ def test_a_batch_cut_off_between_two_tables_is_completed(root, crash_before):
         first.write(batch, QUERY, 1)
     assert counts(root)["responses"] == 1, "no answer before all that it depends on"
 
-    second = sink(root)
+    second = sink(root, planned=1)
     second.write(batch, QUERY, 1)
     second.write([output(1, [commit_record(0, 3)])], QUERY, 2)
     assert counts(root) == {
@@ -214,6 +216,48 @@ def test_a_group_s_events_keep_their_order_in_a_large_batch(root, monkeypatch):
         assert [row["event"] for row in found if row["group_id"] == group] == names
 
 
+# --- a machine that was set back -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", [each.name for each in WRITTEN])
+def test_a_batch_that_another_process_wrote_is_not_taken_for_written(root, table):
+    """A VM was resumed with an earlier memory: its batch 5 has other requests than the first."""
+    resumed = sink(root, planned=4)
+    Appender(f"{root}/{table}").append(None, QUERY, 5)
+    with pytest.raises(BatchWrittenError, match=f"{table} has batch 5 .* set back") as error:
+        resumed.write(WHOLE, QUERY, 5)
+    assert innermost(f"{type(error.value).__module__}.{type(error.value).__name__}: why") == (
+        "BatchWrittenError: why"
+    ), "the node's last line says why"
+    assert counts(root)[table] == counts(root)["responses"] == 0
+    assert last_written(root, QUERY) == 6, "so the next start does not run batch 5 again"
+
+
+def test_a_later_batch_of_another_process_is_not_taken_for_this_one(root):
+    resumed = sink(root, planned=4)
+    Appender(f"{root}/responses").append(None, QUERY, 9)
+    with pytest.raises(BatchWrittenError):
+        resumed.write(WHOLE, QUERY, 5)
+    assert last_written(root, QUERY) == 9
+
+
+def test_an_attempt_that_certainly_wrote_nothing_makes_no_batch_ours(root):
+    resumed = sink(root, planned=4)
+    Appender(f"{root}/offsets_topic").append(None, QUERY, 5)
+    failing = failing_commits("offsets_topic", FULL, 2, stands=False)
+    with failing as attempts, pytest.raises(BatchWrittenError):
+        resumed.write([output(0, [commit_record(0, 1)])], QUERY, 5)
+    assert len(attempts) == 3, "the mark for the next start is tried until it is there"
+
+
+def test_an_epoch_that_was_taken_over_is_the_reason_that_is_given(root):
+    resumed = Sink(root, CoordinatorSettings(), epoch=Epoch(1, 4))
+    Appender(f"{root}/offsets_topic", Epoch(1, 4)).append(None, QUERY, 5)
+    raise_epoch(f"{root}/offsets_topic", Epoch(1, 5))
+    with pytest.raises(FencedError):
+        resumed.write(WHOLE, QUERY, 5)
+
+
 # --- a commit that fails ------------------------------------------------------------------------
 
 WHOLE = [output(2, [commit_record(0, 1), commit_record(7, 1)], 1, 1)]
@@ -294,6 +338,15 @@ def test_a_fenced_coordinator_tries_no_commit_again(root):
     with failing as attempts, pytest.raises(FencedError):
         zombie.write(WHOLE, QUERY, 0)
     assert attempts == []
+
+
+def test_the_epoch_is_read_anew_when_a_query_has_ended(root):
+    """Spark's own error, of a streaming checkpoint that another start took, says less."""
+    zombie = Sink(root, CoordinatorSettings(), epoch=Epoch(1, 4))
+    zombie.check_epoch()
+    raise_epoch(f"{root}/responses", Epoch(1, 5))
+    with pytest.raises(FencedError, match="epoch 5 has taken over"):
+        zombie.check_epoch()
 
 
 def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, monkeypatch):

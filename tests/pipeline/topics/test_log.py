@@ -389,6 +389,25 @@ def test_a_repeated_batch_is_written_once_also_through_another_gateway(root: str
     assert [value for _, value in values(opened(root))] == ["a", "b", "c", "d"]
 
 
+def test_a_producer_is_not_refused_for_a_commit_that_the_first_look_does_not_show(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a network file system; the producer's batch before went through another gateway."""
+    topic = make(root)
+    first, second = appender(topic), appender(topic)
+    assert offsets(second.append([of_producer(0, "a")])) == [0]
+    assert offsets(first.append([of_producer(1, "b")])) == [1]
+    poll, looks = Segments.poll, list[bool]()
+
+    def stale_at_first(self: Segments) -> bool:
+        looks.append(bool(looks) and poll(self))
+        return looks[-1]
+
+    monkeypatch.setattr(Segments, "poll", stale_at_first)
+    assert offsets(second.append([of_producer(2, "c")])) == [2]
+    assert looks[:2] == [False, True]
+
+
 def test_sequences_follow_each_other_as_in_kafka(root: str) -> None:
     topic = make(root)
     writer = appender(topic)

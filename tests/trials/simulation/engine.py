@@ -441,7 +441,8 @@ class SimulatedEngine:
         found = self._checkpoints.get(checkpoint)
         if found is None or found.latest is None:
             return None
-        return Planned(found.latest.batch_id, found.offset_of(found.latest.batch_id))
+        latest = found.latest.batch_id
+        return Planned(latest, found.offset_of(latest), found.query_id)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint or the folder of one, if it is there."""
@@ -480,7 +481,14 @@ class SimulatedEngine:
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
         timers = TimerWatch(looks, kept.time_of, kept.keep)
-        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, timers=timers)
+        sink = Sink(
+            self._root,
+            self._settings,
+            epoch=epoch,
+            pinned=pinned,
+            timers=timers,
+            planned=-1 if planned is None else planned.batch_id,
+        )
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),

@@ -30,6 +30,7 @@ from tests.trials.simulation.troubles import Halt, ReadFault
 
 KILL = "kill"
 LOSE_CHECKPOINT = "lose the streaming checkpoint"
+RESTORE_CHECKPOINT = "copy the streaming checkpoint, or put the copy back"
 SET_CLOCK = "set the clock"
 MOVE = "move a partition"
 COMMIT = "commit fault"
@@ -48,6 +49,7 @@ KINDS = {
     COMMIT: 10,
     KILL: 3,
     LOSE_CHECKPOINT: 2,
+    RESTORE_CHECKPOINT: 4,
     SET_CLOCK: 3,
     MOVE: 5,
     STOP: 3,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -106,6 +108,8 @@ class NodeHost:
         self._root = root
         self._settings_of = settings_of
         self._stopping = False
+        # The copy of the streaming checkpoints, while there is one; their files are beside them.
+        self._copied: dict[str, StreamingCheckpoint] | None = None
         self._supervisor = Actor(Process(f"supervisor of node {node_id}", clock), "supervisor")
         self._chance = world.rng(f"node {node_id}")
 
@@ -162,10 +166,33 @@ class NodeHost:
         self.kill()
         self._world.tell(f"{self.name} loses its streaming checkpoint")
         self._world.count("streaming checkpoints lost")
+        self._delete_checkpoints()
+
+    def restore_checkpoint(self) -> None:
+        """Kill the process, and copy its streaming checkpoint, or put the copy back if there is."""
+        self.kill()
         folder = checkpoint_uri(self._root, self.node_id)
-        for checkpoint in [each for each in self._checkpoints if each.startswith(f"{folder}/")]:
+        copy = f"{folder}-copy"
+        if self._copied is None:
+            if Path(folder).exists():
+                shutil.copytree(folder, copy)
+                self._copied = deepcopy(self._own_checkpoints())
+            return
+        self._world.tell(f"{self.name} has an older copy of its streaming checkpoint")
+        self._world.count("streaming checkpoints restored")
+        self._delete_checkpoints()
+        Path(copy).rename(folder)
+        self._checkpoints.update(self._copied)
+        self._copied = None
+
+    def _own_checkpoints(self) -> dict[str, StreamingCheckpoint]:
+        folder = checkpoint_uri(self._root, self.node_id)
+        return {k: each for k, each in self._checkpoints.items() if k.startswith(f"{folder}/")}
+
+    def _delete_checkpoints(self) -> None:
+        for checkpoint in self._own_checkpoints():
             del self._checkpoints[checkpoint]
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(checkpoint_uri(self._root, self.node_id), ignore_errors=True)
 
     # --- the main thread --------------------------------------------------------------------------
 

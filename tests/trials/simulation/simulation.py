@@ -333,6 +333,8 @@ class Simulation:
             host.kill()
         elif fault.kind == faults.LOSE_CHECKPOINT:
             host.lose_checkpoint()
+        elif fault.kind == faults.RESTORE_CHECKPOINT:
+            host.restore_checkpoint()
         elif fault.kind == faults.SET_CLOCK:
             host.clock.set_by(fault.ms)
         elif fault.kind == faults.STOP:
