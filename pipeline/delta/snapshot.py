@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction, parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
+from group_coordinator.pipeline.delta.identity import SameTable
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
@@ -53,6 +54,7 @@ class Snapshot:
         self._asked: set[str] = set()
         self.state = self._read()
         self.features = writer_features(self.state)
+        self._same = SameTable(uri, _id_of(self.state.meta_data), self.state.version)
 
     @property
     def is_append_only(self) -> bool:
@@ -78,7 +80,11 @@ class Snapshot:
         return -1 if found is None else found
 
     def follow(self, is_sure: bool = True) -> None:
-        """Take in what others committed since the last look; see `Log.next_commit`."""
+        """Take in what others committed since the last look; see `Log.next_commit`.
+
+        Raises TableReplacedError if the table is another one than was read, and TableAway: who
+        commits then would make a log with a gap. A disk is asked each time.
+        """
         while True:
             try:
                 actions = self.log.next_commit(self.state.version, is_sure)
@@ -87,11 +93,14 @@ class Snapshot:
                 # All is read before anything of it is taken in: a version beside the transactions
                 # of an earlier one would let an epoch write that the table has fenced off.
                 state = self._read()
+                self._check_id(state.meta_data)
                 self.described += state.description != self.state.description
                 self.state = state
                 self.features = writer_features(self.state)
                 continue
             if actions is None:
+                if not self.log.store.costs.is_remote or self._same.is_due():
+                    self._same.check(self.state.version)
                 return
             self._take(actions)
 
@@ -101,16 +110,28 @@ class Snapshot:
         self._take(commit.actions)
 
     def _take(self, actions: Sequence[Action]) -> None:
+        for each in actions:
+            if each.meta_data is not None:
+                self._check_id(each.meta_data)
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1
             self.features = writer_features(self.state)
+
+    def _check_id(self, meta_data: dict[str, Any] | None) -> None:
+        other = self._same.is_other(_id_of(meta_data))
+        if other is not None:
+            raise other
 
     def _read(self) -> Sizes:
         state = replay(self.log, read_checkpoint(_COLUMNS), lambda: Sizes(self._asked.__contains__))
         if state.version < 0:
             raise TableNotFoundError(f"no Delta table at {self.uri}")
         return state
+
+
+def _id_of(meta_data: dict[str, Any] | None) -> str | None:
+    return (meta_data or {}).get("id")
 
 
 class Change(Struct, frozen=True):
@@ -139,7 +160,7 @@ class LiveFiles:
         self.features: tuple[str, ...] = ()
         self._uri = uri
         self._description = _state()
-        self._check_gone = GoneCheck(self.files)
+        self._check_gone = GoneCheck(self.files, SameTable(uri))
 
     def look(self) -> tuple[Change, LiveFiles] | None:
         """Return the next change and the place behind it; None if there is none.

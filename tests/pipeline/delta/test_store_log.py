@@ -75,6 +75,7 @@ def asked(monkeypatch) -> list[str]:
         ("PUT", "upload"),
         ("PUT if absent", "put_absent"),
         ("HEAD", "look_up"),
+        ("HEAD", "stamp"),
         ("LIST", "list"),
         ("DELETE", "delete"),
     ):
