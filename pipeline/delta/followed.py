@@ -156,6 +156,7 @@ class Followed(Generic[S]):
         if tail.same is not None:
             tail.same.table_id = str(handle.metadata().id)
         rows = read_rows(handle, self._columns)
+        # A table is made before its first row: it is unknown then, and not empty.
         if self.is_replaced and not rows.num_rows:
             raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
         self._held = tail, self._take(None if self.is_replaced else self.known, rows, True)
