@@ -21,6 +21,9 @@ from group_coordinator.pipeline.delta.table import (
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from group_coordinator.pipeline.delta.commit import Action
     from group_coordinator.pipeline.delta.store import Store
 
 # How often a follower compares, s: on a disk, and in a store, where each look is a request.
@@ -36,6 +39,13 @@ class TableReplacedError(Failure):
             "coordinator without its streaming checkpoint: it then loads what the tables have"
         )
         self.why = why
+
+
+def check_not_restored(uri: str, version: int, actions: Iterable[Action]) -> None:
+    """Raise TableReplacedError if the commit of a version is a RESTORE, as its writer calls it."""
+    infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
+    if any(info.get("operation") == "RESTORE" for info in infos):
+        raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier one")
 
 
 class TableAway(Failure):

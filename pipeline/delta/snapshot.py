@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction, parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
-from group_coordinator.pipeline.delta.identity import SameTable
+from group_coordinator.pipeline.delta.identity import SameTable, check_not_restored
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
@@ -42,12 +42,16 @@ class Snapshot:
 
     The log is read from the newest Delta checkpoint on once. From then on `follow` reads one file
     for each commit that others made, whatever the table's size.
+
+    With `ends_by_restore` a RESTORE by somebody else is another table: the process has decided by
+    rows that it took back.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, ends_by_restore: bool = False) -> None:
         """Read the table; raises deltalake's TableNotFoundError, Failure and OSError."""
         self.uri = uri
         self.log = open_log(uri)
+        self._ends_by_restore = ends_by_restore
         # How often the table was described anew, as by an ALTER TABLE, since this was made.
         self.described = 0
         # Only the identifiers that were asked for are kept: a table may have very many others.
@@ -102,6 +106,8 @@ class Snapshot:
                 if not self.log.store.costs.is_remote or self._same.is_due():
                     self._same.check(self.state.version)
                 return
+            if self._ends_by_restore:
+                check_not_restored(self.uri, self.state.version + 1, actions)
             self._take(actions)
 
     def create(self, commit: Commit) -> None:

@@ -13,6 +13,7 @@ in its commit nor, on a local disk, that nobody else has the version it takes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,10 @@ from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.delta.table_watch import TableWatch
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.pipeline.tables.store import WRITTEN, open_table, table_uri
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
     from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+
+log = logging.getLogger(__name__)
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.
@@ -75,9 +81,18 @@ class Sink:
         self._epoch = epoch
         self._pinned = pinned
         self._appenders = {
-            table.name: Appender(table_uri(root, table), epoch, settings.log_flush_enable)
+            table.name: Appender(
+                table_uri(root, table),
+                epoch,
+                settings.log_flush_enable,
+                ends_by_restore=table is OFFSETS_TOPIC,
+            )
             for table in WRITTEN
         }
+        self._watches = [
+            TableWatch(table_uri(root, table), self._appenders[table.name], table is OFFSETS_TOPIC)
+            for table in WRITTEN
+        ]
         self._log = OffsetsLog(
             open_table(root, OFFSETS_TOPIC),
             settings.segment_bytes,
@@ -109,6 +124,19 @@ class Sink:
         appender.forget()
         if self._epoch is not None:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
+
+    def check_same(self) -> None:
+        """Raise TableReplacedError if a table is another one; for another thread than the batches'.
+
+        A table that cannot be read now is what the batches say.
+        """
+        for watch in self._watches:
+            try:
+                watch.check_if_due()
+            except TableReplacedError:
+                raise
+            except STORE_FAILS as error:
+                log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
         """Decide by these settings from the next batch on, also for partitions that were gained.
