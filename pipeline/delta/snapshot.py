@@ -97,7 +97,6 @@ class Snapshot:
                 # All is read before anything of it is taken in: a version beside the transactions
                 # of an earlier one would let an epoch write that the table has fenced off.
                 state = self._read()
-                self._check_id(state.meta_data)
                 self.described += state.description != self.state.description
                 self.state = state
                 self.features = writer_features(self.state)
@@ -118,16 +117,13 @@ class Snapshot:
     def _take(self, actions: Sequence[Action]) -> None:
         for each in actions:
             if each.meta_data is not None:
-                self._check_id(each.meta_data)
+                other = self._same.is_other(_id_of(each.meta_data))
+                if other is not None:
+                    raise other
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1
             self.features = writer_features(self.state)
-
-    def _check_id(self, meta_data: dict[str, Any] | None) -> None:
-        other = self._same.is_other(_id_of(meta_data))
-        if other is not None:
-            raise other
 
     def _read(self) -> Sizes:
         state = replay(self.log, read_checkpoint(_COLUMNS), lambda: Sizes(self._asked.__contains__))
