@@ -52,7 +52,8 @@ class Appender:
 
     With an `epoch` it appends only while the table records no later epoch of that node. With
     `flushed` an append to a disk has outlived a loss of power when it returns. `lay_out` says how
-    rows become a file (`pipeline.delta.data_files`).
+    rows become a file (`pipeline.delta.data_files`). With `ends_by_restore` a RESTORE by others
+    counts as another table. Once the table is another one each append raises TableReplacedError.
 
     Raises deltalake's TableNotFoundError when it is made, and UnsupportedTable, also by any append,
     if the table asks for more than is written here (`pipeline.delta.protocol`).
@@ -64,12 +65,13 @@ class Appender:
         epoch: Epoch | None = None,
         flushed: bool = False,
         lay_out: LayOut = Layout,
+        ends_by_restore: bool = False,
     ) -> None:
         self._uri = str(uri)
         self._epoch = epoch
         self._flushed = flushed
         self._lay_out = lay_out
-        self._writer = Writer(self._uri, flushed)
+        self._writer = Writer(self._uri, flushed, ends_by_restore)
         self._store = open_store(self._uri)
         self._ahead: tuple[pa.Table, Future[DataFile], Freshness] | None = None
         check_writable(self._uri, self._writer.snapshot.features)
@@ -110,6 +112,16 @@ class Appender:
     def forget(self) -> None:
         """Read what other writers committed, also those that wrote under an application of ours."""
         self._writer.snapshot.follow()
+
+    @property
+    def table_id(self) -> str | None:
+        """The id of the table that was opened."""
+        return (self._writer.snapshot.state.meta_data or {}).get("id")
+
+    @property
+    def version(self) -> int:
+        """The newest version that is known."""
+        return self._writer.snapshot.state.version
 
     def file_paths(self) -> Collection[str] | None:
         """Return the paths of the table's files, from the last look.

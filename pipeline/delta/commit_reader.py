@@ -23,6 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness, monotonic
 from group_coordinator.pipeline.delta.commit import parse_commit
+from group_coordinator.pipeline.delta.identity import SameTable
 from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
@@ -59,7 +60,7 @@ def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
 
 
 class GoneCheck:
-    """Tells a commit that was cleaned up from one that nobody has written yet.
+    """Tells a commit that was cleaned up, or is another table's, from one not written yet.
 
     A reader that was suspended for longer than `delta.logRetentionDuration` would wait for ever for
     the first commit that it missed. A call costs one more file to open: in a local folder every
@@ -67,14 +68,20 @@ class GoneCheck:
     `CLEANED_S`.
     """
 
-    def __init__(self, files: FileSystem) -> None:
+    def __init__(self, files: FileSystem, same: SameTable | None = None) -> None:
         self._files = files
+        self._same = same
         self._is_store = is_in_store(files)
         self._checked_s = monotonic()
         self._called = Freshness()
 
     def __call__(self, version: int) -> None:
-        """Raise LogGone if `version`, whose commit was not found, is one that was cleaned up."""
+        """Raise LogGone if `version`, whose commit was not found, is one that was cleaned up.
+
+        Raises as `SameTable.check` does if the table was replaced, or cannot be found.
+        """
+        if self._same is not None:
+            self._same.check_if_due(version - 1)
         if not self._is_due():
             return
         noted = noted_checkpoint(self._files)

@@ -79,9 +79,12 @@ class Disk:
         return created
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
-        """See `Store`. A folder that is missing is made, one level of it."""
+        """See `Store`. A folder below this one that is missing is made, one level of it.
+
+        This one is not: a table whose folder is away would seem to be there.
+        """
         target = self.folder / path
-        if not target.parent.exists():
+        if target.parent != self.folder and not target.parent.exists():
             target.parent.mkdir(exist_ok=True)
             if flushed:
                 flush(self.folder)
@@ -109,6 +112,14 @@ class Disk:
                     path = f"{below}{entry.name}"
                     found.append(Listed(path, status.st_size, status.st_mtime_ns // 1_000_000))
         return sorted(found, key=lambda each: each.path)[:most]
+
+    def stamp(self, path: str) -> object | None:
+        """See `Store`: its time and its size."""
+        try:
+            status = os.stat(self.folder / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_mtime_ns, status.st_size
 
     def delete(self, paths: Sequence[str]) -> None:
         """See `Store`."""

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+from group_coordinator.pipeline.delta.identity import SameTable, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import read_rows, read_whole
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
 from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -38,25 +40,33 @@ def follow(uri: str, columns: Sequence[str]) -> Tail:
 
     Raises deltalake's TableNotFoundError.
     """
-    return Tail(open_files(uri), newest_version(uri), columns)
+    version = newest_version(uri)
+    return Tail(open_files(uri), version, columns, SameTable(uri, at=version))
 
 
 class Tail:
     """Yields what is appended to one table after `version`; `files` has the table at its root."""
 
-    def __init__(self, files: FileSystem, version: int, columns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        version: int,
+        columns: Sequence[str],
+        same: SameTable | None = None,
+    ) -> None:
+        self.same = same
         self._files = files
         self._at = Position(version + 1)
         self._columns = list(columns)
-        self._check_gone = GoneCheck(files)
+        self._check_gone = GoneCheck(files, same)
 
     def poll(self) -> pa.Table | None:
         """Return the new rows, in the order of their commits; None if there are none.
 
         They have the columns that some file of them has, null in rows of those that lack them. The
         tail is behind them only if this returns: after an error the next call reads them again.
-        Raises LogGone if commits, or data files, that the tail has not read were deleted, and
-        OSError.
+        Raises LogGone if commits, or data files, that the tail has not read were deleted,
+        TableReplacedError, TableAway and OSError.
         """
         rows, after = self.look()
         self._at = after._at
@@ -102,6 +112,8 @@ class Followed(Generic[S]):
         self._is_there = is_there
         # Whether some `poll` succeeded: what is known is all there is, be it nothing.
         self.is_read = False
+        # Whether the table is another one than that of which `known` tells.
+        self.is_replaced = False
         self._held: tuple[Tail, S] | None = None
 
     @property
@@ -113,7 +125,9 @@ class Followed(Generic[S]):
         """Take in what is new; return whether there was anything. One attempt to open a file.
 
         The first call reads the whole table, and so does one that finds the log cleaned up beyond
-        its place. Raises deltalake's TableNotFoundError and DeltaError, OSError, and what `take`
+        its place. A call that finds the table replaced raises TableReplacedError; the next one
+        reads the new table, and raises again while that has no rows: it may be made just now.
+        Raises deltalake's TableNotFoundError and DeltaError, OSError, TableAway, and what `take`
         raises: what is known is as before then.
         """
         found = (self._held is not None or self._is_there()) and self._read_on()
@@ -121,12 +135,15 @@ class Followed(Generic[S]):
         return found
 
     def _read_on(self) -> bool:
-        if self._held is not None:
+        if self._held is not None and not self.is_replaced:
             tail, known = self._held
             try:
                 rows, after = tail.look()
             except LogGone:
                 log.info("%s is read anew: its log was cleaned up meanwhile", self._uri)
+            except TableReplacedError:
+                self.is_replaced = True
+                raise
             else:
                 if rows is not None:
                     known = self._take(known, rows, False)
@@ -135,6 +152,13 @@ class Followed(Generic[S]):
         # The tail begins before the rows are read: what is committed between the two is read twice
         # instead of being missed.
         tail = follow(self._uri, self._columns)
-        rows = read_rows(open_delta(self._uri), self._columns)
-        self._held = tail, self._take(self.known, rows, True)
+        handle = open_delta(self._uri)
+        if tail.same is not None:
+            tail.same.table_id = str(handle.metadata().id)
+        rows = read_rows(handle, self._columns)
+        # A table is made before its first row: it is unknown then, and not empty.
+        if self.is_replaced and not rows.num_rows:
+            raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
+        self._held = tail, self._take(None if self.is_replaced else self.known, rows, True)
+        self.is_replaced = False
         return True

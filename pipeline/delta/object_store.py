@@ -213,6 +213,16 @@ class ObjectStore:
             return None
 
     @_again
+    def stamp(self, path: str) -> object | None:
+        """See `Store`: its tag and its time; one HEAD."""
+        try:
+            with self.bucket.asked(path):
+                meta: Any = obstore.head(self._store, self._prefix + path)
+                return meta["e_tag"], meta["last_modified"], meta["size"]
+        except FileNotFoundError:
+            return None
+
+    @_again
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
         """Return the objects below a path, those of the least names; `most` None: all.
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchE
 
 from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.epoch import FencedError
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.store import NotFlushed
 from group_coordinator.pipeline.errors import Failure, first_line
@@ -37,6 +38,7 @@ _LASTING = (
     NotFlushed,
     PermissionError,
     SchemaMismatchError,
+    TableReplacedError,
     UnsupportedTable,
 )
 

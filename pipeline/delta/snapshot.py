@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction, parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
+from group_coordinator.pipeline.delta.identity import SameTable, check_not_restored
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
@@ -41,18 +42,23 @@ class Snapshot:
 
     The log is read from the newest Delta checkpoint on once. From then on `follow` reads one file
     for each commit that others made, whatever the table's size.
+
+    With `ends_by_restore` a RESTORE by somebody else is another table: the process has decided by
+    rows that it took back.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, ends_by_restore: bool = False) -> None:
         """Read the table; raises deltalake's TableNotFoundError, Failure and OSError."""
         self.uri = uri
         self.log = open_log(uri)
+        self._ends_by_restore = ends_by_restore
         # How often the table was described anew, as by an ALTER TABLE, since this was made.
         self.described = 0
         # Only the identifiers that were asked for are kept: a table may have very many others.
         self._asked: set[str] = set()
         self.state = self._read()
         self.features = writer_features(self.state)
+        self._same = SameTable(uri, _id_of(self.state.meta_data), self.state.version)
 
     @property
     def is_append_only(self) -> bool:
@@ -78,7 +84,11 @@ class Snapshot:
         return -1 if found is None else found
 
     def follow(self, is_sure: bool = True) -> None:
-        """Take in what others committed since the last look; see `Log.next_commit`."""
+        """Take in what others committed since the last look; see `Log.next_commit`.
+
+        Raises TableReplacedError if the table is another one than was read, and TableAway: who
+        commits then would make a log with a gap. A disk is asked each time.
+        """
         while True:
             try:
                 actions = self.log.next_commit(self.state.version, is_sure)
@@ -92,7 +102,11 @@ class Snapshot:
                 self.features = writer_features(self.state)
                 continue
             if actions is None:
+                if not self.log.store.costs.is_remote or self._same.is_due():
+                    self._same.check(self.state.version)
                 return
+            if self._ends_by_restore:
+                check_not_restored(self.uri, self.state.version + 1, actions)
             self._take(actions)
 
     def create(self, commit: Commit) -> None:
@@ -101,6 +115,11 @@ class Snapshot:
         self._take(commit.actions)
 
     def _take(self, actions: Sequence[Action]) -> None:
+        for each in actions:
+            if each.meta_data is not None:
+                other = self._same.is_other(_id_of(each.meta_data))
+                if other is not None:
+                    raise other
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1
@@ -111,6 +130,10 @@ class Snapshot:
         if state.version < 0:
             raise TableNotFoundError(f"no Delta table at {self.uri}")
         return state
+
+
+def _id_of(meta_data: dict[str, Any] | None) -> str | None:
+    return (meta_data or {}).get("id")
 
 
 class Change(Struct, frozen=True):
@@ -139,7 +162,7 @@ class LiveFiles:
         self.features: tuple[str, ...] = ()
         self._uri = uri
         self._description = _state()
-        self._check_gone = GoneCheck(self.files)
+        self._check_gone = GoneCheck(self.files, SameTable(uri))
 
     def look(self) -> tuple[Change, LiveFiles] | None:
         """Return the next change and the place behind it; None if there is none.

@@ -96,6 +96,10 @@ class Store(Protocol):
         """Return the files below a path, those of the least names; `most` None: all."""
         ...
 
+    def stamp(self, path: str) -> object | None:
+        """Return what tells a file from another one of the same name, None if there is none."""
+        ...
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; those that are not there are no error."""
         ...

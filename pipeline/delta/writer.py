@@ -68,9 +68,9 @@ class Writer:
     Raises deltalake's TableNotFoundError.
     """
 
-    def __init__(self, uri: str, flushed: bool) -> None:
+    def __init__(self, uri: str, flushed: bool, ends_by_restore: bool = False) -> None:
         self.uri = uri
-        self.snapshot = Snapshot(uri)
+        self.snapshot = Snapshot(uri, ends_by_restore)
         self.may_stand = False
         self._folder = local_folder(uri)
         self._flushed = flushed

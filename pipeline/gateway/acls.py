@@ -38,9 +38,9 @@ class Acls:
 
     Raises DeltaError, OSError and Failure if they cannot be read: a gateway that does not know them
     must not begin to serve. Later those that were read hold for `LEASE_S` after the last good look.
-    After that nothing is known, and at once where there may be a first ACL that was not read. Then
-    no request is allowed, since an unread ACL may forbid it, and none is denied, because clients
-    take a denial for final.
+    After that nothing is known, and at once where there may be a first ACL that was not read, or
+    where the table was made anew. Then no request is allowed, since an unread ACL may forbid it,
+    and none is denied, because clients take a denial for final.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:
@@ -48,9 +48,10 @@ class Acls:
         self._config = config
         self._look = asyncio.Lock()
         self._super_users = frozenset(super_users_of(config.super_users))
-        # When a look began that went well, and whether one failed before any had found ACLs.
+        # When a look began that went well, and whether one failed since then before any had found
+        # ACLs, or because the table is another one.
         self._known_at = monotonic()
-        self._may_have_first = False
+        self._may_have_others = False
         self.authorizer: Authorizer | None = None
         self.acls: tuple[AclBinding, ...] | None = None
         self._take(self._watcher.poll())
@@ -58,7 +59,7 @@ class Acls:
     @property
     def is_known(self) -> bool:
         """Whether the ACLs in force are those that were read, and nothing hides others."""
-        return not self._may_have_first and monotonic() - self._known_at <= LEASE_S
+        return not self._may_have_others and monotonic() - self._known_at <= LEASE_S
 
     def may_begin(self, principal: str) -> bool:
         """Whether a principal may make the first ACL, which denies all else to all others."""
@@ -86,9 +87,9 @@ class Acls:
             try:
                 found = await asyncio.to_thread(self._watcher.poll)
             except STORE_FAILS:
-                self._may_have_first = self.acls is None
+                self._may_have_others = self.acls is None or self._watcher.is_replaced
                 raise
-            self._known_at, self._may_have_first = began, False
+            self._known_at, self._may_have_others = began, False
             self._take(found)
 
     def _take(self, acls: tuple[AclBinding, ...] | None) -> None:

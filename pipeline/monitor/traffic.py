@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+from group_coordinator.pipeline.delta.identity import SameTable, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
@@ -39,7 +40,7 @@ class _Follower:
         self._columns = columns
         self._at = Position(open_delta(uri).version() + 1)
         self._files = open_files(uri)
-        self._check_gone = GoneCheck(self._files)
+        self._check_gone = GoneCheck(self._files, SameTable(uri, at=self._at.version - 1))
 
     def poll(self) -> Iterator[tuple[pa.Table, float]]:
         """Yield what is new of each commit, with the commit's time in s since 1970.
@@ -104,7 +105,7 @@ class Traffic:
             yield from follower.poll()
         except TableNotFoundError:
             return
-        except LogGone as error:
+        except (LogGone, TableReplacedError) as error:
             log.warning("metrics: rows of %s went uncounted: %s", table.name, error)
             del self._followers[table.name]
 

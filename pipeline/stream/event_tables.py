@@ -9,12 +9,14 @@ that the bootstrap does not cover, although the stream is beyond that version (`
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+from group_coordinator.pipeline.delta.identity import SameTable, TableAway
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream.change import SelectionChange
@@ -27,6 +29,8 @@ from group_coordinator.pipeline.stream.event_pages import (
 )
 from group_coordinator.pipeline.stream.offset import Offset, Selection
 from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED
+
+log = logging.getLogger(__name__)
 
 
 class _TableReading(NamedTuple):
@@ -74,9 +78,13 @@ class EventTables:
         # The pages that a full batch left over in a table, and where the next batch begins in it: a
         # row group can be read on, but not from its middle.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
+        # A position of an earlier start may be beyond the end of a table that was made anew.
+        same = SameTable(wanted.requests, at_once=True)
         self._gone_checks = {
-            uri: GoneCheck(table_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
+            wanted.bootstrap: GoneCheck(table_files(wanted.bootstrap)),
+            wanted.requests: GoneCheck(table_files(wanted.requests), same),
         }
+        self._is_away = False
 
     @property
     def is_full(self) -> bool:
@@ -129,7 +137,9 @@ class EventTables:
     def check_gone(self, at: Offset) -> None:
         """Raise EventsGoneError if what comes next was deleted, since a read would wait for ever.
 
-        A log is cleaned up while a node is stopped or suspended for longer than the log is kept.
+        Raises TableReplacedError, since the requests of another table would be passed over. A table
+        that is away is waited for. A log is cleaned up while a node is stopped or suspended for
+        longer than the log is kept.
         """
         for uri, version in (
             (self._input.bootstrap, at.bootstrap.version),
@@ -139,6 +149,12 @@ class EventTables:
                 self._gone_checks[uri](version)
             except LogGone as gone:
                 raise _events_gone(uri, version) from gone
+            except TableAway as away:
+                if not self._is_away:
+                    log.warning("no requests are read: %s", away)
+                self._is_away = True
+                return
+        self._is_away = False
 
     def _bootstrap(self, most: int) -> _TableReading:
         """The bootstrap; its requests of more than `most` bytes are refused."""

@@ -27,6 +27,7 @@ event for each group, as a load is, because it would wake every group.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.parquet_file import read_rows
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import open_delta
@@ -54,6 +56,8 @@ from group_coordinator.schemas.tables import from_arrow, table_of, to_arrow
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.epoch import Epoch
     from group_coordinator.pipeline.stream.offset import Planned, Selection
+
+log = logging.getLogger(__name__)
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"
@@ -187,8 +191,9 @@ class PinnedSettings:
         return self._patience().until_done("look at topics and ACLs", self._look_once)
 
     def _look_once(self) -> _Known:
-        self._watcher.poll()
-        return self._watcher.catalogue, self._acls.poll()
+        _poll(self._watcher)
+        _poll(self._acls)
+        return self._watcher.catalogue, self._acls.acls
 
     def _patience(self) -> Patience:
         return Patience(self._settings.config.offsets_commit_timeout_ms)
@@ -228,6 +233,15 @@ class PinnedSettings:
         pinned = _still_selected(pinned, offset.selection)
         _check_keys(pinned, self._settings)
         return _encode(_still_held(pinned, self._settings)).decode()
+
+
+def _poll(watcher: TopicWatcher | AclWatcher) -> None:
+    """Look for changes; a table that was replaced is read anew, before anything is decided."""
+    try:
+        watcher.poll()
+    except TableReplacedError as error:
+        log.warning("%s. It is read anew", error)
+        watcher.poll()
 
 
 def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSettings:

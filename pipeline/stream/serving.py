@@ -107,9 +107,11 @@ class Serving:
     def check(self) -> None:
         """Raise QueryFailed if the query has ended by itself, FencedError if others ended it.
 
-        A query whose source did not start in time has done nothing, and begins anew.
+        Raises TableReplacedError if one of the sink's tables is another one than it was. A query
+        whose source did not start in time has done nothing, and begins anew.
         """
         if self.query.isActive:
+            self.sink.check_same()
             return
         # If two coordinators use one streaming checkpoint, Spark fails one with an error about its
         # own log. Whether this one is fenced is asked first, because that is the reason.

@@ -15,6 +15,7 @@ in its commit nor, on a local disk, that nobody else has the version it takes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,7 +28,10 @@ from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.delta.table_watch import TableWatch
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
@@ -62,6 +66,8 @@ class BatchWrittenError(Failure):
         )
 
 
+log = logging.getLogger(__name__)
+
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.
 _PIECE_ROWS = 50_000
@@ -95,9 +101,18 @@ class Sink:
         self._epoch = epoch
         self._pinned = pinned
         self._appenders = {
-            table.name: Appender(table_uri(root, table), epoch, settings.log_flush_enable)
+            table.name: Appender(
+                table_uri(root, table),
+                epoch,
+                settings.log_flush_enable,
+                ends_by_restore=table is OFFSETS_TOPIC,
+            )
             for table in WRITTEN
         }
+        self._watches = [
+            TableWatch(table_uri(root, table), self._appenders[table.name], table is OFFSETS_TOPIC)
+            for table in WRITTEN
+        ]
         self._log = OffsetsLog(
             open_table(root, OFFSETS_TOPIC),
             settings.segment_bytes,
@@ -129,6 +144,19 @@ class Sink:
         appender.forget()
         if self._epoch is not None:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
+
+    def check_same(self) -> None:
+        """Raise TableReplacedError if a table is another one; for another thread than the batches'.
+
+        A table that cannot be read now is what the batches say.
+        """
+        for watch in self._watches:
+            try:
+                watch.check_if_due()
+            except TableReplacedError:
+                raise
+            except STORE_FAILS as error:
+                log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
         """Decide by these settings from the next batch on, also for partitions that were gained.

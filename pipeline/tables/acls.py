@@ -88,7 +88,10 @@ def remove_acls(
 
 
 def read_acls(root: str) -> tuple[AclBinding, ...] | None:
-    """The ACLs in force, in order; None if there never was one. Raises TableMissing."""
+    """The ACLs in force, in order; None if there never was one.
+
+    Raises TableMissing, and Failure for a table that has no rows yet.
+    """
     watcher = AclWatcher(root)
     return watcher.poll()
 
@@ -181,10 +184,16 @@ class AclWatcher:
         known = self._table.known
         return None if known is None else known.acls
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the table is another one than that of which `acls` tells."""
+        return self._table.is_replaced
+
     def poll(self) -> tuple[AclBinding, ...] | None:
         """Look for changes; returns the ACLs in force, in order, None if there never was one.
 
-        Raises TableMissing, and what reading the table raises; `acls` are as before then.
+        Raises TableMissing, TableReplacedError, Failure for a table that has no rows yet, and what
+        reading the table raises; `acls` are as before then.
         """
         self._table.poll()
         return self.acls
@@ -199,6 +208,13 @@ class AclWatcher:
 
 
 def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcls:
+    if is_whole and not rows.num_rows:
+        # The table is made before its first row. Without it no client is denied anything, because
+        # clients take a denial for final.
+        raise Failure(
+            "the table of ACLs has no rows yet, so which ACLs are in force is not known: if no "
+            "change of them is under way, make one by `group-coordinator acls add`"
+        )
     before = _KnownAcls(-1, ()) if known is None or is_whole else known
     # Read a second time, an ACL that was removed since would be in force again.
     changes = from_arrow(AclChange, rows)

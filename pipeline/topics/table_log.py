@@ -13,11 +13,11 @@ import msgspec
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.log import LogGone, commit_name
+from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
+from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Features of Delta's readers with which a file still holds its rows as they are.
 _HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
-# How often a reader that finds no new commit looks whether the table was replaced, s.
-REPLACED_CHECK_S = 1.0
 
 
 class TopicFile(Struct, frozen=True):
@@ -57,9 +55,7 @@ class TableLog:
         self._uri, self._table_id = uri, table_id
         self.files: FileSystem = open_files(uri)
         self._check_gone = GoneCheck(self.files)
-        self._checked_s = 0.0
-        # A version, and its commit's time and size: another table's differ.
-        self._known: tuple[int, object] | None = None
+        self._same = SameTable(uri, table_id)
         # Whether the commit before was read just now.
         self._is_reading = False
 
@@ -74,7 +70,7 @@ class TableLog:
             self._check_present(version)
             return None
         if not self._is_reading:
-            self._check_same()
+            self._check_same(version)
             self._is_reading = True
         return self._commit(version, content)
 
@@ -111,7 +107,7 @@ class TableLog:
         info = next((a.commit_info for a in actions if isinstance(a.commit_info, dict)), {})
         for action in actions:
             if action.meta_data is not None and action.meta_data.get("id") != self._table_id:
-                raise self._replaced(str(action.meta_data.get("id")))
+                raise self._replaced(f"id {action.meta_data.get('id')}")
             if action.protocol is not None:
                 refused = unreadable(
                     action.protocol.get("minReaderVersion", 1),
@@ -148,11 +144,9 @@ class TableLog:
 
     def _check_present(self, version: int) -> None:
         """Raise CannotFollow if a version that is not there never will be."""
-        now = monotonic()
-        if now - self._checked_s < REPLACED_CHECK_S:
+        if not self._same.is_due():
             return
-        self._checked_s = now
-        self._check_same()
+        self._check_same(version)
         try:
             self._check_gone(version)
         except LogGone as error:
@@ -162,29 +156,31 @@ class TableLog:
                 "how long it is kept): `topics reindex` begins the topic anew"
             ) from error
 
-    def _check_same(self) -> None:
-        if self._known is not None and self._stamp(self._known[0]) == self._known[1]:
-            return
-        version = int(self._open().version())
-        self._known = (version, self._stamp(version))
-
-    def _stamp(self, version: int) -> object:
-        info = self.files.get_file_info(f"_delta_log/{commit_name(version)}")
-        return info.mtime_ns, info.size
+    def _check_same(self, version: int) -> None:
+        """Raise TableReplaced unless the versions before this one are those that were read."""
+        try:
+            self._same.check(version - 1)
+        except TableAway as error:
+            raise self._dropped() from error
+        except TableReplacedError as error:
+            raise self._replaced(error.why) from error
 
     def _open(self) -> DeltaTable:
         try:
             handle = open_delta(self._uri)
         except TableNotFoundError as error:
-            raise TableReplaced(f"there is no Delta table at {self._uri} any more") from error
+            raise self._dropped() from error
         found = str(handle.metadata().id)
         if found != self._table_id:
-            raise self._replaced(found)
+            raise self._replaced(f"id {found}")
         return handle
+
+    def _dropped(self) -> TableReplaced:
+        return TableReplaced(f"there is no Delta table at {self._uri} any more")
 
     def _replaced(self, found: str) -> TableReplaced:
         return TableReplaced(
-            f"the table at {self._uri} is another one (id {found}) than the topic's "
+            f"the table at {self._uri} is another one ({found}) than the topic's "
             f"(id {self._table_id}): delete the topic and create it anew"
         )
 

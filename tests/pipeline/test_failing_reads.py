@@ -26,6 +26,7 @@ from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.followed import Tail, follow
+from group_coordinator.pipeline.delta.identity import CHECK_S
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
@@ -41,7 +42,6 @@ from group_coordinator.pipeline.topics.definition import read_definitions
 from group_coordinator.pipeline.topics.index import Index
 from group_coordinator.pipeline.topics.indexer import LOOK_AGAIN_S
 from group_coordinator.pipeline.topics.segments import Segments
-from group_coordinator.pipeline.topics.table_log import REPLACED_CHECK_S
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.rows import TopicIndexEntry
@@ -535,7 +535,7 @@ def test_a_topic_whose_table_was_away_for_some_time_goes_on(tmp_path: Path) -> N
     with clock.use(clocks):
         table.rename(away)
         for _ in range(3):
-            clocks.monotonic_ahead_s += REPLACED_CHECK_S
+            clocks.monotonic_ahead_s += CHECK_S
             topics.poll()
             assert topics.problems()
         away.rename(table)
@@ -553,7 +553,7 @@ def test_a_topic_whose_table_was_away_for_one_look_goes_on_with_the_next(tmp_pat
     UsersTable.begin(root)
     topics, clocks = opened(root), AheadClocks()
     with clock.use(clocks):
-        clocks.monotonic_ahead_s += REPLACED_CHECK_S
+        clocks.monotonic_ahead_s += CHECK_S
         table.rename(away)
         topics.poll()
         assert topics.problems()

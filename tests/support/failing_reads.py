@@ -149,7 +149,7 @@ class FailingReads:
             self._is_unseen = False
 
 
-_READS = ("read", "read_first", "read_range", "look_up", "list", "download")
+_READS = ("read", "read_first", "read_range", "look_up", "stamp", "list", "download")
 
 
 def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from group_coordinator.pipeline.delta.commit import NotWhole
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 
 
@@ -93,3 +94,51 @@ def test_a_removal_that_does_not_tell_the_size_is_taken_in_as_any_other(folder, 
     snapshot.follow()
     assert (snapshot.state.files, sum(snapshot.state.files.values())) == ({}, 0)
     assert agrees(snapshot, folder)
+
+
+@pytest.mark.parametrize("order", [["add", "remove"], ["remove", "add"]])
+def test_a_file_that_one_commit_removes_and_adds_stays_whatever_the_order(folder, order):
+    """As by a commit that only changes a file's vector of deleted rows."""
+    write(folder)
+    snapshot = Snapshot(str(folder))
+    (path,) = snapshot.state.files
+    actions = {
+        "add": {
+            "path": path,
+            "partitionValues": {},
+            "size": 7,
+            "modificationTime": 1,
+            "dataChange": True,
+        },
+        "remove": {"path": path, "deletionTimestamp": 1, "dataChange": True},
+    }
+    commit = folder / "_delta_log" / f"{2:020}.json"
+    commit.write_text("\n".join(json.dumps({name: actions[name]}) for name in order))
+    snapshot.follow()
+    assert (snapshot.state.files, snapshot.state.bytes) == ({path: 7}, 7)
+
+
+@pytest.mark.parametrize("is_altered", [True, False])
+def test_a_new_description_counts_also_where_the_log_was_cleaned_up(folder, is_altered):
+    snapshot = Snapshot(str(folder))
+    if is_altered:
+        DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "true"})
+    else:
+        write(folder)
+    write(folder)
+    DeltaTable(str(folder)).create_checkpoint()
+    for old in range(2):
+        (folder / "_delta_log" / f"{old:020}.json").unlink()
+    snapshot.follow()
+    assert snapshot.described == int(is_altered)
+
+
+def test_a_commit_that_is_away_is_not_the_end_of_the_log(folder):
+    for _ in range(3):
+        write(folder)
+    commit = folder / "_delta_log" / f"{2:020}.json"
+    away = commit.rename(folder / "away")
+    with pytest.raises(NotWhole, match=r"version 2 of .* cannot be found, 3 is there"):
+        Snapshot(str(folder))
+    away.rename(commit)
+    assert agrees(Snapshot(str(folder)), folder)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import checkpoint as checkpoints
@@ -26,10 +27,17 @@ from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Commit, Move, txn_action
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.followed import Tail
+from group_coordinator.pipeline.delta.identity import (
+    STORE_CHECK_S,
+    SameTable,
+    TableReplacedError,
+)
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer
 
@@ -75,6 +83,7 @@ def asked(monkeypatch) -> list[str]:
         ("PUT", "upload"),
         ("PUT if absent", "put_absent"),
         ("HEAD", "look_up"),
+        ("HEAD", "stamp"),
         ("LIST", "list"),
         ("DELETE", "delete"),
     ):
@@ -139,6 +148,58 @@ def test_an_append_is_two_requests(uri, asked):
     assert appender.append(numbers(3))
     assert asked == ["PUT", "PUT if absent"] * 2
     assert rows(uri) == [1, 2, 3]
+
+
+def test_a_commit_that_took_long_has_not_seen_the_end_of_the_log(uri, asked, monkeypatch):
+    """The end is as old as the beginning of the PUT: a clean-up may have come behind it."""
+    clocks, create = Clocks(), ObjectStore.put_absent
+
+    def slow(folder: ObjectStore, path: str, content: bytes) -> None:
+        create(folder, path, content)
+        clocks.steady_s += ObjectStore.costs.freed_s
+
+    with clock.use(clocks):
+        appender = Appender(uri)
+        appender.append(numbers(1))
+        with monkeypatch.context() as slowed:
+            slowed.setattr(ObjectStore, "put_absent", slow)
+            appender.append(numbers(2))
+        del asked[:]
+        appender.append(numbers(3))
+    assert asked[:2] == ["PUT", "GET"], "the log is looked at before the next commit"
+
+
+def test_an_append_compares_the_table_every_ten_seconds(uri, asked):
+    clocks = Clocks()
+    with clock.use(clocks):
+        appender = Appender(uri)
+        appender.append(numbers(1))
+        clocks.steady_s += STORE_CHECK_S
+        del asked[:]
+        for number in (2, 3):
+            appender.append(numbers(number))
+        assert asked == ["PUT", "HEAD", "PUT if absent", "PUT", "PUT if absent"]
+        clocks.steady_s += STORE_CHECK_S
+        shutil.rmtree(uri)
+        DeltaTable.create(uri, pa.schema([("n", pa.int64())]))
+        with pytest.raises(TableReplacedError):
+            appender.append(numbers(4))
+    assert commits(uri) == 1
+
+
+def test_a_follower_compares_the_table_every_ten_seconds(uri, asked):
+    clocks = Clocks()
+    with clock.use(clocks):
+        tail = Tail(PyFileSystem(StoreFiles(uri)), 0, ["n"], SameTable(uri, at=0))
+        del asked[:]
+        for _ in range(3):
+            assert tail.poll() is None
+        assert "HEAD" not in asked
+        for _ in range(2):
+            clocks.steady_s += STORE_CHECK_S
+            for _ in range(3):
+                assert tail.poll() is None
+        assert asked.count("HEAD") == 2
 
 
 def test_an_append_without_rows_is_one(uri, asked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ from group_coordinator.coordinator.ownership import (
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
@@ -34,6 +36,7 @@ from group_coordinator.pipeline.ownership.decision_log import DECISIONS, Decisio
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
 from group_coordinator.pipeline.ownership.listing import list_partitions
 from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
+from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.pipeline.upkeep.retention import retain
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.records import CoordinatorEvent
@@ -391,3 +394,12 @@ def test_a_look_at_the_decisions_that_fails_is_made_again(root: str) -> None:
             found = decisions.read()
         assert reads.has_failed
         assert found == other.read()
+
+
+def test_decisions_of_a_table_that_was_made_anew_end_the_node(root: str) -> None:
+    log = DecisionLog(root)
+    log.read()
+    shutil.rmtree(Path(root, "coordinators"))
+    ensure_table(root, COORDINATORS)
+    with pytest.raises(TableReplacedError, match=r"coordinators was replaced .*Start the process"):
+        log.read()

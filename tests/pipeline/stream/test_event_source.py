@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from functools import partial
 from itertools import chain
@@ -21,9 +22,10 @@ from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import commit_reader, identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import Layout
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_pages, packing, request_pages
 from group_coordinator.pipeline.stream.change import SelectionChange, change_row
@@ -41,7 +43,7 @@ from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_rows, se
 from group_coordinator.pipeline.tables import request_lanes
 from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
 from group_coordinator.pipeline.tables.request_log import RequestLog
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.messages import LeaveGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
@@ -448,6 +450,42 @@ def test_a_log_that_is_cut_while_the_reader_sleeps_is_not_waited_for(root, log, 
     cut(root, 2, 3)
     with pytest.raises(EventsGoneError, match=r"version 2 of .*requests is gone"):
         read_until_gone(reader, end)
+
+
+@pytest.mark.parametrize("made", [0, 1, 5])
+def test_requests_that_were_made_anew_end_the_read(root, log, read, monkeypatch, made):
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    for number in range(3):
+        log.append([heartbeat(str(number))])
+    reader = read()
+    _, end = reader.read(reader.initialOffset())
+    assert reader.read(end)[1] == end
+    shutil.rmtree(Path(root, "requests"))
+    ensure_table(root, REQUESTS)
+    for number in range(made):
+        RequestLog(root).append([heartbeat(f"new-{number}")])
+    if made > 3:
+        # Rows of the other table are read before the next look finds nothing.
+        _, end = reader.read(end)
+    with pytest.raises(TableReplacedError, match=r"requests was replaced .*Start the process"):
+        reader.read(end)
+    if made < 3:
+        with pytest.raises(TableReplacedError, match="and was read up to version 3"):
+            read().read(end)
+
+
+def test_requests_that_are_away_are_waited_for(root, log, read, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    log.append([heartbeat("a")])
+    reader = read()
+    _, end = reader.read(reader.initialOffset())
+    folder = Path(root, "requests")
+    away = folder.rename(Path(root, "away"))
+    assert reader.read(end)[1] == end
+    assert caplog.text.count("no requests are read") == 1
+    away.rename(folder)
+    log.append([heartbeat("b")])
+    assert ids(reader.read(end)[0]) == ["b"]
 
 
 def test_a_batch_that_is_run_again_is_whole_or_fails(root, log, read):

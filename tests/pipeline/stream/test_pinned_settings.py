@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import Log
@@ -202,6 +203,25 @@ def test_a_batch_that_is_run_again_is_decided_by_the_same_acls(root: str, checkp
         restarted = PinnedSettings(root, checkpoint, OURS, planned(running, batch))
         assert of(restarted, batch).acls == acls
         assert of(restarted, batch + 1).acls == ()
+
+
+def test_a_batch_is_decided_by_acls_and_topics_that_were_made_anew(
+    root: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    add_acls(root, [ALLOWED])
+    create_topic(root, "old", 1)
+    running = PinnedSettings(root, checkpoint, OURS)
+    assert of(running, 0).acls == (ALLOWED,)
+    for table in ("acls", "topics"):
+        shutil.rmtree(Path(root, table))
+    denied = msgspec.structs.replace(ALLOWED, permission="DENY")
+    add_acls(root, [denied], anew=True)
+    create_topic(root, "new", 2)
+    now = of(running, 1)
+    assert now.acls == (denied,)
+    assert now.topics is not None
+    assert now.topics.partitions == {"new": 2}
 
 
 def test_a_look_that_fails_is_made_again_within_the_batch(

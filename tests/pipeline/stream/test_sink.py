@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta import disk, identity
 from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
 from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.serving import innermost
 from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink
-from group_coordinator.pipeline.tables.store import WRITTEN, last_written
+from group_coordinator.pipeline.tables.store import WRITTEN, ensure_table, last_written
 from group_coordinator.schemas.records import GroupEvent
+from group_coordinator.schemas.tables import RESPONSES
 from tests.pipeline.node.looks import Clock as Clocks
 from tests.pipeline.rows import commit_record, counts, output, rows, version
 
@@ -368,3 +372,66 @@ def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, 
         flushed.write(WHOLE, QUERY, 0)
     assert forced == [Path(root, "offsets_topic", "_delta_log")]
     assert counts(root)["responses"] == 0
+
+
+# --- tables that are replaced while a coordinator runs --------------------------------------------
+
+
+@pytest.mark.parametrize("table", WRITTEN, ids=lambda table: table.name)
+def test_a_table_that_was_made_anew_ends_an_idle_coordinator(root, monkeypatch, table):
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    mine = sink(root)
+    mine.check_same()
+    mine.write([output(1, [commit_record(0, 1)], 1, 1)], QUERY, 0)
+    mine.check_same()
+    shutil.rmtree(Path(root, table.name))
+    mine.check_same()
+    ensure_table(root, table)
+    with pytest.raises(TableReplacedError, match=f"{table.name} was replaced .*Start the process"):
+        mine.check_same()
+
+
+def test_a_batch_is_not_written_to_a_table_that_was_made_anew(root):
+    mine = sink(root)
+    mine.write([output(1)], QUERY, 0)
+    mine.write([output(1)], QUERY, 1)
+    shutil.rmtree(Path(root, "responses"))
+    ensure_table(root, RESPONSES)
+    with pytest.raises(TableReplacedError, match="responses was replaced"):
+        mine.write([output(1)], QUERY, 2)
+    assert version(root, "responses") == 0
+
+
+def test_a_restore_of_the_offsets_topic_ends_the_coordinator(root):
+    mine = sink(root)
+    for batch_id in range(3):
+        mine.write([output(1, [commit_record(0, batch_id)])], QUERY, batch_id)
+    DeltaTable(f"{root}/offsets_topic").restore(1)
+    before = version(root, "offsets_topic")
+    for _ in range(2):
+        with pytest.raises(TableReplacedError, match=r"offsets_topic .* RESTORE .*checkpoint"):
+            mine.write([output(1, [commit_record(0, 3)])], QUERY, 3)
+    assert version(root, "offsets_topic") == before
+    sink(root).write([output(1, [commit_record(0, 3)])], "a later start's", 0)
+    assert log_offsets(root) == [(0, 0), (0, 1)]
+
+
+def test_a_restore_is_found_while_there_is_nothing_to_write(root, monkeypatch):
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    mine = sink(root)
+    mine.write([output(1, [commit_record(0, 1)])], QUERY, 0)
+    mine.check_same()
+    DeltaTable(f"{root}/offsets_topic").restore(0)
+    with pytest.raises(TableReplacedError, match="RESTORE"):
+        mine.check_same()
+
+
+def test_the_optimization_of_the_offsets_topic_ends_nobody(root, monkeypatch):
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    mine = sink(root)
+    for batch_id in range(3):
+        mine.write([output(1, [commit_record(0, batch_id)])], QUERY, batch_id)
+    DeltaTable(f"{root}/offsets_topic").optimize.compact()
+    mine.check_same()
+    mine.write([output(1, [commit_record(0, 3)])], QUERY, 3)
+    assert len(log_offsets(root)) == 4

@@ -11,8 +11,10 @@ import pytest
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import followed
+from group_coordinator.pipeline.delta import followed, identity
+from group_coordinator.pipeline.delta.identity import TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.table import newest_version
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.acls import Acls, AclsUnknown
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -24,9 +26,9 @@ from group_coordinator.pipeline.tables.acls import (
     read_acls,
     remove_acls,
 )
-from group_coordinator.pipeline.tables.store import TableMissing, table_uri
+from group_coordinator.pipeline.tables.store import TableMissing, ensure_table, table_uri
 from group_coordinator.schemas.acls import AclBinding, AclFilter
-from group_coordinator.schemas.tables import COORDINATORS
+from group_coordinator.schemas.tables import ACLS, COORDINATORS
 from tests.clocks import AheadClocks
 from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
@@ -173,6 +175,66 @@ def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
     assert not folder.exists()
     away.rename(folder)
     assert watcher.poll() == Acls(root, super_users).acls == read_acls(root) == (ONE,)
+
+
+@pytest.fixture
+def compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+
+
+@pytest.mark.usefixtures("compared_at_once")
+def test_acls_made_anew_are_unknown_until_they_are_read(root: str) -> None:
+    add_acls(root, [ONE])
+    known = Acls(root, GroupCoordinatorConfig())
+    shutil.rmtree(Path(root) / "acls")
+    add_acls(root, [TWO], anew=True)
+    with pytest.raises(TableReplacedError):
+        asyncio.run(known.look())
+    with pytest.raises(AclsUnknown):
+        known.check("User:alice")
+    asyncio.run(known.look())
+    known.check("User:alice")
+    assert known.acls == (TWO,)
+
+
+@pytest.mark.usefixtures("compared_at_once")
+def test_acls_made_anew_without_rows_are_unknown_and_not_none(root: str) -> None:
+    """`add_acls` makes the table before its first row; clients take a denial for final."""
+    add_acls(root, [ONE])
+    known, watcher = Acls(root, GroupCoordinatorConfig()), AclWatcher(root)
+    shutil.rmtree(Path(root) / "acls")
+    ensure_table(root, ACLS)
+    for _ in range(3):
+        with pytest.raises(Failure):
+            asyncio.run(known.look())
+        with pytest.raises(AclsUnknown):
+            known.check("User:alice")
+        with pytest.raises(Failure, match="has no rows yet"):
+            watcher.poll()
+    with pytest.raises(Failure, match="`group-coordinator acls add`"):
+        read_acls(root)
+    add_acls(root, [TWO])
+    asyncio.run(known.look())
+    assert known.acls == watcher.poll() == (TWO,)
+
+
+@pytest.mark.usefixtures("compared_at_once")
+def test_a_look_at_acls_that_were_renamed_away_has_failed(root: str) -> None:
+    add_acls(root, [ONE])
+    known = Acls(root, GroupCoordinatorConfig())
+    folder = Path(root) / "acls"
+    away = folder.rename(Path(root) / "away")
+    with pytest.raises(TableAway, match="bring it back"):
+        asyncio.run(known.look())
+    known.check("User:alice")
+    with clock.use(AheadClocks(LEASE_S + 1, LEASE_S + 1)):
+        with pytest.raises(TableAway):
+            asyncio.run(known.look())
+        with pytest.raises(AclsUnknown):
+            known.check("User:alice")
+        away.rename(folder)
+        asyncio.run(known.look())
+        known.check("User:alice")
 
 
 def test_acls_that_are_lost_are_made_anew_where_that_is_asked(root: str) -> None:

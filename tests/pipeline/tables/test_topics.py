@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Barrier, Thread
@@ -13,6 +14,8 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.delta import identity
+from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import topic_watcher, topics
@@ -238,6 +241,34 @@ def test_a_watcher_that_slept_past_the_log_s_retention_reads_the_catalogue_anew(
     assert watcher.poll() is None
     alter_topic(empty, "orders", 4)
     assert watcher.poll() == {"clicks": 1, "orders": 4}
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_catalogue_that_was_made_anew_is_read_anew(
+    empty: str, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Without rows it is unknown: a topic that nobody deleted would be gone."""
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
+    create_topic(empty, "orders", 2)
+    watcher = TopicWatcher(empty)
+    watcher.poll()
+    shutil.rmtree(Path(empty, "topics"))
+    ensure_table(empty, TOPICS)
+    for number in range(others):
+        create_topic(empty, f"t{number}", 1)
+    if others:
+        # The rows of the other table are read before a look finds nothing.
+        watcher.poll()
+    with pytest.raises(TableReplacedError, match="topics was replaced"):
+        watcher.poll()
+    if not others:
+        with pytest.raises(Failure, match="has no rows yet"):
+            watcher.poll()
+        assert watcher.counts == {"orders": 2}
+        create_topic(empty, "t0", 1)
+    now = {f"t{number}": 1 for number in range(max(1, others))}
+    assert watcher.poll() == now
+    assert watcher.created.keys() == now.keys()
 
 
 # --- what a commit is told ----------------------------------------------------------------------

@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
-from group_coordinator.pipeline.topics import TableReplaced, create_table_topic, table_log
+from group_coordinator.pipeline.delta import identity
+from group_coordinator.pipeline.topics import TableReplaced, create_table_topic
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
 
@@ -75,7 +76,7 @@ def test_a_topic_is_begun_anew_at_offsets_after_all_others(root: str, uri: str) 
 def test_a_table_that_is_dropped_is_named_and_not_served(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
     define(root, uri, 1)
     topics = opened(root)
     shutil.rmtree(uri)
@@ -88,7 +89,7 @@ def test_a_table_that_is_dropped_is_named_and_not_served(
 def test_another_table_in_its_place_is_named_and_not_served(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
     define(root, uri, 1)
     topics = opened(root)
     shutil.rmtree(uri)
@@ -103,7 +104,7 @@ def test_another_table_in_its_place_is_named_and_not_served(
 def test_a_log_that_was_cleaned_up_behind_the_index_is_named(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    monkeypatch.setattr(identity, "CHECK_S", 0.0)
     monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
     define(root, uri, 1)
     topics = opened(root)

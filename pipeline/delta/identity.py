@@ -1,0 +1,165 @@
+"""Whether a table is still the one whose log was read: the one check of followers and writers.
+
+A table that was deleted and made again has another id (`metaData.id`). An older copy that was put
+back has the same id, but its log is shorter, or has another commit in place of one that was read.
+Measured with delta-rs 1.6.6: ALTER and an overwrite of the schema keep the id, RESTORE sets the id
+of the version that it restores, and `mode="overwrite"` of a new table gives a new id in the same
+log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.table import (
+    NOTE,
+    newest_checkpoint,
+    open_delta,
+    open_store,
+)
+from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from group_coordinator.pipeline.delta.commit import Action
+    from group_coordinator.pipeline.delta.store import Store
+
+# How often a follower compares, s: on a disk, and in a store, where each look is a request.
+CHECK_S, STORE_CHECK_S = 1.0, 10.0
+
+
+class TableReplacedError(Failure):
+    """Another table is in the place of one that was read, or an older copy of it."""
+
+    def __init__(self, uri: str, why: str) -> None:
+        super().__init__(
+            f"{uri} was replaced while it was in use: {why}. Start the process again, a "
+            "coordinator without its streaming checkpoint: it then loads what the tables have"
+        )
+        self.why = why
+
+
+def check_not_restored(uri: str, version: int, actions: Iterable[Action]) -> None:
+    """Raise TableReplacedError if the commit of a version is a RESTORE, as its writer calls it."""
+    infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
+    if any(info.get("operation") == "RESTORE" for info in infos):
+        raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier one")
+
+
+class TableAway(Failure):
+    """A table that was read cannot be found now."""
+
+
+class _Known(NamedTuple):
+    """A commit that was seen, and what tells its file from another one of the same name."""
+
+    version: int
+    stamp: object
+
+
+class SameTable:
+    """Compares a table with the one that was read before; for one thread.
+
+    The newest commit that was read is looked up: one `stat` on a disk, one HEAD in a store, two
+    after new commits. Only if it differs or is gone, as after a clean-up, the table is opened.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        table_id: str | None = None,
+        at: int | None = None,
+        at_once: bool = False,
+    ) -> None:
+        """Begin with the id of the table that was read, if it is known.
+
+        `at` is the newest version that was read; on a disk it is looked up at once. With `at_once`
+        the first comparison is due now.
+        """
+        self._uri = uri
+        self._store: Store = open_store(f"{uri.rstrip('/')}/_delta_log")
+        self.table_id = table_id
+        self._known: _Known | None = None
+        self._interval_s = STORE_CHECK_S if self._store.costs.is_remote else CHECK_S
+        self._due_s = monotonic() + (0.0 if at_once else self._interval_s)
+        if at is not None and not self._store.costs.is_remote:
+            self._known = self._seen(at)
+
+    def is_due(self) -> bool:
+        """Whether the last comparison that succeeded is too long ago."""
+        return monotonic() >= self._due_s
+
+    def check_if_due(self, at: int) -> None:
+        """Compare as `check` does, every CHECK_S; after one that failed, with the next call."""
+        if self.is_due():
+            self.check(at)
+
+    def check(self, at: int) -> None:
+        """Raise TableReplacedError unless the log up to version `at` is the one that was read.
+
+        Raises TableAway if the table cannot be found, DeltaError and OSError if it cannot be read.
+        """
+        if at >= 0:
+            self._check(at)
+        self._due_s = monotonic() + self._interval_s
+
+    def is_other(self, table_id: object) -> TableReplacedError | None:
+        """Return the error if a description that was read has another table's id."""
+        if self.table_id is None or table_id == self.table_id:
+            return None
+        return TableReplacedError(self._uri, f"it has the id {table_id}, and had {self.table_id}")
+
+    def _check(self, at: int) -> None:
+        known = self._known
+        if known is not None and self._seen(known.version) == known:
+            if known.version >= at:
+                return
+            newest = self._seen(at)
+            if newest is not None:
+                self._known = newest
+                return
+        elif known is None and self.table_id is None:
+            # Nothing is known of the table yet but its position.
+            self._known = self._seen(at)
+            if self._known is not None:
+                return
+        self._open(at)
+
+    def _open(self, at: int) -> None:
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            handle = open_delta(self._uri)
+        except TableNotFoundError as error:
+            raise TableAway(f"{self._uri} cannot be found: bring it back") from error
+        table_id, newest = str(handle.metadata().id), int(handle.version())
+        other = self.is_other(table_id)
+        if other is not None:
+            raise other
+        known = self._known
+        if known is not None:
+            now = self._seen(known.version)
+            # A writer that stood still may fill a name again that a clean-up has freed.
+            if now is not None and now != known and not self._may_be_freed(known.version):
+                raise TableReplacedError(
+                    self._uri, f"version {known.version} is another commit than the one there was"
+                )
+        if newest < at and self._seen(at) is None:
+            raise TableReplacedError(
+                self._uri, f"its log ends at version {newest}, and was read up to version {at}"
+            )
+        self.table_id = table_id
+        self._known = self._seen(at) or self._seen(newest)
+
+    def _may_be_freed(self, version: int) -> bool:
+        note = self._store.read(NOTE)
+        if note is None:
+            return False
+        newest = newest_checkpoint(note, lambda: (each.path for each in self._store.list()))
+        return newest is not None and newest.version > version
+
+    def _seen(self, version: int) -> _Known | None:
+        stamp = self._store.stamp(f"{version:020}.json")
+        return None if stamp is None else _Known(version, stamp)
