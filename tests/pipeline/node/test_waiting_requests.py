@@ -65,7 +65,7 @@ from group_coordinator.schemas.tables import (
     to_arrow,
     to_requests,
 )
-from tests.pipeline.damage import damage, spoil
+from tests.pipeline.damage import damage, newest, spoil, understate
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.rows import heartbeat, output, response
 
@@ -272,6 +272,16 @@ def test_a_file_that_is_no_parquet_file_is_rejected_by_name_once(root):
     name = spoil(root)
     (reason,) = reject_all(root, 1 << 20)
     assert reason.startswith(f"{name} is no Parquet file")
+    assert ids_of(waiting_of(root)) == ["waits"]
+    assert reject_all(root, 1 << 20) == []
+
+
+def test_a_file_whose_footer_understates_its_pages_is_rejected_by_name_once(root):
+    RequestLog(root).append([heartbeat("waits")])
+    RequestLog(root).append([with_client(str(number), "x" * 100_000) for number in range(20)])
+    understate(newest(root), "client_id")
+    (reason,) = reject_all(root, 1 << 20)
+    assert reason.startswith(f"{newest(root).name} is no Parquet file")
     assert ids_of(waiting_of(root)) == ["waits"]
     assert reject_all(root, 1 << 20) == []
 
