@@ -11,9 +11,10 @@ group takes is told from its Parquet footer before it is read:
 * A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, which
   says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
   ids are missing or too long themselves (`schemas.messages.decode_request`).
-* A file that is no Parquet file, or whose footer understates its pages, becomes one such row without ids, and so a rejected request that
-  names the file. So does each request of a row group that its bytes do not decode to, with the ids
-  that can be decoded. A store that fails is another matter (`pipeline.delta.parquet_file`).
+* A file that is no Parquet file, or whose footer understates its pages, becomes one such row
+  without ids, and so a rejected request that names the file. So does each request of a row group
+  that its bytes do not decode to, with the ids that can be decoded. A store that fails is another
+  matter (`pipeline.delta.parquet_file`).
 
 A row that is a thousand times larger than any before it takes its own size once and holds up no
 other request.

@@ -48,7 +48,7 @@ def understate(path: Path, column: str, field: str = "total_uncompressed_size") 
     }
     before = b"\x16".join(said.values())
     said[field] = _varint(1, len(said[field]))
-    at = content.index(before, content.rindex(column.split(".")[-1].encode(), 0, -8))
+    at = content.index(before, content.rindex(column.rsplit(".", maxsplit=1)[-1].encode(), 0, -8))
     after = b"\x16".join(said.values())
     path.write_bytes(content[:at] + after + content[at + len(before) :])
 

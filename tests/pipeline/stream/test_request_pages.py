@@ -164,5 +164,6 @@ def test_a_file_whose_footer_understates_its_pages_is_one_rejected_request(root,
     pages = pages_of_table(MOST, Selection(), 1, table_uri(root, REQUESTS), Position(1), None)
     (page, after), *_ = pages
     assert after == Position(1, 1)
-    (event,) = pack_together([page.events]).to_pylist()
+    (packed,) = pack_together([page.events])
+    (event,) = packed.to_pylist()
     assert f"{name} is no Parquet file" in event["event"]
