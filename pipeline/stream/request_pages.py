@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from group_coordinator.coordinator.group.control import is_control
 from group_coordinator.pipeline.delta.parquet_file import why_undecodable
 from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.quoting import quoted_text
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
@@ -152,7 +153,8 @@ class RefusedRequests:
 
         It has no ids, so that it can only be rejected; the reason names the file.
         """
-        log.warning("requests: %s is no Parquet file: %s", path, why)
+        path = quoted_text(path)
+        log.warning("requests: %s is no Parquet file: %s", path, quoted_text(why))
         reason = f"{path} is no Parquet file, so that its requests cannot be read"
         return _refused(pa.table({"request_id": pa.nulls(1)}), reason)
 
@@ -163,8 +165,9 @@ class RefusedRequests:
 
         They have those of their ids that can be decoded.
         """
-        log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, path, why)
-        reason = f"row group {row_group} of {path} cannot be decoded"
+        told = quoted_text(path), quoted_text(why)
+        log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, *told)
+        reason = f"row group {row_group} of {quoted_text(path)} cannot be decoded"
         ids = [name for name in _IDS if why_undecodable(files, path, row_group, [name]) is None]
         with files.open_input_file(path) as file:
             found = _ids_alone(pq.ParquetFile(file), [row_group], first, reason, ids)
