@@ -11,7 +11,6 @@ PROTOCOL.md, "Actions".
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -38,23 +37,6 @@ class NotWhole(OSError):
 
 
 # --- what is read ---------------------------------------------------------------------------------
-
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-
-
-def is_outside(path: str) -> bool:
-    """Return whether a percent-decoded path of a log may name a file outside the table's folder.
-
-    That is an absolute path, a URI, and any path with a part `..`, wherever it leads: no engine
-    writes one. Symbolic links are followed, as by Spark and delta-rs: who can make one has an
-    account on the machine.
-    """
-    return (
-        path.startswith("/")
-        or _URI.match(path) is not None
-        or ".." in path.split("/")
-        or "\0" in path
-    )
 
 
 class _NamedFile(Struct, frozen=True, rename="camel"):

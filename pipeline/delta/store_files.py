@@ -33,8 +33,8 @@ from pyarrow.fs import (
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic, sleep
-from group_coordinator.pipeline.delta.commit import is_outside
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:

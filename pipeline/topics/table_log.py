@@ -14,10 +14,11 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.commit import is_outside, parse_commit
+from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import LogGone, commit_name
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
