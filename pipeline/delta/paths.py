@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# Why a file is not read.
+OUTSIDE = "it lies outside of its table's folder"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
