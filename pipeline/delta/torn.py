@@ -179,6 +179,7 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
                 added[action.add.path] = version, action.add.size
             if action.remove is not None:
                 added.pop(action.remove.path, None)
+    why: str | None
     for path, (version, size) in added.items():
         if is_outside(unquote(path)):
             why = "lies outside of the table"
