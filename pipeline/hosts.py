@@ -43,7 +43,8 @@ class HostNames:
             name = urlsplit(f"//{header}").hostname
         except ValueError:
             return False
-        if not name:
+        # A browser puts no user before the name.
+        if not name or "@" in header:
             return False
         # An address is nobody's name, so no name server can have sent the browser here.
         return name.rstrip(".") in self._names or is_address(name)

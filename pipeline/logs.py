@@ -15,11 +15,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from textwrap import indent
 from typing import Any, ClassVar, TextIO
 from urllib.parse import unquote, urlparse
 
 import msgspec
 
+from group_coordinator.pipeline.quoting import quoted_line, quoted_lines
 from group_coordinator.pipeline.user_folders import state_folder
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line; a stack trace of ours follows it in any case."""
         message = record.getMessage()
+        if record.name != COMMAND:
+            message = quoted_line(message)
         if record.name == COMMAND and record.levelno >= logging.ERROR:
             detail = _detail(record) if self._detailed else ""
             return "\n".join(filter(None, [f"{COMMAND}: {message}", detail]))
@@ -71,7 +75,9 @@ class TextLines(logging.Formatter):
         ours = record.name.partition(".")[0] in _OURS
         whose = record.name if self._detailed or not ours else ""
         line = " ".join(filter(None, [time, record.levelname, whose and f"{whose}:", message]))
-        below = [_trace(record), _detail(record) if self._detailed else ""]
+        # Indented: an error's text may hold a line that looks like a record's.
+        trace = indent(quoted_lines(_trace(record)), "  ")
+        below = [trace, _detail(record) if self._detailed else ""]
         return "\n".join(filter(None, [line, *below]))
 
 
@@ -89,7 +95,7 @@ class JsonLines(logging.Formatter):
             "ts": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": quoted_line(record.getMessage()),
         }
         said |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         trace = _trace(record) or (_detail(record) if self._detailed else "")

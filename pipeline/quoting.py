@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Of a name that a client chose, a line of the log has so many characters.
 _NAME_CHARACTERS = 60
+# Of any other text from outside, and of a line as a whole.
+_TEXT_CHARACTERS, _LINE_CHARACTERS = 200, 4_000
 
 
 def quoted_name(name: str) -> str:
@@ -22,6 +24,22 @@ def quoted(text: str) -> str:
         each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode()
         for each in text
     )
+
+
+def quoted_text(text: object) -> str:
+    """Return a text that may have come from outside, quoted and cut to 200 characters."""
+    return _cut(str(text), _TEXT_CHARACTERS)
+
+
+def quoted_line(text: str) -> str:
+    """Return a line of the log, quoted and cut to 4,000 characters, whatever its values hold."""
+    return _cut(text, _LINE_CHARACTERS)
+
+
+def _cut(text: str, most: int) -> str:
+    # Cut first: to quote megabytes takes seconds.
+    found = quoted(text[: most + 1])
+    return found if len(found) <= most else f"{found[: most - 3]}..."
 
 
 def quoted_lines(text: str) -> str:

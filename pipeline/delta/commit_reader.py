@@ -26,6 +26,7 @@ from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.identity import SameTable
 from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
 from group_coordinator.pipeline.delta.table import NOTE, LastCheckpoint, newest_checkpoint
 
@@ -166,7 +167,7 @@ def _new_of(files: FileSystem, wanted: Wanted | None, version: int) -> list[NewF
 
 def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.NativeFile]:
     opener: Callable[[], pa.NativeFile] = functools.partial(files.open_input_file, path)
-    if is_ahead:
+    if is_ahead and not is_outside(path):
         return background.submit(_beside(), opener).result
     return opener
 

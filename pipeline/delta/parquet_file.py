@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.commit import NotWhole
 from group_coordinator.pipeline.delta.data_files import data_files, dataset_of
+from group_coordinator.pipeline.delta.page_headers import why_understated
 from group_coordinator.pipeline.delta.store_files import is_in_store, open_files, side_by_side
 from group_coordinator.pipeline.delta.table import open_delta
 
@@ -113,17 +114,19 @@ def _read_columns(files: FileSystem, schema: pa.Schema, path: str) -> pa.Table:
 
 
 def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:
-    """Open a file as Parquet; return why it is certainly none.
+    """Open a file as Parquet; return why it is certainly none, or why its footer is not believed.
 
-    Raises pyarrow's error if it may be one.
+    Readers bound their memory by the footer (`pipeline.delta.page_headers`). Raises pyarrow's
+    error if the file may be Parquet.
     """
     try:
-        return pq.ParquetFile(file)
+        parquet = pq.ParquetFile(file)
     except UNREAD:
         why = why_no_parquet(files, path)
         if why is None:
             raise
         return why
+    return why_understated(file, parquet.metadata) or parquet
 
 
 def why_no_parquet(files: FileSystem, path: str) -> str | None:
@@ -188,6 +191,9 @@ def why_damaged(files: FileSystem, path: str) -> str | None:
         return why
     with files.open_input_file(path) as file:
         footer = pq.read_metadata(file)
+        why = why_understated(file, footer)
+    if why is not None:
+        return why
     names = footer.schema.to_arrow_schema().names
     for index in range(footer.num_row_groups):
         why = why_undecodable(files, path, index, names)

@@ -34,6 +34,7 @@ from pyarrow.fs import (
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
@@ -58,7 +59,25 @@ def open_files(uri: str) -> FileSystem:
     folder = local_folder(uri)
     if folder is None:
         return PyFileSystem(StoreFiles(uri))
-    return SubTreeFileSystem(str(folder), LocalFileSystem())
+    return _TableFolder(str(folder), LocalFileSystem())
+
+
+class OutsideTable(OSError):
+    """A path that would leave its table's folder: the file is not opened."""
+
+
+def _check_inside(path: str) -> None:
+    if is_outside(path):
+        raise OutsideTable(f"{path!r} lies outside of the table's folder")
+
+
+class _TableFolder(SubTreeFileSystem):  # type: ignore[misc]
+    """A table's folder, of which no file outside is opened: pyarrow follows `..`."""
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file to be read in any order."""
+        _check_inside(path)
+        return super().open_input_file(path)
 
 
 def is_in_store(files: FileSystem) -> bool:
@@ -144,6 +163,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to be read in any order."""
+        _check_inside(path)
         first, size = self._folder.read_first(path)
         if len(first) == size:
             return pa.BufferReader(Lent(first))

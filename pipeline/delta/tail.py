@@ -16,6 +16,7 @@ from group_coordinator.pipeline.delta.parquet_file import (
     open_parquet,
     why_undecodable,
 )
+from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
 
 
 class Position(NamedTuple):
@@ -111,6 +112,12 @@ class _Reading(NamedTuple):
         """The pages of the files; of each file the row groups that are wanted."""
         number = 0
         for path, wanted, open_file in added:
+            if self.substitute is not None and is_outside(path):
+                if number >= self.start.row_group:
+                    rows = self.substitute.for_file(path, OUTSIDE)
+                    yield rows, self._at(number), self._at(number + 1)
+                number += 1
+                continue
             with open_file() as file:
                 parquet = self._open(path, file)
                 if isinstance(parquet, str):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -34,8 +35,10 @@ from group_coordinator.pipeline.delta.commit import (
 )
 from group_coordinator.pipeline.delta.disk import flush, write_partial
 from group_coordinator.pipeline.delta.log import commit_path, open_log
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.table import NOTE
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.quoting import quoted_text
 
 # What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
 KEPT = "_torn"
@@ -176,10 +179,17 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
                 added[action.add.path] = version, action.add.size
             if action.remove is not None:
                 added.pop(action.remove.path, None)
+    why: str | None
     for path, (version, size) in added.items():
-        why = _damage(table / unquote(path), size)
+        if is_outside(unquote(path)):
+            why = "lies outside of the table"
+        elif size is None:
+            # Delta requires it, so delta-rs and Spark open the table no more.
+            why = "has no size in the log"
+        else:
+            why = _damage(table / unquote(path), size)
         if why is not None:
-            torn.append(Torn(COMMIT, version, f"{path} {why}"))
+            torn.append(Torn(COMMIT, version, f"{quoted_text(path)} {why}"))
     return sorted(torn, key=lambda each: each.version)
 
 
@@ -215,12 +225,23 @@ def _void(table: Path, version: int) -> None:
     target = commit_path(log, version)
     if target.exists():
         (_kept(table) / target.name).write_bytes(target.read_bytes())
+        _keep_rows(table, version)
     info = commit_info(True, others=0, operation="REPAIR")
     os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
     for checksum in log.glob("*.crc"):
         # A later checksum may count the voided commit's files.
         if int(checksum.stem) >= version:
             checksum.unlink()
+
+
+def _keep_rows(table: Path, version: int) -> None:
+    """Keep the files that a commit adds, if it can be read: no commit names them afterwards."""
+    for action in _read(table / "_delta_log", version) or ():
+        if action.add is None or is_outside(action.add.file):
+            continue
+        file, kept = table / action.add.file, _kept(table) / Path(action.add.file).name
+        if file.is_file() and not kept.exists():
+            shutil.copy2(file, kept)
 
 
 def _take_away(table: Path, version: int) -> None:

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.request_context import TooLate
+from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.pipeline.tables.topics import (
     InvalidPartitions,
     InvalidTopic,
@@ -92,10 +93,11 @@ async def change(
         await topics.look()
     # The change is made: told otherwise, the client would make it again.
     except STORE_FAILS as error:
-        log.warning("topic %r was changed, and the topics cannot be read yet: %s", name, error)
+        named = quoted_name(name)
+        log.warning("topic %s was changed, and the topics cannot be read yet: %s", named, error)
     return ApiError(int(ErrorCode.NONE), None)
 
 
 def _failed(name: str, code: ErrorCode, error: Exception) -> ApiError:
-    log.warning("topic %r cannot be changed: %s", name, error)
+    log.warning("topic %s cannot be changed: %s", quoted_name(name), quoted_text(error))
     return ApiError(int(code), "the catalogue of topics cannot be changed at present")

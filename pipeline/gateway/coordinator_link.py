@@ -22,6 +22,7 @@ from group_coordinator.pipeline.client import (
 )
 from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, time_question
 from group_coordinator.pipeline.clock import since_boot_ms
+from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -208,7 +209,8 @@ class CoordinatorLink:
         # One line, not one for each: all that wait fail at once when the tables cannot be read.
         for why, (first, *others) in unanswered.items():
             more = f" and {len(others):,} more" if others else ""
-            log.warning("%s of group %r%s: %s", first.api, first.group_id, more, why)
+            group_id = quoted_name(first.group_id)
+            log.warning("%s of group %s%s: %s", first.api, group_id, more, quoted_text(why))
 
 
 class InFlightRequest(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.quoting import quoted_text
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,10 @@ class Seldom:
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def say(self, level: int, line: str, *values: object) -> None:
-        """Log a line, unless there were many of its kind: the `line` without its values."""
+        """Log a line, unless there were many of its kind: the `line` without its values.
+
+        Each value that is no number is quoted and cut, because a stranger may have chosen it.
+        """
         now = monotonic()
         begun, count = self._kinds.get(line, (now, 0))
         left_out = 0
@@ -30,4 +34,5 @@ class Seldom:
         self._kinds[line] = begun, count + 1
         if count < _MOST:
             told = f" ({left_out} more of these were left out)" if left_out else ""
-            log.log(level, f"{line}%s", *values, told)
+            safe = (each if isinstance(each, int) else quoted_text(each) for each in values)
+            log.log(level, f"{line}%s", *safe, told)

@@ -8,6 +8,7 @@ delta-rs knows, without a copy.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
+from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
 from group_coordinator.pipeline.delta.store_files import (
     AT_ONCE,
     is_in_store,
@@ -81,10 +83,14 @@ class TableScan:
         that a file does not have are left out.
         """
         paths = self._paths[since:]
-        opened = self._opened(paths)
-        for number, (path, file) in enumerate(zip(paths, opened, strict=True), since):
+        opened = iter(self._opened([path for path in paths if not self._is_left_out(path)]))
+        for number, path in enumerate(paths, since):
+            file = None if self._is_left_out(path) else next(opened)
             for first, rows in self._pages_of(path, file, columns):
                 yield number, first, valid_utf8(rows)
+
+    def _is_left_out(self, path: str) -> bool:
+        return self._substitute is not None and is_outside(unquote(path))
 
     def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
         """Open files, one after the other; in a store, where that is a request, side by side."""
@@ -100,17 +106,22 @@ class TableScan:
         Strings are as the file has them. Columns that the file does not have are left out.
         """
         path = self._paths[file]
-        for first, page in self._pages_of(path, self._files.open_input_file(path), columns):
+        opened = None if self._is_left_out(path) else self._files.open_input_file(path)
+        for first, page in self._pages_of(path, opened, columns):
             here = pc.and_(pc.greater_equal(rows, first), pc.less(rows, first + page.num_rows))
             wanted = rows.filter(here)
             if len(wanted):
                 yield wanted, page.take(pc.subtract(wanted, first))
 
     def _pages_of(
-        self, path: str, opened: pa.NativeFile, columns: Sequence[str]
+        self, path: str, opened: pa.NativeFile | None, columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.Table]]:
         begins = 0
         substitute = self._substitute
+        if opened is None:
+            assert substitute is not None
+            yield 0, substitute.for_file(path, OUTSIDE)
+            return
         with opened:
             parquet = (
                 pq.ParquetFile(opened)

@@ -11,9 +11,10 @@ group takes is told from its Parquet footer before it is read:
 * A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, which
   says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
   ids are missing or too long themselves (`schemas.messages.decode_request`).
-* A file that is no Parquet file becomes one such row without ids, and so a rejected request that
-  names the file. So does each request of a row group that its bytes do not decode to, with the ids
-  that can be decoded. A store that fails is another matter (`pipeline.delta.parquet_file`).
+* A file that is no Parquet file, or whose footer understates its pages, becomes one such row
+  without ids, and so a rejected request that names the file. So does each request of a row group
+  that its bytes do not decode to, with the ids that can be decoded. A store that fails is another
+  matter (`pipeline.delta.parquet_file`).
 
 A row that is a thousand times larger than any before it takes its own size once and holds up no
 other request.
@@ -32,6 +33,7 @@ import pyarrow.parquet as pq
 from group_coordinator.coordinator.group.control import is_control
 from group_coordinator.pipeline.delta.parquet_file import why_undecodable
 from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.quoting import quoted_text
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
@@ -151,7 +153,8 @@ class RefusedRequests:
 
         It has no ids, so that it can only be rejected; the reason names the file.
         """
-        log.warning("requests: %s is no Parquet file: %s", path, why)
+        path = quoted_text(path)
+        log.warning("requests: %s is no Parquet file: %s", path, quoted_text(why))
         reason = f"{path} is no Parquet file, so that its requests cannot be read"
         return _refused(pa.table({"request_id": pa.nulls(1)}), reason)
 
@@ -162,8 +165,9 @@ class RefusedRequests:
 
         They have those of their ids that can be decoded.
         """
-        log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, path, why)
-        reason = f"row group {row_group} of {path} cannot be decoded"
+        told = quoted_text(path), quoted_text(why)
+        log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, *told)
+        reason = f"row group {row_group} of {quoted_text(path)} cannot be decoded"
         ids = [name for name in _IDS if why_undecodable(files, path, row_group, [name]) is None]
         with files.open_input_file(path) as file:
             found = _ids_alone(pq.ParquetFile(file), [row_group], first, reason, ids)

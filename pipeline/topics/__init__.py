@@ -23,6 +23,7 @@ from group_coordinator.pipeline.topics.definition import (
     create_table_topic,
     log_topics,
     mark_deleted,
+    read_definitions,
 )
 from group_coordinator.pipeline.topics.errors import (
     AppendStateUnknown,
@@ -99,4 +100,5 @@ __all__ = [
     "merged",
     "plain_rows",
     "positive_hashes",
+    "read_definitions",
 ]

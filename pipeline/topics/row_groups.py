@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from group_coordinator.pipeline.delta.store_files import OutsideTable
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import BrokenFile
@@ -60,7 +61,10 @@ class OpenFile:
         self._partition_values = partition_values
         self._turn = zlib.crc32(path.encode())
         self._path = path
-        self._opened = files.open_input_file(path)
+        try:
+            self._opened = files.open_input_file(path)
+        except OutsideTable as error:
+            raise BrokenFile(str(error)) from error
         try:
             self._parquet = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
         except pa.ArrowException as error:

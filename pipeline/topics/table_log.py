@@ -18,6 +18,7 @@ from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commi
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
@@ -85,6 +86,8 @@ class TableLog:
             TopicFile(unquote(file.path), _encode_values(file.partition), file.modified_ms)
             for file in data_files(handle)
         ]
+        for file in files:
+            self._check_inside(version, file.path)
         return TopicCommit(version, files)
 
     def live_paths(self) -> set[str]:
@@ -131,16 +134,23 @@ class TableLog:
         for add in (action.add for action in actions if action.add is not None):
             if not add.data_change:
                 continue
-            if "://" in add.path or add.path.startswith("/") or add.deletion_vector is not None:
-                what = "has a deletion vector" if add.deletion_vector else "lies outside of it"
+            if add.deletion_vector is not None:
                 raise CannotFollow(
-                    f"version {version} of {self._uri} adds {add.path}, which {what}: "
-                    "the topic ends before it"
+                    f"version {version} of {self._uri} adds {add.path!r}, which has a deletion "
+                    "vector: the topic ends before it"
                 )
+            self._check_inside(version, add.file)
             values = _encode_values(add.partition_values)
             committed_at = max(0, timestamp or add.modification_time)
             added.append(TopicFile(add.file, values, committed_at))
         return TopicCommit(version, added)
+
+    def _check_inside(self, version: int, path: str) -> None:
+        if is_outside(path):
+            raise CannotFollow(
+                f"version {version} of {self._uri} adds {path!r}, which lies outside of it: "
+                "the topic ends before it"
+            )
 
     def _check_present(self, version: int) -> None:
         """Raise CannotFollow if a version that is not there never will be."""

@@ -56,6 +56,10 @@ class Access(Struct, frozen=True):
     def allows(self, request: Request) -> bool:
         """Whether the browser has the key."""
         given = request.cookies.get(self.cookie, "")
+        return self.is_key(given)
+
+    def is_key(self, given: str) -> bool:
+        """Whether this is the key."""
         return self.key is not None and secrets.compare_digest(given.encode(), self.key.encode())
 
 
@@ -207,7 +211,8 @@ class Pages:
 
     def _let_in(self, request: Request) -> Response:
         answer = RedirectResponse("/", 303)
-        if self._access.key is not None:
+        # Another key, in a link from somewhere else, does not replace the right one.
+        if self._access.is_key(request.query_params["key"]):
             answer.set_cookie(
                 self._access.cookie,
                 request.query_params["key"],

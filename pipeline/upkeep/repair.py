@@ -7,16 +7,19 @@ batches from that. A table that somebody has altered loses no row (`pipeline.upk
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.delta.torn import find_torn, mend
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.topics import read_definitions
 from group_coordinator.pipeline.upkeep.plain import asked_features, make_plain
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
@@ -61,15 +64,41 @@ def repair(root: str, execute: bool = False) -> list[RepairResult]:
         found = {name: uri for name, uri in uris.items() if is_table(uri)}
     else:
         found = {str(each.relative_to(folder)): str(each) for each in _tables(folder)}
-    results = (_repair_table(name, uri, execute) for name, uri in found.items())
+    names = {each.name for each in (*TABLES.values(), *ON_DEMAND)}
+    others = {name: uri for name, uri in found.items() if name not in names}
+    foreign = {} if folder is None or not others else _users_tables(root, others)
+    results = (_repair_table(name, uri, execute, foreign.get(name)) for name, uri in found.items())
     return [each for each in results if each is not None]
 
 
-def _repair_table(name: str, uri: str, execute: bool) -> RepairResult | None:
-    """Return what was found of a table, None if it is whole and plain."""
+def _users_tables(root: str, found: dict[str, str]) -> dict[str, str]:
+    """Return why tables are left as they are: users' own, served as topics, are never changed."""
+    try:
+        defined = read_definitions(root)
+    except STORE_FAILS as error:
+        why = f"whose table it is cannot be read ({first_line(error)}): run `repair` once more"
+        return dict.fromkeys(found, why)
+    tables = (local_folder(each.table) for each in defined if each.config is None)
+    users = {os.path.realpath(each) for each in tables if each is not None}
+    return {
+        name: "it is a user's table, which `repair` does not change: void the commit by its engine"
+        for name, uri in found.items()
+        if os.path.realpath(local_folder(uri) or uri) in users
+    }
+
+
+def _repair_table(
+    name: str, uri: str, execute: bool, why_left: str | None = None
+) -> RepairResult | None:
+    """Return what was found of a table, None if nothing; with `why_left` nothing is changed."""
     folder = local_folder(uri)
     torn = [] if folder is None else find_torn(folder)
     result = RepairResult(name, torn, mended=False)
+    if why_left is not None:
+        if not torn:
+            return None
+        told = "; ".join(each.line() for each in torn)
+        return structs.replace(result, failure=f"{name}: {told}: {why_left}")
     try:
         if folder is not None and torn and execute:
             result = structs.replace(result, torn=mend(folder, torn))

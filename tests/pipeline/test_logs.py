@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.logs import COMMAND, LogFormat, ProcessLog, default_file
+from group_coordinator.pipeline.quoting import quoted_text
 
 ours = logging.getLogger("group_coordinator.pipeline.node.node")
 spark = logging.getLogger("spark.Cleaner")
@@ -150,3 +151,41 @@ def test_the_file_lies_beside_the_tables_or_in_the_user_s_folder(
     stored = default_file("s3a://bucket/g", "node-1")
     assert stored.parent == Path("/state/group-coordinator")
     assert stored == default_file("s3a://bucket/g/", "node-1") != default_file("s3a://b", "node-1")
+
+
+HOSTILE = "x\n2026-01-01 00:00:00.000 WARNING forged\r\x1b[2J\x9b"
+
+
+def test_a_text_from_outside_writes_no_line_of_its_own(terminal: io.StringIO) -> None:
+    ProcessLog(stream=terminal)
+    ours.warning("topic %s: %s", HOSTILE, ValueError(HOSTILE))
+    (line,) = terminal.getvalue().splitlines()
+    assert line.isprintable()
+    assert line.count("\\n2026-01-01") == 2
+
+
+def test_a_line_has_a_bounded_length(terminal: io.StringIO) -> None:
+    for form in LogFormat:
+        ProcessLog(form, stream=terminal)
+        ours.warning("topic %s", "\x1b" * 10_000_000)
+    first, second = terminal.getvalue().splitlines()
+    assert len(first) < 4_100
+    assert len(json.loads(second)["message"]) == 4_000
+
+
+def test_no_line_of_a_trace_looks_like_a_record(terminal: io.StringIO) -> None:
+    ProcessLog(stream=terminal)
+    try:
+        raise LookupError(HOSTILE)
+    except LookupError:
+        ours.exception("upkeep failed")
+    _, *below = terminal.getvalue().splitlines()
+    assert all(line.startswith("  ") and line.isprintable() for line in below)
+
+
+def test_a_text_from_outside_is_cut_to_200_characters() -> None:
+    assert quoted_text("short") == "short"
+    assert quoted_text("x" * 200) == "x" * 200
+    assert quoted_text("x" * 201) == "x" * 197 + "..."
+    assert len(quoted_text("\n" * 10_000_000)) == 200
+    assert quoted_text(ValueError("a\nb")) == "a\\nb"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.catalogue import change
+from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.pipeline.tables.topics import InvalidTopic, check_name
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
@@ -89,7 +90,8 @@ async def _create_missing(call: RequestContext, request: Any) -> set[str]:
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
         made = await change(services.topics, name, make)
         if made.code:
-            log.warning("topic %r is not created: %s", name, made.message)
+            told = quoted_name(name), quoted_text(made.message)
+            log.warning("topic %s is not created: %s", *told)
     return denied
 
 

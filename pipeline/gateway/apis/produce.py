@@ -16,6 +16,7 @@ from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.produced_batch import Budget
 from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
+from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.pipeline.topics import (
     Appended,
     AppendStateUnknown,
@@ -64,8 +65,8 @@ async def _answer(call: RequestContext, request: Any) -> Any:
             for each in topic.partition_responses:
                 if each.error_code:
                     raise InvalidFrame(
-                        f"{topic.name}-{each.index} was produced to with acks=0, and was refused: "
-                        f"{each.error_message}"
+                        f"{quoted_name(topic.name)}, partition {each.index}, was produced to with "
+                        f"acks=0, and was refused: {quoted_text(each.error_message)}"
                     )
         return None
     return ProduceResponse(responses=responses)
@@ -149,7 +150,8 @@ def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTab
         )
     found = call.services.topics.find(topic)
     if found is None:
-        raise BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        why = f"there is no topic {quoted_name(topic)}"
+        raise BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     count, definition = found
     if definition is None:
         raise BatchRefused(
@@ -163,7 +165,8 @@ def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTab
 
 
 def _unknown(topic: str, partition: int) -> BatchRefused:
-    return BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}")
+    why = f"there is no {quoted_text(topic)}-{partition}"
+    return BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
 
 def _response(partition: int, outcome: Outcome) -> Any:

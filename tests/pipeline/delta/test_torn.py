@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,15 @@ def truncate(path: Path, share: float) -> None:
     path.write_bytes(content[: int(len(content) * share)])
 
 
+def rewrite_add(table: Path, **fields: object) -> None:
+    """Change what commit 4 says of the file that it adds; it is no commit of ours then."""
+    lines = [json.loads(line) for line in commit(table, 4).read_text().splitlines()]
+    (added,) = (line["add"] for line in lines if "add" in line)
+    added |= fields
+    added = {name: value for name, value in added.items() if value is not None}
+    commit(table, 4).write_text(json.dumps({"add": added}))
+
+
 DAMAGES = {
     "an empty commit": (lambda table: truncate(commit(table, 4), 0), "empty or cut off"),
     "a damaged commit": (
@@ -83,6 +93,12 @@ DAMAGES = {
         lambda table: commit(table, 4).write_bytes(bytes(300)),
         "empty or cut off",
     ),
+    "a file of another table": (lambda table: rewrite_add(table, path="../other"), "lies outside"),
+    "a file at an address": (
+        lambda table: rewrite_add(table, path="s3://other/file"),
+        "lies outside",
+    ),
+    "a file without a size": (lambda table: rewrite_add(table, size=None), "has no size"),
     "an empty data file": (lambda table: truncate(data_file(table, 4), 0), "has 0 bytes"),
     "a cut data file": (lambda table: truncate(data_file(table, 4), 0.5), "bytes, not"),
     "no data file": (lambda table: data_file(table, 4).unlink(), "is missing"),
@@ -155,13 +171,15 @@ def test_a_commit_that_is_missing_below_a_later_one_is_voided(table):
     assert rows(table) == [1, 2, 4]
 
 
-def test_a_file_of_which_a_commit_does_not_say_the_size_is_not_torn(table):
-    """Another engine may leave it out: what is not said is not 0 bytes."""
+def test_a_file_of_which_a_commit_does_not_say_the_size_is_named(table):
+    """What is not said is not 0 bytes, but delta-rs opens no such table."""
     content = commit(table, 4).read_bytes()
     size = data_file(table, 4).stat().st_size
     assert content.count(b'"size":%d,' % size) == 1
     commit(table, 4).write_bytes(content.replace(b'"size":%d,' % size, b""))
-    assert find_torn(table) == []
+    (found,) = find_torn(table)
+    assert (found.kind, found.version) == (COMMIT, 4)
+    assert "has no size in the log" in found.why
 
 
 def test_a_file_that_a_later_commit_removed_may_be_gone(table):
@@ -312,3 +330,12 @@ def test_the_second_look_is_a_later_one(table, monkeypatch):
     truncate(commit(table, 4), 0)
     monkeypatch.setattr(torn, "sleep", lambda _seconds: commit(table, 4).write_bytes(content))
     check_whole(table)
+
+
+def test_the_rows_of_a_voided_commit_are_kept_aside(table: Path) -> None:
+    content = data_file(table, 4).read_bytes()
+    name = data_file(table, 4).name
+    rewrite_add(table, size=None)
+    mend(table, find_torn(table))
+    assert (table / KEPT / name).read_bytes() == content
+    assert (table / KEPT / commit(table, 4).name).exists()

@@ -163,3 +163,14 @@ def test_who_cannot_be_accepted_yet_is_accepted_later(
     assert asyncio.run(accepting()) == "127.0.0.1"
     line = "connections cannot be accepted: [Errno 24] Too many open files"
     assert set(caplog.messages) == {line}
+
+
+def test_a_value_that_a_stranger_chose_is_quoted_and_cut(caplog: pytest.LogCaptureFixture) -> None:
+    lines = Seldom()
+    with caplog.at_level(logging.INFO):
+        lines.say(logging.INFO, "%s is closed: %s (%d)", "h", "x\n\x1b" * 1_000_000, 5)
+    (message,) = caplog.messages
+    assert message.startswith("h is closed: x\\n\\x1bx")
+    assert message.endswith("... (5)")
+    assert message.isprintable()
+    assert len(message) < 250

@@ -21,6 +21,7 @@ from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answers import Answers
 from group_coordinator.pipeline.node.load_events import shown_log
@@ -32,6 +33,8 @@ from group_coordinator.pipeline.node.waiting_requests import (
     write_waiting_requests,
 )
 from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.event_pages import request_pages
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME
 from group_coordinator.pipeline.stream.packing import pack_rows
 from group_coordinator.pipeline.stream.sink import Sink
@@ -65,7 +68,7 @@ from group_coordinator.schemas.tables import (
     to_arrow,
     to_requests,
 )
-from tests.pipeline.damage import damage, spoil
+from tests.pipeline.damage import damage, newest, spoil, understate
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.rows import heartbeat, output, response
 
@@ -274,6 +277,30 @@ def test_a_file_that_is_no_parquet_file_is_rejected_by_name_once(root):
     assert reason.startswith(f"{name} is no Parquet file")
     assert ids_of(waiting_of(root)) == ["waits"]
     assert reject_all(root, 1 << 20) == []
+
+
+def test_a_file_whose_footer_understates_its_pages_is_rejected_by_name_once(root):
+    RequestLog(root).append([heartbeat("waits")])
+    RequestLog(root).append([with_client(str(number), "x" * 100_000) for number in range(20)])
+    understate(newest(root), "client_id")
+    (reason,) = reject_all(root, 1 << 20)
+    assert reason.startswith(f"{newest(root).name} is no Parquet file")
+    assert ids_of(waiting_of(root)) == ["waits"]
+    assert reject_all(root, 1 << 20) == []
+
+
+@pytest.mark.parametrize("path", ["s3://other/file.parquet", "../file.parquet", "/file.parquet"])
+def test_a_file_outside_of_the_table_is_rejected_by_name_once(root, path):
+    RequestLog(root).append([heartbeat("waits")])
+    added = {"path": path, "partitionValues": {}, "size": 9, "modificationTime": 1}
+    commit = Path(root, "requests", "_delta_log", f"{2:020}.json")
+    commit.write_text(json.dumps({"add": {**added, "dataChange": True}}))
+    (reason,) = reject_all(root, 1 << 20)
+    assert reason.startswith(f"{path} is no Parquet file")
+    assert ids_of(waiting_of(root)) == ["waits"]
+    pages = request_pages(1 << 20, Selection(), 1, table_uri(root, REQUESTS), Position(2), None)
+    (page, _), *_ = pages
+    assert page.events.num_rows == 1
 
 
 def test_requests_of_a_damaged_row_group_wait_for_their_refusal(root):

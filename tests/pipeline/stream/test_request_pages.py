@@ -8,15 +8,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.delta.tail import Position, RowGroups
 from group_coordinator.pipeline.stream import request_pages
+from group_coordinator.pipeline.stream.event_pages import request_pages as pages_of_table
 from group_coordinator.pipeline.stream.event_size import event_sizes
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packing import pack_rows, pack_together
 from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, read_pages
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.decoding import REFUSED, Malformed, decode_request
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
+from tests.pipeline.damage import newest, understate
 from tests.pipeline.rows import heartbeat
 
 MOST = 10_000
@@ -145,3 +150,20 @@ def test_ids_that_are_beyond_all_bounds_are_not_read_either(read, monkeypatch):
     assert page.to_pylist()[0]["request_id"] is None
     (page,) = read(rows.select(["request_id"]))
     assert page.column(REFUSED).to_pylist()[0].startswith("the request was not read")
+
+
+def test_a_file_whose_footer_understates_its_pages_is_one_rejected_request(root, monkeypatch):
+    RequestLog(root).append([large(str(number), "m" * 100_000) for number in range(300)])
+    name = newest(root).name
+    understate(newest(root), "client_id")
+
+    def unfolded(*_, **__):
+        raise AssertionError("the texts are copied")
+
+    monkeypatch.setattr("group_coordinator.pipeline.stream.event_pages.read_pages", unfolded)
+    pages = pages_of_table(MOST, Selection(), 1, table_uri(root, REQUESTS), Position(1), None)
+    (page, after), *_ = pages
+    assert after == Position(1, 1)
+    (packed,) = pack_together([page.events])
+    (event,) = packed.to_pylist()
+    assert f"{name} is no Parquet file" in event["event"]

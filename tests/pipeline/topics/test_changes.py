@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow.fs import PyFileSystem
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta import identity
-from group_coordinator.pipeline.topics import TableReplaced, create_table_topic
+from group_coordinator.pipeline.delta.store_files import OutsideTable, StoreFiles, open_files
+from group_coordinator.pipeline.topics import TableReplaced, create_table_topic, table_log
+from group_coordinator.pipeline.topics.errors import CannotFollow
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
 
@@ -150,6 +154,76 @@ def test_a_file_that_cannot_be_indexed_ends_the_topic_before_it(
         assert ends(each) == [(0, 10)]
         assert f"version 2 of {uri}" in str(each.problems()["t"])
         assert file.name in str(each.problems()["t"])
+
+
+def add_file(uri: str, path: str) -> None:
+    """Commit a file to a table as one that is there already."""
+    handle = DeltaTable(uri)
+    added = {
+        "path": path,
+        "partitionValues": {},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    commit = Path(uri, "_delta_log", f"{handle.version() + 1:020}.json")
+    commit.write_text(json.dumps({"add": added}))
+
+
+@pytest.mark.parametrize("is_begun_before", [True, False])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret/{}",
+        "%2e%2e/secret/{}",
+        "..%2Fsecret%2F{}",
+        "a/../../secret/{}",
+        "{root}/secret/{}",
+        "%2F{root}/secret/{}",
+        "file://{root}/secret/{}",
+        "file:{root}/secret/{}",
+    ],
+)
+def test_a_file_outside_of_the_table_s_folder_ends_the_topic_before_it(
+    root: str, uri: str, tmp_path: Path, path: str, is_begun_before: bool
+) -> None:
+    secret = tmp_path / "secret"
+    append(str(secret), [99])
+    (name,) = (each.name for each in secret.glob("*.parquet"))
+    if is_begun_before:
+        define(root, uri, 1)
+        opened(root)
+    add_file(uri, path.format(name, root=tmp_path))
+    if not is_begun_before:
+        define(root, uri, 1)
+    topics = opened(root)
+    assert "lies outside of it" in str(topics.problems()["t"])
+    assert ends(topics) == [(0, 10)]
+    assert len(records(topics, 0)) == 10
+
+
+def test_a_snapshot_has_no_file_outside_of_the_table_s_folder(root: str, uri: str) -> None:
+    add_file(uri, "../secret")
+    log = table_log.TableLog(uri, str(DeltaTable(uri).metadata().id))
+    with pytest.raises(CannotFollow, match="lies outside of it"):
+        log.snapshot(2)
+
+
+@pytest.mark.parametrize("path", ["../secret", "a/../secret", "/etc/passwd", "file:///etc/passwd"])
+def test_no_file_outside_of_a_table_s_folder_is_opened(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "t" / "a").mkdir(parents=True)
+    for files in (open_files(str(tmp_path / "t")), PyFileSystem(StoreFiles(str(tmp_path / "t")))):
+        with pytest.raises(OutsideTable, match="lies outside"):
+            files.open_input_file(path)
+
+
+def test_a_path_is_decoded_once(root: str, uri: str) -> None:
+    log = table_log.TableLog(uri, str(DeltaTable(uri).metadata().id))
+    add_file(uri, "%252e%252e/secret")
+    commit = log.read(2)
+    assert commit is not None
+    assert [each.path for each in commit.added] == ["%2e%2e/secret"]
 
 
 def test_one_topic_s_failure_does_not_disturb_another(root: str, uri: str, tmp_path: Path) -> None:

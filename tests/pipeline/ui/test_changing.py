@@ -134,6 +134,13 @@ def test_the_key_leaves_the_address_and_is_hidden_from_scripts(root: str) -> Non
     assert "samesite=strict" in cookie
 
 
+def test_a_wrong_key_does_not_replace_the_right_one(root: str) -> None:
+    client = changing(root)
+    answer = client.get("/", params={"key": "bogus"}, follow_redirects=False)
+    assert "set-cookie" not in answer.headers
+    assert client.get("/group/reset", params=FORM).status_code != 403
+
+
 REFUSED = [
     ({"aim": "to-offset", "value": "x"}, "'x' is no whole number"),
     ({"aim": "to-offset", "value": "7", "topic": "other"}, "how many partitions topic"),

@@ -33,7 +33,16 @@ def test_names_that_are_ours_are_answered(client: TestClient, host: str) -> None
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "", "localhost.evil.example", "[", "127.0.0.1.x"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8080",
+        "",
+        "localhost.evil.example",
+        "[",
+        "127.0.0.1.x",
+        "evil@127.0.0.1",
+    ],
 )
 def test_other_names_are_not(client: TestClient, host: str) -> None:
     answer = client.get("/", headers={"host": host})

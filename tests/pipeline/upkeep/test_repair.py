@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import TornRoot, ensure_tables
 from group_coordinator.pipeline.upkeep.repair import repair
 from tests.pipeline.rows import commit_record, counts, output
+from tests.pipeline.topics.tables import append, define
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +82,16 @@ def test_a_table_that_lost_its_description_is_left_alone_by_name(torn: str) -> N
     assert "lost its description" in refused.output
     assert str(refused.exception) == "these tables could not be repaired: responses"
     assert [result.table for result in repair(torn)] == ["responses"]
+
+
+def test_a_user_s_table_is_named_and_never_changed(root: str) -> None:
+    table = Path(root, "mine")
+    append(str(table), range(3))
+    define(root, str(table))
+    commit = commit_path(table / "_delta_log", 1)
+    commit.write_text(json.dumps({"add": {"path": "s3://other/file", "size": 1}}))
+    before = commit.read_bytes()
+    (found,) = repair(root, execute=True)
+    assert (found.table, found.mended) == ("mine", False)
+    assert "lies outside of the table: it is a user's table" in str(found.failure)
+    assert commit.read_bytes() == before
