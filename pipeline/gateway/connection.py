@@ -276,7 +276,8 @@ class Connection(asyncio.BufferedProtocol):
         error = None
         while turns and turns[0].is_over and error is None:
             turn = turns.popleft()
-            error = turn.error
+            # The error's traceback leads back to the turn: together they would be a cycle.
+            error, turn.error = turn.error, None
             if error is None:
                 self._settle(turn)
                 if turn.answer is not None:

@@ -58,6 +58,8 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
         answer: bytes | None = None
         for part in reading.parts():
             answer = await topics.with_logs(part)
+            # It is a method of `reading`, and would hold its records.
+            del part
         left = until - monotonic()
         if answer is not None and (reading.size >= least or reading.has_failed or left <= 0):
             return answer

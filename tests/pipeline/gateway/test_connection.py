@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from group_coordinator.pipeline.gateway.answering import tell
 from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.session import Session
+from group_coordinator.pipeline.gateway.wire import InvalidFrame
+from tests.memory import keeps_at_most
 from tests.pipeline.gateway.connecting import Made, framed
 
 PRODUCE, FETCH, COMMIT, OFFSET_FETCH, HEARTBEAT, LEAVE = (
@@ -50,3 +55,29 @@ def test_a_request_of_no_queue_or_another_one_waits_for_the_answers_before_it(la
         assert made.frames[2:] == [later]
 
     asyncio.run(answer())
+
+
+class Torn:
+    """A session whose requests fail, each with 5 MB in hand."""
+
+    largest_frame = 1 << 20
+    is_stranger = False
+
+    def begin(self, frame: bytes, _sent_after: int, client: Any) -> Any:
+        async def answer() -> bytes:
+            held = frame * 1_000_000
+            raise InvalidFrame(f"{len(held)} bytes are no request")
+
+        return asyncio.ensure_future(tell(answer, client))
+
+
+def test_a_request_that_fails_keeps_no_memory() -> None:
+    async def fail() -> None:
+        made = Made(Room(1 << 20))
+        made.connection._session = cast(Session, Torn())
+        with keeps_at_most(1 << 20):
+            made.arrives(framed(FETCH + b"abc"))
+            while not made.socket.is_closed:
+                await asyncio.sleep(0)
+
+    asyncio.run(fail())

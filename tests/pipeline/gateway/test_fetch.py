@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from group_coordinator.pipeline.gateway.apis.fetch import _FetchReading
-from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES
+from group_coordinator.pipeline.gateway.compression import MOST_BYTES
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
 from group_coordinator.pipeline.topics import Record

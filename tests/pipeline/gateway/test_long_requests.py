@@ -233,7 +233,9 @@ class Waiting:
     def __init__(self, record: bytes) -> None:
         self._record = record
         self.answers: list[weakref.ref[Answer]] = []
+        self.readings: list[weakref.ref[Any]] = []
         self.held: list[int] = []
+        self.held_readings: list[int] = []
 
     def news(self, names: Any) -> dict[str, int]:
         return dict.fromkeys(names, 0)
@@ -241,13 +243,17 @@ class Waiting:
     async def with_logs(self, read: Any) -> Answer:
         logs = SimpleNamespace(bounds=lambda *_: fetch.Bounds(0, 1), read=lambda *_: ())
         reading = read.func.__self__
-        reading._records = lambda *_: self._record
+        record = self._record
+        # It leads back to no reading: nothing here is for the garbage collector.
+        reading._records = lambda *_: record
         answer: Answer = read(logs)
         self.answers.append(weakref.ref(answer))
+        self.readings.append(weakref.ref(reading))
         return answer
 
     async def wait_for_news(self, _seen: Any, _seconds: float) -> bool:
         self.held.append(sum(each() is not None for each in self.answers))
+        self.held_readings.append(sum(each() is not None for each in self.readings))
         return len(self.held) < 3
 
 
@@ -266,7 +272,7 @@ def test_a_fetch_that_waits_for_more_holds_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fetch, "monotonic", seconds.__next__)
     topics = Waiting(b"v" * 10)
     assert fetched(monkeypatch, topics).records == b"v" * 10
-    assert topics.held == [0, 0, 0]
+    assert topics.held == topics.held_readings == [0, 0, 0]
     assert len(topics.answers) == 4
 
 
