@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Failure(RuntimeError):
@@ -46,3 +49,13 @@ def in_words(error: Exception) -> str:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message; delta-rs appends a stack trace."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def bare(error: E) -> E:
+    """Return an error that may be stored: without its traceback, cause and context.
+
+    A traceback keeps the local variables of its frames alive. If one of them leads back to the
+    error, only the garbage collector frees them.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

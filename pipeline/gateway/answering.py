@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.gateway.api import ApiHandler
     from group_coordinator.pipeline.gateway.request_context import RequestContext
+    from group_coordinator.pipeline.gateway.room import HeldAnswer
     from group_coordinator.schemas.messages import Response
 
 
@@ -24,7 +25,12 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """Who hears of a request's answer: once, and after the call that began the request."""
+    """Who hears of a request's answer: once, and after the call that began the request.
+
+    `held` is the memory of its answer.
+    """
+
+    held: HeldAnswer
 
     def taken_in(self) -> None:
         """Hear that what comes after this request cannot overtake it any more."""
@@ -113,7 +119,7 @@ class Answering:
     def _begin(self) -> None:
         answer = self._api.answer
         if not isinstance(answer, Decided):
-            self._call.taken_in = self._client.taken_in
+            self._call.taken_in, self._call.held = self._client.taken_in, self._client.held
             told = tell(partial(self._answered, answer), self._client)
             self._running = asyncio.ensure_future(told)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from io import BytesIO
+from threading import Lock
 
 import pyarrow as pa
 
@@ -21,7 +22,9 @@ _XERIAL_HEAD = 16
 _SNAPPY_RATIO = 22
 _SIZE = struct.Struct(">i")
 # What is decompressed at once.
-_PART_BYTES = 1 << 20
+_PART_BYTES = 1 << 18
+# What is decompressed of a request at most, bytes: fetch.max.bytes of a consumer by default.
+MOST_BYTES = 52_428_800
 
 
 class Undecodable(Exception):
@@ -32,64 +35,88 @@ class Oversized(Exception):
     """Bytes that would be more than are taken, once they are decompressed."""
 
 
-def decompress(codec: int, data: memoryview, most_bytes: int) -> bytes:
+class Budget:
+    """How many bytes may still be decompressed of a request; for any thread.
+
+    Bytes are spent whether their batch is accepted or refused.
+    """
+
+    def __init__(self, left: int = MOST_BYTES) -> None:
+        self._lock = Lock()
+        self.left = left
+
+    def spend(self, size: int) -> None:
+        """Spend bytes that were decompressed.
+
+        Raises Oversized if fewer were left; nothing is left then.
+        """
+        with self._lock:
+            left, self.left = self.left, max(0, self.left - size)
+        if size > left:
+            raise Oversized("with the rest of its request it is too large")
+
+
+def decompress(codec: int, data: memoryview, budget: Budget) -> bytes:
     """Return what was compressed by Kafka's codec 1 to 4. Raises Undecodable and Oversized.
 
-    No more is decompressed than `most_bytes` and one, whatever sizes the bytes themselves tell.
+    What is decompressed is spent from the budget as it comes, whatever sizes the bytes themselves
+    tell: so batches of a request that are decompressed in several threads share it.
     """
     try:
         if codec == _GZIP:
-            return _gzip(data, most_bytes)
+            return _gzip(data, budget)
         if codec == _SNAPPY:
-            return _snappy(bytes(data), most_bytes)
+            return _snappy(bytes(data), budget)
         if codec in (_LZ4, _ZSTD):
-            return _stream("lz4" if codec == _LZ4 else "zstd", data, most_bytes)
+            return _stream("lz4" if codec == _LZ4 else "zstd", data, budget)
     except (zlib.error, pa.ArrowException, OSError, struct.error, ValueError) as error:
         raise Undecodable(f"it cannot be decompressed: {error}") from error
     raise Undecodable(f"compression {codec} is not known")
 
 
-def _gzip(data: memoryview, most_bytes: int) -> bytes:
+def _gzip(data: memoryview, budget: Budget) -> bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW)
-    found = stream.decompress(data, most_bytes + 1)
-    if len(found) <= most_bytes and not stream.eof:
-        raise Undecodable("it is cut off")
-    if len(found) > most_bytes:
-        raise _oversized(most_bytes)
-    return found
-
-
-def _stream(name: str, data: memoryview, most_bytes: int) -> bytes:
-    # A frame need not tell its size, and may lie about it, so it is read as a stream.
     found = BytesIO()
-    with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
-        while part := stream.read(_PART_BYTES):
-            if found.tell() + len(part) > most_bytes:
-                raise _oversized(most_bytes)
-            found.write(part)
+    rest: bytes | memoryview = data
+    while part := stream.decompress(rest, _PART_BYTES):
+        budget.spend(len(part))
+        found.write(part)
+        rest = stream.unconsumed_tail
+    if not stream.eof:
+        raise Undecodable("it is cut off")
     return found.getvalue()
 
 
-def _snappy(data: bytes, most_bytes: int) -> bytes:
+def _stream(name: str, data: memoryview, budget: Budget) -> bytes:
+    # A frame need not tell its size, and may lie about it, so it is read as a stream.
+    # A `read` of pyarrow that fails never frees the bytes that it was to return.
+    part = bytearray(_PART_BYTES)
+    found = BytesIO()
+    with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
+        while size := stream.readinto(part):
+            budget.spend(size)
+            found.write(memoryview(part)[:size])
+    return found.getvalue()
+
+
+def _snappy(data: bytes, budget: Budget) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return _snappy_block(data, most_bytes)
+        return _snappy_block(data, budget)
     if len(data) < _XERIAL_HEAD:
         raise Undecodable("its head is cut off")
     blocks = []
-    at, left = _XERIAL_HEAD, most_bytes
+    at = _XERIAL_HEAD
     while at < len(data):
         (size,) = _SIZE.unpack_from(data, at)
         at += _SIZE.size
         if not 0 < size <= len(data) - at:
             raise Undecodable("a block of it is cut off")
-        block = _snappy_block(data[at : at + size], left)
-        blocks.append(block)
-        left -= len(block)
+        blocks.append(_snappy_block(data[at : at + size], budget))
         at += size
     return b"".join(blocks)
 
 
-def _snappy_block(block: bytes, most_bytes: int) -> bytes:
+def _snappy_block(block: bytes, budget: Budget) -> bytes:
     size = shift = 0
     # A block begins with its size, seven bits a byte, the lowest first.
     for byte in block[:5]:
@@ -100,11 +127,6 @@ def _snappy_block(block: bytes, most_bytes: int) -> bytes:
     # The size is told by the client, and is allocated before anything is decompressed.
     if size > _SNAPPY_RATIO * len(block):
         raise Undecodable(f"a block of {len(block)} bytes says that it becomes {size}")
-    if size > most_bytes:
-        raise _oversized(most_bytes)
+    budget.spend(size)
     found: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
     return found
-
-
-def _oversized(most_bytes: int) -> Oversized:
-    return Oversized(f"it becomes more than {most_bytes} bytes")

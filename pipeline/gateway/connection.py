@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 
 from group_coordinator.pipeline.gateway.incoming import Incoming
 from group_coordinator.pipeline.gateway.polls import SentTimes
+from group_coordinator.pipeline.gateway.room import HeldAnswer
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, RefusedRequest, frame_size
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.schemas.apis import APIS
@@ -49,6 +50,9 @@ _DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.is_done_u
 _READ_AHEAD = 2
 # How many of a connection's requests are in progress at most.
 _MOST_AT_ONCE = 64
+# How long a client may take no byte of an answer before its connection is closed, s: a client waits
+# for no answer longer than that (request.timeout.ms of Kafka's clients).
+TAKE_S = 30.0
 # The time between a last answer and the end of its connection.
 _TO_READ_S = 0.1
 # How long the TLS handshake and the SASL exchange may take together, s. A broker of Kafka's has no
@@ -64,10 +68,20 @@ class _Turn:
     answers for as long as it runs.
     """
 
-    __slots__ = ("_connection", "answer", "error", "frame", "is_over", "is_taken_in", "running")
+    __slots__ = (
+        "_connection",
+        "answer",
+        "error",
+        "frame",
+        "held",
+        "is_over",
+        "is_taken_in",
+        "running",
+    )
 
     def __init__(self, connection: Connection, frame: bytes) -> None:
         self._connection = connection
+        self.held = connection.held
         self.frame = frame
         self.running: Running | None = None
         self.is_taken_in = self.is_over = False
@@ -119,6 +133,9 @@ class Connection(asyncio.BufferedProtocol):
         self._log_in_until = self._loop.time() + LOG_IN_S
         self._log_in: asyncio.TimerHandle | None = None
         self._incoming = Incoming(address.memory, self._cut, self._cut_off)
+        self.held = HeldAnswer(address.memory)
+        # While an answer is not written: when the client has to have taken a byte of it.
+        self._taking: asyncio.TimerHandle | None = None
         # Each frame, and the time after which it was sent.
         self._frames: deque[tuple[bytes, int]] = deque()
         self._sent = SentTimes(polls)
@@ -178,11 +195,33 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Answer no more until the client has read."""
         self._may_write = False
+        self._watch(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Go on answering."""
         self._may_write = True
+        self._watch_no_more()
+        self.held.shrink()
         self.go_on()
+
+    def _watch(self, unwritten: int) -> None:
+        """Count what is not written, and look whether the client takes any of it."""
+        self.held.shrink(unwritten)
+        self._taking = self._loop.call_later(TAKE_S, self._check_taken, unwritten)
+
+    def _watch_no_more(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _check_taken(self, before: int) -> None:
+        unwritten = self._transport.get_write_buffer_size()
+        if unwritten == before:
+            self._cut_off(f"it took no byte of its answer for {TAKE_S:g} s")
+        else:
+            # A slow client is no idle one.
+            self.last_used = time.monotonic()
+            self._watch(unwritten)
 
     def eof_received(self) -> bool:
         """Go on while there is something to do. Over TLS the transport closes in any case."""
@@ -214,6 +253,8 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         if self._log_in is not None:
             self._log_in.cancel()
+        self._watch_no_more()
+        self.held.close()
         self._on_lost(self)
 
     # --- reading ----------------------------------------------------------------------------------
@@ -276,7 +317,8 @@ class Connection(asyncio.BufferedProtocol):
         error = None
         while turns and turns[0].is_over and error is None:
             turn = turns.popleft()
-            error = turn.error
+            # The error's traceback leads back to the turn: together they would be a cycle.
+            error, turn.error = turn.error, None
             if error is None:
                 self._settle(turn)
                 if turn.answer is not None:
@@ -284,6 +326,8 @@ class Connection(asyncio.BufferedProtocol):
         if answers and not self._lost:
             # One call of the system, however many there are: it costs as much as all else.
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        if self.held.size and self._may_write:
+            self.held.shrink()
         if error is not None:
             self._fail(error)
             return

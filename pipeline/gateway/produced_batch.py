@@ -6,8 +6,7 @@ Source: Apache Kafka, DefaultRecordBatch, DefaultRecord and LogValidator; KIP-98
 from __future__ import annotations
 
 import struct
-from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
@@ -27,6 +26,9 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.schemas.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.gateway.compression import Budget
+
 _HEAD = struct.Struct(">qiibI")
 _COVERED = struct.Struct(">hiqqqhii")
 _RECORDS_AT = _HEAD.size + _COVERED.size
@@ -38,23 +40,6 @@ _ZSTD = 4
 # From this version of Produce on zstd is taken (KIP-110).
 _WITH_ZSTD = 7
 _NONE = -1
-# What is decompressed of a request at most, bytes: fetch.max.bytes of a consumer by default.
-MOST_BYTES = 52_428_800
-
-
-class Budget:
-    """How many bytes may still be decompressed of a request; for any thread."""
-
-    def __init__(self, left: int = MOST_BYTES) -> None:
-        self._lock = Lock()
-        self.left = left
-
-    def spend(self, size: int) -> None:
-        """Count bytes that were decompressed. Raises Oversized if they are more than are left."""
-        with self._lock:
-            if size > self.left:
-                raise Oversized("with the rest of its request it is too large")
-            self.left -= size
 
 
 class Opened(NamedTuple):
@@ -123,8 +108,7 @@ def read_batch(
         raise BatchRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or later")
     if codec:
         try:
-            records = decompress(codec, view[_RECORDS_AT:], budget.left)
-            budget.spend(len(records))
+            records = decompress(codec, view[_RECORDS_AT:], budget)
         except Undecodable as error:
             raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except Oversized as error:

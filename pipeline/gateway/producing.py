@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import bare
 from group_coordinator.pipeline.gateway.produced_batch import producer_of, read_batch
 from group_coordinator.pipeline.topics import (
     Appended,
@@ -28,7 +29,7 @@ from group_coordinator.schemas.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from group_coordinator.pipeline.gateway.produced_batch import Budget
+    from group_coordinator.pipeline.gateway.compression import Budget
     from group_coordinator.pipeline.gateway.topics import Topics
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
@@ -226,7 +227,7 @@ class _Writer:
             try:
                 opened = read_batch(partition, data, version, self._writer.config, now, budget)
             except BatchRefused as refused:
-                found.append(refused)
+                found.append(bare(refused))
                 continue
             # A bug that one batch meets must not have the others refused, again and again.
             except Exception:

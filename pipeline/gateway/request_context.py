@@ -9,7 +9,7 @@ from group_coordinator.coordinator.authorization import host_of
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.room import HeldAnswer, Room
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -69,6 +69,8 @@ class Services:
 class RequestContext:
     """A request's header and sender; `services` is what it is answered from.
 
+    `held` is the memory of its answer.
+
     `taken_in` is to be called once nothing that the client sends later can overtake the request.
     The request was sent after `sent_after`, ms of `clock.since_boot_ms`. `listener` is the name of
     the listener by which the client came.
@@ -77,6 +79,7 @@ class RequestContext:
     __slots__ = (
         "client_host",
         "client_id",
+        "held",
         "listener",
         "principal",
         "sent_after",
@@ -85,6 +88,7 @@ class RequestContext:
         "version",
     )
     taken_in: Callable[[], None]
+    held: HeldAnswer
 
     def __init__(
         self,

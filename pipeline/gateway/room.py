@@ -3,7 +3,8 @@
 A gateway has room for so many requests in flight, and for so many bytes of large ones. Only
 requests of more than `gateway_settings.FREE_BYTES` take room in memory. So a heartbeat never waits
 for the large requests of others, nor for those who send one slowly. One client address has a share
-of the room at most, so it cannot have all others wait. For the tasks of one event loop.
+of the room at most, so it cannot have all others wait. Answers that clients have not read yet take
+room of the same kind (`HeldAnswer`). For the tasks of one event loop, but for `charge` and `left`.
 
 Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and queued.max.request.bytes (KIP-72).
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Room:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._lock = Lock()
         self._used = 0
         # Who waits, and for how much. A thousand clients may give up waiting at once.
         self._wishes: OrderedDict[Callable[[], None], int] = OrderedDict()
@@ -36,8 +39,18 @@ class Room:
         if self._wishes or not self._fits(size):
             self._wishes[granted] = size
             return False
-        self._used += size
+        self.charge(size)
         return True
+
+    @property
+    def left(self) -> int:
+        """How much room is left; below zero if more was charged than there is."""
+        return self.limit - self._used
+
+    def charge(self, size: int) -> None:
+        """Take room at once, however much is left; for any thread."""
+        with self._lock:
+            self._used += size
 
     def withdraw(self, granted: Callable[[], None]) -> None:
         """Give up waiting."""
@@ -46,7 +59,7 @@ class Room:
 
     def give_back(self, size: int) -> None:
         """Give room back."""
-        self._used -= size
+        self.charge(-size)
         if self._wishes:
             self._grant()
 
@@ -59,7 +72,7 @@ class Room:
             if not self._fits(size):
                 return
             del self._wishes[granted]
-            self._used += size
+            self.charge(size)
             granted()
 
 
@@ -83,6 +96,16 @@ class Share:
         self._in_own[granted] = shared
         return False
 
+    @property
+    def left(self) -> int:
+        """How much room is left, in the share and in the whole room."""
+        return min(self._own.left, self._room.left)
+
+    def charge(self, size: int) -> None:
+        """Take room at once, however much is left; for any thread."""
+        self._room.charge(size)
+        self._own.charge(size)
+
     def withdraw(self, size: int, granted: Callable[[], None]) -> None:
         """Give up waiting for so much."""
         shared = self._in_own.pop(granted, None)
@@ -101,3 +124,43 @@ class Share:
         del self._in_own[granted]
         if self._room.take(size, granted):
             granted()
+
+
+class HeldAnswer:
+    """The memory of a connection's answer, from the reading of its records until it is written."""
+
+    def __init__(self, memory: Share) -> None:
+        self._memory = memory
+        self._lock = Lock()
+        self._is_closed = False
+        self.size = 0
+
+    @property
+    def left(self) -> int:
+        """How much memory is left for the connection, bytes."""
+        return self._memory.left
+
+    def charge(self, size: int) -> None:
+        """Count bytes of an answer; for any thread. They are not counted after `close`."""
+        with self._lock:
+            if not self._is_closed:
+                self.size += size
+                self._memory.charge(size)
+
+    def shrink(self, size: int = 0) -> None:
+        """Give back all but `size`, which are counted anew if there were fewer."""
+        with self._lock:
+            if self._is_closed:
+                return
+            more, self.size = size - self.size, size
+        if more:
+            # Who waits for room may go on at once, so no lock is held here.
+            self._memory.give_back(-more)
+
+    def close(self) -> None:
+        """Give all back, and count nothing any more."""
+        self.shrink()
+        with self._lock:
+            self._is_closed = True
+            left, self.size = self.size, 0
+        self._memory.give_back(left)

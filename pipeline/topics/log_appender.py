@@ -40,7 +40,7 @@ from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.table import open_store
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure, bare
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
 from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition
 from group_coordinator.pipeline.topics.new_batch import to_rows
@@ -104,7 +104,7 @@ class _Plan:
             try:
                 self.outcomes.append(self._place(batch, segments))
             except (OutOfOrderSequence, InvalidProducerEpoch) as error:
-                self.outcomes.append(error)
+                self.outcomes.append(bare(error))
 
     @property
     def refuses(self) -> bool:

@@ -42,8 +42,13 @@ from group_coordinator.pipeline.delta.protocol import writer_features
 from group_coordinator.pipeline.delta.replay import TableState
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
 from group_coordinator.pipeline.gateway.apis import APIS
-from group_coordinator.pipeline.gateway.compression import Oversized, Undecodable, decompress
-from group_coordinator.pipeline.gateway.produced_batch import Budget, read_batch
+from group_coordinator.pipeline.gateway.compression import (
+    Budget,
+    Oversized,
+    Undecodable,
+    decompress,
+)
+from group_coordinator.pipeline.gateway.produced_batch import read_batch
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.security import users
 from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, Scram
@@ -145,7 +150,7 @@ def compressions() -> Iterator[tuple[str, Decoder]]:
 
     def reads(codec: int) -> Callable[[bytes], object]:
         def read(data: bytes) -> object:
-            found = decompress(codec, memoryview(data), 1_000)
+            found = decompress(codec, memoryview(data), Budget(1_000))
             assert len(found) <= 1_000
             return found
 

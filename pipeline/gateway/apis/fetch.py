@@ -19,6 +19,7 @@ from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.topic_logs import Bounds
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.topics import (
     LOG_APPEND_TIME,
     OffsetOutOfRange,
@@ -58,6 +59,8 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
         answer: bytes | None = None
         for part in reading.parts():
             answer = await topics.with_logs(part)
+            # It is a method of `reading`, and would hold its records.
+            del part
         left = until - monotonic()
         if answer is not None and (reading.size >= least or reading.has_failed or left <= 0):
             return answer
@@ -65,6 +68,7 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
             # It is read again: requests that wait would hold the records of all of them.
             answer = None
         del reading
+        call.held.shrink()
         # Rows that came since the reading began end the wait at once.
         has_news = await topics.wait_for_news(seen, left)
         if answer is not None and not has_news:
@@ -83,6 +87,7 @@ class _FetchReading:
 
     def __init__(self, call: RequestContext, request: Any, max_bytes: int) -> None:
         self._version = call.version
+        self._held = call.held
         self._asked = {
             (topic.topic, each.partition): each
             for topic in request.topics
@@ -129,6 +134,7 @@ class _FetchReading:
             log.warning("%s-%d cannot be read: %s", topic, asked.partition, error)
             code = ErrorCode.KAFKA_STORAGE_ERROR
         self.size += len(records)
+        self._held.charge(len(records))
         self.has_failed |= code is not ErrorCode.NONE
         return _Topic.PartitionData(
             partition_index=asked.partition,
@@ -142,7 +148,12 @@ class _FetchReading:
         )
 
     def _records(self, logs: TopicLogs, topic: str, asked: Any) -> bytes:
-        room = min(asked.partition_max_bytes, self._max_bytes - self.size)
+        left = self._held.left
+        room = min(
+            asked.partition_max_bytes,
+            self._max_bytes - self.size,
+            max(left, FREE_BYTES - self.size),
+        )
         # KIP-74: a first record that is too large is sent all the same, or nobody gets past it.
         if self.size and room <= 0:
             return b""
@@ -151,6 +162,9 @@ class _FetchReading:
         # Behind others, a record that is too large for what is left is not sent: clients refuse an
         # answer that is much longer than they asked for. It comes first in a later answer.
         if self.size and len(records) == 1 and self.size + len(batches) > self._max_bytes:
+            return b""
+        # As Kafka's memory pool does: while anything is left, one answer passes, however large.
+        if left <= 0 and len(records) == 1 and self.size + len(batches) > FREE_BYTES:
             return b""
         return batches
 

@@ -11,9 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure, bare
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.produced_batch import Budget
+from group_coordinator.pipeline.gateway.compression import Budget
 from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
@@ -102,7 +102,7 @@ class _Append:
         try:
             count, definition = _find(call, self._request, topic)
         except BatchRefused as error:
-            self._found = {each.index: error for each in self._asked}
+            self._found = dict.fromkeys((each.index for each in self._asked), bare(error))
             return
         for each in self._asked:
             if not 0 <= each.index < count:

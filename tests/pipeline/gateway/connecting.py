@@ -8,7 +8,7 @@ from typing import Any, cast
 from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.places import ClientAddress
 from group_coordinator.pipeline.gateway.polls import Polls
-from group_coordinator.pipeline.gateway.room import Room, Share
+from group_coordinator.pipeline.gateway.room import HeldAnswer, Room, Share
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
 
@@ -18,6 +18,8 @@ class Socket(asyncio.Transport):
 
     is_read = True
     is_closed = is_aborted = False
+    # What of it the client has not taken, bytes.
+    unwritten = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,6 +42,9 @@ class Socket(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_closed = self.is_aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unwritten
 
     def write(self, data: Any) -> None:
         self.written += data
@@ -87,7 +92,12 @@ class Made:
 
 
 def anywhere() -> ClientAddress:
-    return ClientAddress("127.0.0.1", Share(Room(1 << 20), 1 << 20))
+    return ClientAddress("127.0.0.1", Share(Room(1 << 30), 1 << 30))
+
+
+def plenty() -> HeldAnswer:
+    """The answer of a connection whose address has all of the memory for itself."""
+    return HeldAnswer(anywhere().memory)
 
 
 def framed(*bodies: bytes) -> bytes:

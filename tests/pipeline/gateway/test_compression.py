@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.pipeline.gateway.compression import Oversized, Undecodable, decompress
+from group_coordinator.pipeline.gateway.compression import (
+    Budget,
+    Oversized,
+    Undecodable,
+    decompress,
+)
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MOST_BYTES = 1_000
@@ -33,7 +38,7 @@ def frame(blocks: Sequence[bytes]) -> bytes:
 
 
 def taken(data: bytes, most_bytes: int = MOST_BYTES) -> bytes:
-    return decompress(SNAPPY, memoryview(data), most_bytes)
+    return decompress(SNAPPY, memoryview(data), Budget(most_bytes))
 
 
 @given(BLOCKS)
@@ -109,7 +114,7 @@ def at_most(size: int) -> Iterator[None]:
 def test_a_size_that_is_a_lie_is_not_allocated(name: str) -> None:
     codec, data = LIES[name]
     with at_most(2 << 20), pytest.raises(Undecodable):
-        decompress(codec, memoryview(data), BUDGET)
+        decompress(codec, memoryview(data), Budget(BUDGET))
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
@@ -121,9 +126,9 @@ def test_no_more_is_decompressed_than_is_taken(codec: int) -> None:
         if codec == GZIP
         else pa.Codec(names[codec]).compress(content, asbytes=True)
     )
-    assert decompress(codec, memoryview(packed), len(content)) == content
+    assert decompress(codec, memoryview(packed), Budget(len(content))) == content
     with at_most(6 << 20), pytest.raises(Oversized):
-        decompress(codec, memoryview(packed), 2 << 20)
+        decompress(codec, memoryview(packed), Budget(2 << 20))
 
 
 def test_blocks_share_what_a_frame_may_become() -> None:

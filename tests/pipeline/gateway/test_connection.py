@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from group_coordinator.pipeline.gateway import connection
+from group_coordinator.pipeline.gateway.answering import tell
 from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.session import Session
+from group_coordinator.pipeline.gateway.wire import InvalidFrame
+from tests.memory import keeps_at_most
 from tests.pipeline.gateway.connecting import Made, framed
+from tests.waiting import LIMIT_S
 
 PRODUCE, FETCH, COMMIT, OFFSET_FETCH, HEARTBEAT, LEAVE = (
     bytes((0, key)) for key in (0, 1, 8, 9, 12, 13)
@@ -50,3 +57,111 @@ def test_a_request_of_no_queue_or_another_one_waits_for_the_answers_before_it(la
         assert made.frames[2:] == [later]
 
     asyncio.run(answer())
+
+
+class Torn:
+    """A session whose requests fail, each with 5 MB in hand."""
+
+    largest_frame = 1 << 20
+    is_stranger = False
+
+    def begin(self, frame: bytes, _sent_after: int, client: Any) -> Any:
+        async def answer() -> bytes:
+            held = frame * 1_000_000
+            raise InvalidFrame(f"{len(held)} bytes are no request")
+
+        return asyncio.ensure_future(tell(answer, client))
+
+
+def test_a_request_that_fails_keeps_no_memory() -> None:
+    async def fail() -> None:
+        made = Made(Room(1 << 20))
+        made.connection._session = cast(Session, Torn())
+        with keeps_at_most(1 << 20):
+            made.arrives(framed(FETCH + b"abc"))
+            while not made.socket.is_closed:
+                await asyncio.sleep(0)
+
+    asyncio.run(fail())
+
+
+# --- answers that are not read --------------------------------------------------------------------
+
+
+def answered_unread(made: Made, size: int) -> None:
+    """Have a connection answer so many bytes, of which the client takes none."""
+    made.arrives(framed(FETCH))
+    made.begun.clients[-1].held.charge(size)
+    made.socket.unwritten = size
+    made.connection.pause_writing()
+    made.begun.clients[-1].answered(b"answer")
+
+
+def test_an_answer_takes_memory_until_the_client_has_read_it() -> None:
+    async def wait() -> None:
+        room = Room(1 << 20)
+        made = Made(room)
+        answered_unread(made, 300_000)
+        assert room.left == (1 << 20) - 300_000
+        made.arrives(framed(FETCH))
+        assert made.frames == [FETCH]
+        made.socket.unwritten = 0
+        made.connection.resume_writing()
+        assert room.left == 1 << 20
+        assert made.frames == [FETCH, FETCH]
+
+    asyncio.run(wait())
+
+
+def test_an_answer_that_is_written_at_once_takes_no_memory() -> None:
+    async def wait() -> None:
+        room = Room(1 << 20)
+        made = Made(room)
+        made.arrives(framed(FETCH))
+        made.begun.clients[0].held.charge(300_000)
+        made.begun.clients[0].answered(b"answer")
+        assert room.left == 1 << 20
+
+    asyncio.run(wait())
+
+
+def test_a_client_that_leaves_takes_no_memory() -> None:
+    async def wait() -> None:
+        room = Room(1 << 20)
+        made = Made(room)
+        answered_unread(made, 300_000)
+        made.connection.connection_lost(None)
+        made.begun.clients[0].held.charge(300_000)
+        assert room.left == 1 << 20
+
+    asyncio.run(wait())
+
+
+def test_a_client_that_takes_no_byte_of_its_answer_is_closed() -> None:
+    async def wait() -> None:
+        made, slow = Made(Room(1 << 20)), Made(Room(1 << 20))
+        for each in (made, slow):
+            answered_unread(each, 300_000)
+        slow.socket.unwritten -= 1
+        for each in (made, slow):
+            each.connection._check_taken(300_000)
+        assert made.socket.is_aborted
+        assert not slow.socket.is_aborted
+        assert slow.connection.held.size == 299_999
+        slow.connection._check_taken(299_999)
+        assert slow.socket.is_aborted
+
+    asyncio.run(wait())
+
+
+def test_whether_an_answer_is_taken_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TAKE_S", 0.01)
+
+    async def wait() -> None:
+        made = Made(Room(1 << 20))
+        answered_unread(made, 300_000)
+        async with asyncio.timeout(LIMIT_S):
+            while not made.socket.is_aborted:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(wait())

@@ -9,11 +9,14 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from group_coordinator.pipeline.gateway.apis.fetch import _FetchReading
-from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES
+from group_coordinator.pipeline.gateway.compression import MOST_BYTES
 from group_coordinator.pipeline.gateway.request_context import RequestContext
+from group_coordinator.pipeline.gateway.room import HeldAnswer, Room, Share
 from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.topics import Record
 from group_coordinator.schemas.errors import ErrorCode
+from tests.pipeline.gateway.connecting import plenty
 
 VERSION = 11
 # receive.message.max.bytes of librdkafka by default, whose fetch.max.bytes is `MOST_BYTES`.
@@ -41,7 +44,9 @@ class BrokenLogs(Logs):
         raise OSError("the store is away")
 
 
-def fetched(logs: Logs, count: int, max_bytes: int) -> tuple[list[Any], int]:
+def fetched(
+    logs: Logs, count: int, max_bytes: int, held: HeldAnswer | None = None
+) -> tuple[list[Any], int]:
     """The partitions of an answer, and its size."""
     partition = TOPIC.FetchPartition
     asked = [
@@ -49,7 +54,7 @@ def fetched(logs: Logs, count: int, max_bytes: int) -> tuple[list[Any], int]:
         for each in range(count)
     ]
     request = FetchRequest(topics=[TOPIC(topic="t", partitions=asked)])
-    call = SimpleNamespace(version=VERSION, may=lambda *_: True)
+    call = SimpleNamespace(version=VERSION, may=lambda *_: True, held=held or plenty())
     (part,) = _FetchReading(cast(RequestContext, call), request, max_bytes).parts()
     body = part(cast(TopicLogs, logs))
     assert body is not None
@@ -90,3 +95,46 @@ def test_the_largest_records_that_may_be_stored_can_be_fetched() -> None:
     sent, size = answered(MOST_BYTES, MOST_BYTES - 1_000, MOST_BYTES)
     assert size < MOST_RECEIVED
     assert sent == [True, False]
+
+
+# --- memory that is left --------------------------------------------------------------------------
+
+
+class ManyLogs(Logs):
+    """Each partition has records of 1,000 bytes, as many as are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def read(self, _topic: str, _partition: int, *sizes: int) -> list[Record]:
+        count = max(1, sizes[-1] // 1_000)
+        return [Record(n, 1_000, None, bytes(900)) for n in range(count)]
+
+
+def test_a_fetch_takes_what_memory_is_left() -> None:
+    memory = Share(Room(1_000_000), 400_000)
+    _, size = fetched(ManyLogs(), 1, 50_000_000, HeldAnswer(memory))
+    assert 350_000 < size < 410_000
+    assert abs(memory.left - (400_000 - size)) < 1_000
+
+
+def test_clients_of_an_address_that_has_no_memory_left_are_sent_64_kb_each() -> None:
+    """Behind one NAT, a client that reads nothing of its answers stops none of the others."""
+    memory = Share(Room(1_000_000), 400_000)
+    HeldAnswer(memory).charge(500_000)
+    for _ in range(3):
+        _, size = fetched(ManyLogs(), 4, 50_000_000, HeldAnswer(memory))
+        assert 60_000 < size < 2 * FREE_BYTES
+
+
+def test_a_record_of_any_size_passes_while_memory_is_left_and_waits_while_none_is() -> None:
+    memory = Share(Room(1_000_000), 400_000)
+    first, second = HeldAnswer(memory), HeldAnswer(memory)
+    (sent,), _ = fetched(Logs(2_000_000), 1, 50_000_000, first)
+    assert sent.records
+    (waits,), _ = fetched(Logs(2_000_000), 1, 50_000_000, second)
+    assert not waits.records
+    first.shrink()
+    assert memory.left == 400_000
+    (sent,), _ = fetched(Logs(2_000_000), 1, 50_000_000, second)
+    assert sent.records

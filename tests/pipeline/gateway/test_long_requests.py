@@ -37,6 +37,7 @@ from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, create_log_topic
 from group_coordinator.schemas.errors import ErrorCode
+from tests.pipeline.gateway.connecting import plenty
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import gateway
 
@@ -233,7 +234,11 @@ class Waiting:
     def __init__(self, record: bytes) -> None:
         self._record = record
         self.answers: list[weakref.ref[Answer]] = []
+        self.readings: list[weakref.ref[Any]] = []
         self.held: list[int] = []
+        self.held_readings: list[int] = []
+        self.memory = plenty()
+        self.held_bytes: list[int] = []
 
     def news(self, names: Any) -> dict[str, int]:
         return dict.fromkeys(names, 0)
@@ -241,13 +246,18 @@ class Waiting:
     async def with_logs(self, read: Any) -> Answer:
         logs = SimpleNamespace(bounds=lambda *_: fetch.Bounds(0, 1), read=lambda *_: ())
         reading = read.func.__self__
-        reading._records = lambda *_: self._record
+        record = self._record
+        # It leads back to no reading: nothing here is for the garbage collector.
+        reading._records = lambda *_: record
         answer: Answer = read(logs)
         self.answers.append(weakref.ref(answer))
+        self.readings.append(weakref.ref(reading))
         return answer
 
     async def wait_for_news(self, _seen: Any, _seconds: float) -> bool:
         self.held.append(sum(each() is not None for each in self.answers))
+        self.held_bytes.append(self.memory.size)
+        self.held_readings.append(sum(each() is not None for each in self.readings))
         return len(self.held) < 3
 
 
@@ -255,7 +265,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch, topics: Waiting) -> Any:
     monkeypatch.setattr(fetch, "_body", Answer)
     settings = SimpleNamespace(fetch_max_bytes=1 << 20)
     services = SimpleNamespace(topics=topics, settings=settings)
-    call = SimpleNamespace(services=services, version=11, may=lambda *_: True)
+    held = topics.memory = plenty()
+    call = SimpleNamespace(services=services, version=11, may=lambda *_: True, held=held)
     request = fetch_request([(0, 0)], 60_000, 100, 1 << 20)
     return asyncio.run(fetch._answer(cast(RequestContext, call), request))
 
@@ -266,7 +277,8 @@ def test_a_fetch_that_waits_for_more_holds_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fetch, "monotonic", seconds.__next__)
     topics = Waiting(b"v" * 10)
     assert fetched(monkeypatch, topics).records == b"v" * 10
-    assert topics.held == [0, 0, 0]
+    assert topics.held == topics.held_readings == topics.held_bytes == [0, 0, 0]
+    assert topics.memory.size == 10
     assert len(topics.answers) == 4
 
 

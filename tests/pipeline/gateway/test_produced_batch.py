@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES, Budget, read_batch
+from group_coordinator.pipeline.gateway.compression import MOST_BYTES, Budget
+from group_coordinator.pipeline.gateway.produced_batch import read_batch
 from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
 from group_coordinator.pipeline.topics import BatchRefused, NewBatch, Record, TopicConfig
 from group_coordinator.schemas.errors import ErrorCode
@@ -114,6 +115,12 @@ def lone(value: bytes) -> bytes:
 
 def lone_batch(name: str, value: bytes) -> bytes:
     records = compressed(name, lone(value))
+    return with_records(encode_batch(SOME[:1]), records, attributes=CODECS[name])
+
+
+def torn(name: str, value: bytes) -> bytes:
+    """A batch whose compressed records are followed by bytes that cannot be decompressed."""
+    records = compressed(name, lone(value)) + b"no such thing"
     return with_records(encode_batch(SOME[:1]), records, attributes=CODECS[name])
 
 

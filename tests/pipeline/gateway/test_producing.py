@@ -22,7 +22,8 @@ from group_coordinator.pipeline.gateway.topics import Topics
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, Outcome, Record, Segments
 from group_coordinator.schemas.errors import ErrorCode
-from tests.pipeline.gateway.test_produced_batch import changed, lone_batch
+from tests.memory import keeps_at_most
+from tests.pipeline.gateway.test_produced_batch import changed, lone_batch, torn
 from tests.pipeline.topics.logs import make, values
 from tests.pipeline.topics.tables import opened
 from tests.waiting import LIMIT_S
@@ -33,6 +34,7 @@ TIMED_OUT = (int(ErrorCode.REQUEST_TIMED_OUT), -1)
 OUT_OF_ORDER = (int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1)
 FAILED = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1)
 TOO_LARGE = (int(ErrorCode.MESSAGE_TOO_LARGE), -1)
+CORRUPT = (int(ErrorCode.CORRUPT_MESSAGE), -1)
 CLOSED = None
 
 
@@ -41,6 +43,8 @@ Told = tuple[int, int] | None
 
 class Gateway:
     """The records' side of a gateway with the topic `t`, and clients of it."""
+
+    may = True
 
     def __init__(self, root: str) -> None:
         topic = make(root, 1)
@@ -72,7 +76,7 @@ class Gateway:
             ],
         )
         call = SimpleNamespace(
-            services=self.services, version=9, may=lambda *_: True, taken_in=lambda: None
+            services=self.services, version=9, may=lambda *_: self.may, taken_in=lambda: None
         )
         assert callable(API.answer)
         try:
@@ -210,6 +214,40 @@ def test_the_batches_of_a_request_share_a_budget(root: str) -> None:
         return await gateway.told(batch, batch, batch), await gateway.told(batch)
 
     assert told(root, story) == ([(0, 0), (0, 1), TOO_LARGE], [(0, 2)])
+
+
+def test_a_refused_batch_spends_from_the_budget_of_its_request(root: str) -> None:
+    whole, cut_off = lone_batch("zstd", bytes(60_000_000)), torn("zstd", bytes(30_000_000))
+
+    async def story(gateway: Gateway) -> Any:
+        small = lone_batch("zstd", b"small")
+        return await gateway.told(whole, small), await gateway.told(cut_off, cut_off, small)
+
+    assert told(root, story) == ([TOO_LARGE] * 2, [CORRUPT, TOO_LARGE, TOO_LARGE])
+
+
+def test_refused_batches_keep_no_memory(root: str) -> None:
+    """Their errors held 52 MB each in tracebacks, which only the garbage collector freed."""
+    too_large, cut_off = lone_batch("zstd", bytes(60_000_000)), torn("zstd", bytes(30_000_000))
+
+    async def story(gateway: Gateway) -> Any:
+        await gateway.told(lone_batch("zstd", b"first"))
+        with keeps_at_most(100_000):
+            return [await gateway.told(each) for each in (too_large, cut_off)]
+
+    assert told(root, story) == [[TOO_LARGE], [CORRUPT]]
+
+
+def test_a_request_that_is_denied_keeps_no_memory(root: str) -> None:
+    batch = encode_batch([Record(0, 1_000, None, bytes(5_000_000))])
+
+    async def story(gateway: Gateway) -> Any:
+        gateway.may = False
+        await gateway.told(b"first")
+        with keeps_at_most(1 << 20):
+            return await gateway.told(bytes(bytearray(batch)))
+
+    assert told(root, story) == [(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1)]
 
 
 def test_a_commit_has_so_many_bytes_of_what_batches_become(

@@ -1,0 +1,27 @@
+"""Memory that is freed by itself, without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def keeps_at_most(size: int) -> Iterator[None]:
+    """Check that no more than `size` bytes are left of what the block allocates.
+
+    The garbage collector is off meanwhile, so a reference cycle counts as kept.
+    """
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        yield
+        left = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left <= size, f"{left} bytes are kept"
