@@ -57,7 +57,7 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
         reading = _FetchReading(call, request, most)
         answer: bytes | None = None
         for part in reading.parts():
-            answer = await topics.with_logs(part)
+            answer = await topics.with_logs(part, call.owner)
         left = until - monotonic()
         if answer is not None and (reading.size >= least or reading.has_failed or left <= 0):
             return answer
