@@ -74,9 +74,13 @@ def test_a_client_has_half_of_the_threads_at_most() -> None:
         threads, held = FairThreads(4, "t"), Held()
         flood = [threads.run(FLOODER, held) for _ in range(100)]
         await held.has_begun()
-        assert await threads.run(OTHER, lambda: "done") == "done"
-        assert threads._running == {FLOODER: 2}
-        held.over.set()
+        other = threads.run(OTHER, lambda: "done")
+        at_work = dict(threads._running)
+        try:
+            assert at_work == {FLOODER: 2, OTHER: 1}
+            assert await other == "done"
+        finally:
+            held.over.set()
         await asyncio.gather(*flood)
         assert (threads._running, threads._waiting, threads._free) == ({}, {}, 4)
         threads.close()
