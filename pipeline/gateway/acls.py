@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.authorization import Authorizer, super_users_of
@@ -17,6 +18,7 @@ from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.gateway.looking import keep_looking
+from group_coordinator.pipeline.gateway.single_flight import SingleFlight
 from group_coordinator.pipeline.tables.acls import AclWatcher
 
 if TYPE_CHECKING:
@@ -46,7 +48,9 @@ class Acls:
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:
         self._watcher = AclWatcher(root)
         self._config = config
-        self._look = asyncio.Lock()
+        # Of its own: behind clients' requests a look could last longer than the ACLs are known.
+        self._thread = ThreadPoolExecutor(1, "acls")
+        self._looks = SingleFlight(self._look)
         self._super_users = frozenset(super_users_of(config.super_users))
         # When a look began that went well, and whether one failed since then before any had found
         # ACLs, or because the table is another one.
@@ -82,15 +86,23 @@ class Acls:
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""
-        async with self._look:
-            began = monotonic()
-            try:
-                found = await asyncio.to_thread(self._watcher.poll)
-            except STORE_FAILS:
-                self._may_have_others = self.acls is None or self._watcher.is_replaced
-                raise
-            self._known_at, self._may_have_others = began, False
-            self._take(found)
+        await self._looks.result()
+
+    async def close(self) -> None:
+        """End the thread, and the looks."""
+        await self._looks.close()
+        self._thread.shutdown()
+
+    async def _look(self) -> None:
+        began = monotonic()
+        poll = self._watcher.poll
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, poll)
+        except STORE_FAILS:
+            self._may_have_others = self.acls is None or self._watcher.is_replaced
+            raise
+        self._known_at, self._may_have_others = began, False
+        self._take(found)
 
     def _take(self, acls: tuple[AclBinding, ...] | None) -> None:
         if acls is None or acls is self.acls:

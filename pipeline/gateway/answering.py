@@ -167,7 +167,7 @@ class Answering:
             self._client.answered(frame)
 
     async def _frame_aside(self, found: Any) -> bytes:
-        return await asyncio.to_thread(self._frame, found)
+        return await self._call.in_thread(self._frame, found)
 
     def _frame(self, found: Any) -> bytes:
         """The answer's bytes: `found` is what was decided, or what the API has answered."""
@@ -180,13 +180,13 @@ class Answering:
 class ReadAside:
     """A long request, which is read in a thread: the loop serves others meanwhile.
 
-    `read` returns the request, and `begin` begins to answer it.
+    `read` reads the request, and `begin` begins to answer it.
     """
 
     __slots__ = ("_running",)
 
     def __init__(
-        self, read: Callable[[], T], begin: Callable[[T], Running], client: Client
+        self, read: Callable[[], Awaitable[T]], begin: Callable[[T], Running], client: Client
     ) -> None:
         self._running: Running = asyncio.ensure_future(self._read(read, begin, client))
 
@@ -195,10 +195,10 @@ class ReadAside:
         self._running.cancel()
 
     async def _read(
-        self, read: Callable[[], T], begin: Callable[[T], Running], client: Client
+        self, read: Callable[[], Awaitable[T]], begin: Callable[[T], Running], client: Client
     ) -> None:
         try:
-            self._running = begin(await asyncio.to_thread(read))
+            self._running = begin(await read())
         # What is no request ends its connection, and so does a bug of one API.
         except Exception as error:
             client.failed(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +24,7 @@ from group_coordinator.schemas.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from group_coordinator.pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def twice(names: Iterable[str]) -> set[str]:
 
 
 async def change(
-    topics: Topics, name: str, make: Callable[[], object], partitions: int = 0
+    call: RequestContext, name: str, make: Callable[[], object], partitions: int = 0
 ) -> ApiError:
     """Change a topic in another thread; when that is done, the gateway's own view has it.
 
@@ -75,7 +74,7 @@ async def change(
         message = f"{partitions} partitions: a topic may be given {MOST_PARTITIONS} at most"
         return ApiError(int(ErrorCode.POLICY_VIOLATION), message)
     try:
-        await asyncio.to_thread(make)
+        await call.in_thread(make)
     except TopicExists:
         return ApiError(int(ErrorCode.TOPIC_ALREADY_EXISTS), f"Topic '{name}' already exists.")
     except UnknownTopic:
@@ -90,7 +89,7 @@ async def change(
     except (DeltaError, OSError) as error:
         return _failed(name, ErrorCode.KAFKA_STORAGE_ERROR, error)
     try:
-        await topics.look()
+        await call.services.topics.look()
     # The change is made: told otherwise, the client would make it again.
     except STORE_FAILS as error:
         named = quoted_name(name)

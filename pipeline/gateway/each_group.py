@@ -39,7 +39,7 @@ async def ask_each(
     `ask` has the coordinator decide one group's request, and `respond` makes the response of the
     answers, which are in order. What ACLs forbid is refused before, and takes no room.
     """
-    run = _at_once if len(asked) <= _FEW else asyncio.to_thread
+    run = _at_once if len(asked) <= _FEW else call.in_thread
     answers, events = await run(_refused, call, api, asked)
     in_flight = call.services.in_flight
     at_once = min(_AT_ONCE, call.services.settings.queued_max_requests)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from group_coordinator.coordinator.authorization import host_of
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
+from group_coordinator.pipeline.gateway.fair_threads import FairThreads, Owner
+from group_coordinator.pipeline.gateway.group_list import GroupList
 from group_coordinator.pipeline.gateway.room import HeldAnswer, Room
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.topics import Topics
     from group_coordinator.pipeline.gateway_settings import GatewaySettings
 
+T = TypeVar("T")
+# What works for clients; most of it is Python, which one thread does at a time.
+_THREADS = 6
 # How long an operator's request may take: request.timeout.ms of Kafka's admin client.
 ADMIN_TIMEOUT_MS = 30_000
 # How long after that an answer is waited for: what was decided just in time is still written.
@@ -60,10 +66,17 @@ class Services:
         self.refused = refused
         self.cluster_id = cluster_id
         self.settings = settings
+        self.threads = FairThreads(_THREADS, "clients")
+        self.groups = GroupList(root)
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)
         # The bytes of large requests.
         self.memory = Room(settings.queued_max_request_bytes)
+
+    async def close(self) -> None:
+        """End the threads that work for clients."""
+        self.threads.close()
+        await self.groups.close()
 
 
 class RequestContext:
@@ -107,6 +120,15 @@ class RequestContext:
         self.client_id = client_id
         self.client_host = client_host
         self.principal = principal
+
+    @property
+    def owner(self) -> Owner:
+        """Whom the request is worked on for."""
+        return Owner(self.principal, self.client_host)
+
+    def in_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Work in one of the threads that clients share: the loop serves others meanwhile."""
+        return self.services.threads.run(self.owner, partial(work, *args))
 
     def may(self, operation: str, resource_type: str, name: str) -> bool:
         """Whether the client may do something to a resource (`coordinator.authorization`).

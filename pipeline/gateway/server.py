@@ -193,18 +193,16 @@ def _open_files() -> int:
     return 1 << 20 if hard == resource.RLIM_INFINITY else hard
 
 
-async def _look(brokers: Brokers, acls: Acls) -> None:
+async def _look(brokers: Brokers, acls: Acls, thread: ThreadPoolExecutor) -> None:
     """Keep up which gateways are alive, until cancelled.
 
     One that does not know which ACLs are in force lets its lease run out: clients are sent to
-    others. In a thread of its own: behind clients' requests in the common ones a lease could run
-    out.
+    others. In a `thread` of its own: behind clients' requests a lease could run out.
     """
-    with ThreadPoolExecutor(1, "brokers") as thread:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            if acls.is_known:
-                await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        if acls.is_known:
+            await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
 
 
 @asynccontextmanager
@@ -230,7 +228,7 @@ async def running_gateway(
     producer = ProducerSettings(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
     )
-    with RequestClient(root, producer) as client:
+    with RequestClient(root, producer) as client, ThreadPoolExecutor(1, "brokers") as thread:
         counted = refused or RefusalCounts()
         refusals = Refusals(acls, counted)
         link = CoordinatorLink(client, broker.offsets_commit_timeout_ms, refusals.of)
@@ -254,14 +252,14 @@ async def running_gateway(
             acls.follow(),
             refusals.follow(),
             gateway.sweep(),
-            _look(brokers, acls),
+            _look(brokers, acls, thread),
         )
         tasks = [asyncio.create_task(each) for each in beside]
         try:
             yield brokers
         finally:
             # First of all: clients that look for a gateway now are sent to another one.
-            await asyncio.to_thread(brokers.stop)
+            await asyncio.get_running_loop().run_in_executor(thread, brokers.stop)
             await gateway.stop(_PATIENCE_S)
             await producing.close()
             for task in tasks:
@@ -269,4 +267,6 @@ async def running_gateway(
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
-            topics.close()
+            await services.close()
+            await acls.close()
+            await topics.close()

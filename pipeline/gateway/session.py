@@ -10,6 +10,7 @@ from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, t
 from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
+from group_coordinator.pipeline.gateway.fair_threads import Owner
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
@@ -81,7 +82,9 @@ class Session:
         if len(frame) <= FREE_BYTES:
             return self._begin(_read(frame), sent_after, client)
         begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
-        return ReadAside(partial(_read, frame), begin, client)
+        owner = Owner(self._principal, self._client_host)
+        read = partial(self._services.threads.run, owner, partial(_read, frame))
+        return ReadAside(read, begin, client)
 
     def _begin(
         self, request: _Request, sent_after: int, client: Client, aside: bool = False

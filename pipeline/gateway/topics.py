@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from group_coordinator.pipeline.gateway.fair_threads import GATEWAY, FairThreads, Owner
 from group_coordinator.pipeline.gateway.looking import keep_looking
+from group_coordinator.pipeline.gateway.single_flight import SingleFlight
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from group_coordinator.schemas.rows import TopicTable
 
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # How often new rows are looked for, s: they are seen so much later at most.
 _LOOK_EVERY_S = 0.1
+# Looks at topics that clients have written to take turns with clients' reads.
+_WRITERS = Owner("", "writers")
 # The thread reads at most so many partitions of one request before it reads for others.
 MOST_AT_ONCE = 500
 
@@ -27,12 +31,14 @@ MOST_AT_ONCE = 500
 class Topics:
     """The topics of a root. `follow` keeps them up to date.
 
-    Tables are read in one thread of their own: the loop serves everybody else meanwhile.
+    Tables are read in one thread of their own: the loop serves everybody else meanwhile. Clients
+    have it in turn, and `look` before all of them.
     """
 
     def __init__(self, root: str) -> None:
         self._logs = TopicLogs(root)
-        self._thread = ThreadPoolExecutor(1, "topics")
+        self._thread = FairThreads(1, "topics")
+        self._looks = SingleFlight(self._look)
         self._looking: dict[str, asyncio.Task[None]] = {}
         # Of each topic how often it changed, and who waits for that.
         self._news: dict[str, int] = {}
@@ -49,9 +55,9 @@ class Topics:
         """
         return self._logs.find(topic)
 
-    def with_logs(self, read: Callable[[TopicLogs], T]) -> Awaitable[T]:
-        """Read in the thread that reads tables."""
-        return asyncio.get_running_loop().run_in_executor(self._thread, read, self._logs)
+    def with_logs(self, read: Callable[[TopicLogs], T], owner: Owner) -> asyncio.Future[T]:
+        """Read in the thread that reads tables, in the turn of the `owner`."""
+        return self._thread.run(owner, partial(read, self._logs))
 
     def news(self, topics: Iterable[str]) -> dict[str, int]:
         """How often each of the topics has changed, for `wait_for_news`."""
@@ -89,7 +95,10 @@ class Topics:
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""
-        self._tell(await self.with_logs(TopicLogs.poll))
+        await self._looks.result()
+
+    async def _look(self) -> None:
+        self._tell(await self.with_logs(TopicLogs.poll, GATEWAY))
 
     def look_soon(self, topic: str) -> None:
         """Look for new records of one topic, which was written to through this gateway."""
@@ -100,7 +109,7 @@ class Topics:
         # What is written from now on is another look's.
         await asyncio.sleep(0)
         del self._looking[topic]
-        self._tell(await self.with_logs(lambda logs: logs.look_at(topic)))
+        self._tell(await self.with_logs(lambda logs: logs.look_at(topic), _WRITERS))
 
     def _tell(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -109,8 +118,9 @@ class Topics:
                 if not news.done():
                     news.set_result(None)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the thread, and the looks that have not begun."""
+        await self._looks.close()
         for look in self._looking.values():
             look.cancel()
-        self._thread.shutdown()
+        self._thread.close()

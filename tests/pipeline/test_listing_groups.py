@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,9 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
-from group_coordinator.pipeline.gateway.apis.list_groups import API
-from group_coordinator.schemas.kafka.structs import struct
 from group_coordinator.schemas.records import CoordinatorRecord
+from tests.pipeline.gateway.listing import listed
 from tests.pipeline.offsets_log import Log, commit
 
 NOW = 1_700_000_000_000
@@ -46,9 +43,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, empty_root: Path) -> str:
 def test_a_client_is_told_states_and_types(
     root: str, states: Any, types: Any, expected: dict[str, tuple[str, str]]
 ) -> None:
-    call: Any = SimpleNamespace(services=SimpleNamespace(root=root), may=lambda *_: True)
-    request = struct("ListGroupsRequest")(states_filter=states, types_filter=types)
-    answer = asyncio.run(API.answer(call, request))
+    answer = listed(root, states, types)
     found = {each.group_id: (each.group_state, each.group_type) for each in answer.groups}
     assert found == expected
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
@@ -48,7 +47,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     code, why = ErrorCode.NONE, None
     if good:
         try:
-            await asyncio.to_thread(
+            await call.in_thread(
                 add_acls, call.services.root, good, call.principal, call.check_time
             )
             await call.services.acls.look()

@@ -38,7 +38,7 @@ async def _create(call: RequestContext, topic: Any, validate_only: bool) -> Any:
             grow = partial(check_more_partitions, *named)
         else:
             grow = partial(alter_topic, *named, lambda _: call.check_time())
-        made = await change(call.services.topics, topic.name, grow, topic.count)
+        made = await change(call, topic.name, grow, topic.count)
     return _result(topic.name, made)
 
 

@@ -47,7 +47,7 @@ async def _create(call: RequestContext, topic: Any, validate_only: bool) -> Any:
         create: Callable[[], object] = partial(check_log_topic, *asked)
     else:
         create = partial(create_log_topic, *asked, call.check_time)
-    made = await change(call.services.topics, topic.name, create, count)
+    made = await change(call, topic.name, create, count)
     return _result(topic.name, made, count)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
@@ -42,7 +41,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
 
 async def _remove(call: RequestContext, wanted: AclFilter) -> Any:
     try:
-        removed = await asyncio.to_thread(
+        removed = await call.in_thread(
             remove_acls, call.services.root, [wanted], call.principal, call.check_time
         )
         await call.services.acls.look()

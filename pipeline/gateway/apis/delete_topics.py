@@ -46,7 +46,7 @@ async def _delete(call: RequestContext, name: str | None, topic_id: bytes) -> An
     elif name is not None:
         services = call.services
         delete = partial(delete_topic, services.root, name, call.check_time)
-        made = await change(services.topics, name, delete)
+        made = await change(call, name, delete)
     return _result(name, topic_id, made)
 
 

@@ -6,7 +6,6 @@ can be altered.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -76,7 +75,7 @@ class _Unknown(Exception):
 
 async def _answer(call: RequestContext, request: Any) -> Any:
     # A request may name thousands of resources, each of which has a score of entries.
-    return await asyncio.to_thread(_described, call, request)
+    return await call.in_thread(_described, call, request)
 
 
 def _described(call: RequestContext, request: Any) -> Any:

@@ -58,7 +58,7 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
         reading = _FetchReading(call, request, most)
         answer: bytes | None = None
         for part in reading.parts():
-            answer = await topics.with_logs(part)
+            answer = await topics.with_logs(part, call.owner)
             # It is a method of `reading`, and would hold its records.
             del part
         left = until - monotonic()

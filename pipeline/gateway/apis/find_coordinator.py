@@ -6,7 +6,6 @@ over them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import DESCRIBE, GROUP
@@ -28,7 +27,7 @@ _MOST_KEYS_AT_ONCE = 100
 
 async def _answer(call: RequestContext, request: Any) -> Any:
     if len(request.coordinator_keys or ()) > _MOST_KEYS_AT_ONCE:
-        return await asyncio.to_thread(_response, call, request)
+        return await call.in_thread(_response, call, request)
     return _response(call, request)
 
 

@@ -53,7 +53,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
             for at in range(0, len(topic.partitions), MOST_AT_ONCE):
                 some = topic.partitions[at : at + MOST_AT_ONCE]
                 read = partial(_partitions, topic.name, some, counts)
-                results += await call.services.topics.with_logs(read)
+                results += await call.services.topics.with_logs(read, call.owner)
         found.append(_Topic(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=found)
 

@@ -8,7 +8,6 @@ created is created.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,7 +41,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
         not_created = await _create_missing(call, request)
     # A topic may have 10,000 partitions, and there may be any number of topics.
-    return await asyncio.to_thread(_described, call, request, not_created)
+    return await call.in_thread(_described, call, request, not_created)
 
 
 def _described(call: RequestContext, request: Any, not_created: Container[str]) -> Any:
@@ -88,7 +87,7 @@ async def _create_missing(call: RequestContext, request: Any) -> set[str]:
             denied.add(name)
             continue
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
-        made = await change(services.topics, name, make)
+        made = await change(call, name, make)
         if made.code:
             told = quoted_name(name), quoted_text(made.message)
             log.warning("topic %s is not created: %s", *told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,14 +24,24 @@ class Unread:
         raise self.error
 
 
+class Call:
+    """A client's request to a gateway of these topics, without threads."""
+
+    def __init__(self, topics: Any) -> None:
+        self.services = SimpleNamespace(topics=topics)
+
+    async def in_thread(self, work: Any) -> Any:
+        return work()
+
+
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), DeltaError(), Failure("no")])
 def test_a_change_that_is_made_is_told_so_if_it_cannot_be_read_yet(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Told of an error, a client would make it again, and hear that the topic exists."""
     made: list[str] = []
-    topics: Any = Unread(error)
-    told = asyncio.run(change(topics, "clicks", lambda: made.append("clicks")))
+    call: Any = Call(Unread(error))
+    told = asyncio.run(change(call, "clicks", lambda: made.append("clicks")))
     assert made == ["clicks"]
     assert (told.code, told.message) == (ErrorCode.NONE, None)
     assert "topic 'clicks' was changed, and the topics cannot be read yet" in caplog.text

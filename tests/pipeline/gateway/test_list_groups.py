@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from group_coordinator.pipeline.gateway.apis.list_groups import API, ListGroupsResponse
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
-
-
-def listed(root: Path) -> Any:
-    call: Any = SimpleNamespace(services=SimpleNamespace(root=str(root)), may=lambda *_: True)
-    answer: Any = API.answer
-    return asyncio.run(answer(call, SimpleNamespace(states_filter=None, types_filter=None)))
+from tests.pipeline.gateway.listing import listed
 
 
 def test_groups_that_cannot_be_read_are_to_be_asked_for_again(
@@ -26,8 +17,9 @@ def test_groups_that_cannot_be_read_are_to_be_asked_for_again(
 ) -> None:
     """An empty list would say that there are none."""
     ensure_tables(str(tmp_path))
-    assert listed(tmp_path) == ListGroupsResponse(groups=[])
+    found = listed(str(tmp_path))
+    assert (found.error_code, found.groups) == (0, ())
     (commit,) = Path(table_uri(str(tmp_path), OFFSETS_TOPIC), "_delta_log").glob("*.json")
     commit.write_text("torn")
-    assert listed(tmp_path).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert listed(str(tmp_path)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "the groups cannot be listed" in caplog.text

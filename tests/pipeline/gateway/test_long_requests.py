@@ -154,8 +154,8 @@ def test_a_long_request_is_read_and_answered_beside_the_loop(
     at_work.clear()
     many = list(range(FREE_BYTES // 8))
     assert len(list_offsets(client, many)) == len(many)
-    assert "asyncio" not in short[0]
-    assert [each.split()[:2] for each in at_work] == [["read", "asyncio"], ["answer", "asyncio"]]
+    assert "clients" not in short[0]
+    assert [each.split()[:2] for each in at_work] == [["read", "clients"], ["answer", "clients"]]
 
 
 def test_what_is_long_and_no_request_ends_its_connection(broker: Broker) -> None:
@@ -243,7 +243,7 @@ class Waiting:
     def news(self, names: Any) -> dict[str, int]:
         return dict.fromkeys(names, 0)
 
-    async def with_logs(self, read: Any) -> Answer:
+    async def with_logs(self, read: Any, _owner: Any) -> Answer:
         logs = SimpleNamespace(bounds=lambda *_: fetch.Bounds(0, 1), read=lambda *_: ())
         reading = read.func.__self__
         record = self._record
@@ -266,7 +266,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch, topics: Waiting) -> Any:
     settings = SimpleNamespace(fetch_max_bytes=1 << 20)
     services = SimpleNamespace(topics=topics, settings=settings)
     held = topics.memory = plenty()
-    call = SimpleNamespace(services=services, version=11, may=lambda *_: True, held=held)
+    call = SimpleNamespace(
+        services=services, version=11, may=lambda *_: True, held=held, owner=None
+    )
     request = fetch_request([(0, 0)], 60_000, 100, 1 << 20)
     return asyncio.run(fetch._answer(cast(RequestContext, call), request))
 
@@ -309,7 +311,7 @@ def test_news_of_a_topic_wake_those_who_wait_for_it(root: str) -> None:
         others.cancel()
         await asyncio.wait([others])
         assert topics._waiting == {}
-        topics.close()
+        await topics.close()
 
     asyncio.run(wait())
 

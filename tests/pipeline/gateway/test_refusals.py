@@ -20,6 +20,7 @@ from group_coordinator.pipeline.gateway.apis import (
     join_group,
     offset_fetch,
 )
+from group_coordinator.pipeline.gateway.fair_threads import FairThreads
 from group_coordinator.pipeline.gateway.refusal_metrics import RefusalMetrics
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.request_context import RequestContext, Services
@@ -54,6 +55,7 @@ class Gateway:
             link=self.link,
             refusals=self.refusals,
             in_flight=Room(room),
+            threads=FairThreads(2, "clients"),
             settings=SimpleNamespace(queued_max_requests=room),
         )
 

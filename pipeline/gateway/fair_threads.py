@@ -1,0 +1,102 @@
+"""Threads that work for clients, shared fairly by principal and address.
+
+Each client has a queue of its own, and the threads take from the queues in turn. A client has half
+of the threads at most: the others stay free for other clients, however long its work takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+class Owner(NamedTuple):
+    """Whom work is done for: all connections of a principal from an address."""
+
+    principal: str
+    host: str
+
+
+# The gateway itself, whose work is next whatever clients wait for.
+GATEWAY = Owner("", "")
+
+_Queue = OrderedDict["asyncio.Future[Any]", "Callable[[], Any]"]
+
+
+class FairThreads:
+    """`count` threads that take the work of their owners in turn. For the tasks of one loop."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(count, name)
+        self._free = count
+        self._most_of_one = max(1, count // 2)
+        self._running = Counter[Owner]()
+        # The owners whose work waits, in the order of their turns.
+        self._waiting: OrderedDict[Owner, _Queue] = OrderedDict()
+
+    def run(self, owner: Owner, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do the work in a thread. Cancelled while it waits, it is not done."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, OrderedDict())[done] = work
+        if owner is GATEWAY:
+            self._waiting.move_to_end(owner, last=False)
+        done.add_done_callback(partial(self._withdraw, owner))
+        self._begin()
+        return done
+
+    def close(self) -> None:
+        """End the threads; work that waits is not done."""
+        self._waiting.clear()
+        self._threads.shutdown()
+
+    def _begin(self) -> None:
+        """Begin what there are threads for."""
+        while self._free and (owner := self._next()) is not None:
+            queue = self._waiting[owner]
+            done, work = queue.popitem(last=False)
+            if queue:
+                self._waiting.move_to_end(owner)
+            else:
+                del self._waiting[owner]
+            self._free -= 1
+            self._running[owner] += 1
+            ended = partial(self._ended_in_thread, owner, done)
+            self._threads.submit(work).add_done_callback(ended)
+
+    def _next(self) -> Owner | None:
+        """The owner whose turn is next, of those that have not all of their threads at work."""
+        return next((each for each in self._waiting if self._may_begin(each)), None)
+
+    def _may_begin(self, owner: Owner) -> bool:
+        return owner is GATEWAY or self._running[owner] < self._most_of_one
+
+    def _ended_in_thread(self, owner: Owner, done: asyncio.Future[Any], found: Future[Any]) -> None:
+        done.get_loop().call_soon_threadsafe(self._end, owner, done, found)
+
+    def _end(self, owner: Owner, done: asyncio.Future[Any], found: Future[Any]) -> None:
+        # The thread is free now, not when its client left.
+        self._free += 1
+        self._running[owner] -= 1
+        if not self._running[owner]:
+            del self._running[owner]
+        if not done.done():
+            error = found.exception()
+            if error is None:
+                done.set_result(found.result())
+            else:
+                done.set_exception(error)
+        self._begin()
+
+    def _withdraw(self, owner: Owner, done: asyncio.Future[Any]) -> None:
+        queue = self._waiting.get(owner)
+        if queue is not None and queue.pop(done, None) is not None and not queue:
+            del self._waiting[owner]
