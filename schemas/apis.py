@@ -18,9 +18,9 @@ from group_coordinator.schemas.errors import ErrorCode
 
 
 class LingerMultiple(IntEnum):
-    """The multiple of `trigger.linger.ms` that a request can wait, by the node's share.
+    """How long a request can wait: a factor of `trigger.linger.ms`.
 
-    It is multiplied by the number of further shares of that size in the cluster.
+    A node that owns 1/n of the offsets partitions waits up to (n - 1) * factor * linger.
 
     tests/bench/LIMITS.md has the cost of four nodes with these numbers and with others.
     """
