@@ -8,9 +8,9 @@ A request that claims a principal without a valid signature is refused. It is no
 ANONYMOUS, because it would then run under another principal than intended, and a missing key would
 stay unnoticed. A request without a principal is decided as ANONYMOUS.
 
-The signed content is the request without `signature` and `sent_at` (a producer sets both when it
-writes): JSON without nulls and spaces, sorted keys, bytes as base64. A field that a later release
-adds is null in the requests of an earlier release, so it does not change their signatures.
+The signed content is the request without `signature`, and without `sent_at`, which a producer sets
+when it writes: JSON without nulls and spaces, sorted keys, bytes as base64. A field that a later
+release adds is null in the requests of an earlier release, so it does not change their signatures.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ remembers request ids as 8-byte digests, in two structures:
   digests a minute, which would be written with the group's state after every batch.
 
 Where requests are signed, the key of a request is made of its id and its signer. Any process that
-may append rows can guess or copy an id; its row must not be mistaken for the signed request.
+may append rows can guess or copy an id. Its row must not be mistaken for the signed request, nor
+the signed request for its row.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class GroupState(StrEnum):
 
     Actions: a new member's join starts a rebalance; heartbeat and sync are answered
     UNKNOWN_MEMBER_ID; a commit without a generation is accepted.
-    Transitions: a member joins -> PreparingRebalance; the last offset expires, the group is
+    Transitions: a member joins -> PreparingRebalance; no offsets are left, the group is
     deleted, or its partition moves away -> Dead.
     """
 
