@@ -1,8 +1,8 @@
-"""Decisions by Kafka's ACLs. Pure: the ACLs and the question are arguments.
+"""Authorization by Kafka's ACLs. Pure: the ACLs and the question are arguments.
 
-An ACL that denies wins over all that allow; what no ACL allows is denied. To allow Read, Write,
-Delete or Alter is to allow Describe, and to allow AlterConfigs DescribeConfigs; a denial implies
-nothing. Super users may do everything.
+A DENY takes precedence over every ALLOW; an operation that no ACL allows is denied. ALLOW of Read,
+Write, Delete or Alter implies Describe, and ALLOW of AlterConfigs implies DescribeConfigs; a DENY
+implies nothing. Super users may perform every operation.
 
 Source: Apache Kafka, StandardAuthorizerData; KIP-11, KIP-290.
 """
@@ -34,17 +34,17 @@ IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
 _ALL, _ALLOW, _DENY = "ALL", "ALLOW", "DENY"
 _LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
 
-# The operations that imply an operation: who is allowed one of them is allowed it, too.
+# Operation -> the operations that imply it when they are allowed.
 _IMPLIED_BY = {
     DESCRIBE: (_ALL, DESCRIBE, READ, WRITE, DELETE, ALTER),
     DESCRIBE_CONFIGS: (_ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS),
 }
-# Decisions that are remembered; beyond so many they are made anew.
+# The most cached decisions; the cache is cleared when it is full.
 _MOST_REMEMBERED = 100_000
 
 
 class Authorizer:
-    """Decides by some ACLs; immutable but for what it remembers of its decisions."""
+    """Authorizes by a fixed set of ACLs; immutable except for its cache of decisions."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Authorizer:
     def allows(
         self, principal: str, host: str, operation: str, resource_type: str, name: str
     ) -> bool:
-        """Whether a principal may, from a host, do something to a resource."""
+        """Whether a principal may perform an operation on a resource from a host."""
         question = (principal, host, operation, resource_type, name)
         answer = self._remembered.get(question)
         if answer is None:
@@ -80,7 +80,9 @@ class Authorizer:
         return answer
 
     def allows_any(self, principal: str, host: str, operation: str, resource_type: str) -> bool:
-        """Whether the principal may do it to at least one resource of a type, be it there or not.
+        """Whether the principal may perform an operation on any resource of a type.
+
+        The resource need not exist.
 
         Source: Authorizer.authorizeByResourceType.
         """
@@ -96,17 +98,17 @@ class Authorizer:
         ]
         denied = [acl for acl in mine if acl.permission == _DENY]
         return any(
-            not any(_covers(each, acl) for each in denied)
+            not any(_covers(denial, acl) for denial in denied)
             for acl in mine
             if acl.permission == _ALLOW
         )
 
     def allows_event(self, event: RequestEvent) -> bool:
-        """Whether whoever sent a request may ask it of its group."""
+        """Whether the sender of a request may perform its operation on its group."""
         return self.allows(*_sender(event), DECIDED[event.api].operation, GROUP, event.group_id)
 
     def allows_topic(self, event: RequestEvent, operation: str, topic: str) -> bool:
-        """Whether whoever sent a request may do something to a topic that it names."""
+        """Whether the sender of a request may perform an operation on a topic."""
         return self.allows(*_sender(event), operation, TOPIC, topic)
 
     def _decide(
@@ -125,7 +127,7 @@ class Authorizer:
         return allowed or (self._without_acls and not found)
 
     def _about(self, resource_type: str, name: str) -> Iterator[AclBinding]:
-        """The ACLs whose pattern a resource matches."""
+        """Yield the ACLs with patterns that match a resource."""
         by_name = self._by_name
         yield from by_name.get((resource_type, _LITERAL, name), ())
         if name != ANY_NAME:
@@ -136,7 +138,7 @@ class Authorizer:
 
 
 def _concerns(acl: AclBinding, principal: str, host: str, operation: str) -> bool:
-    """Whether the ACL allows, or denies, this operation to this principal from this host."""
+    """Whether the ACL applies to this principal, host and operation."""
     if acl.principal not in (principal, ANY_PRINCIPAL) or acl.host not in (host, ANY_HOST):
         return False
     if acl.permission == _ALLOW:
@@ -156,21 +158,21 @@ def _covers(acl: AclBinding, other: AclBinding) -> bool:
 
 
 def denial_of(event: RequestEvent) -> str:
-    """Tell whoever may not ask a request what it would need."""
+    """Return the error message for a denied request: principal, missing operation, group."""
     needed = DECIDED[event.api].operation
     return f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
 
 
 def _sender(event: RequestEvent) -> tuple[str, str]:
-    """Who sent a request, and from where; Kafka writes an address with a slash before it."""
+    """Return a request's principal and host; Kafka writes a slash before an address."""
     return event.principal or ANONYMOUS, host_of(event.client_host)
 
 
 def host_of(client_host: str | None) -> str:
-    """A client's host as ACLs have it: an address without the slash that Kafka's rows have."""
+    """Return a client's host as ACLs write it: without Kafka's slash before the address."""
     return "" if client_host is None else client_host.removeprefix("/")
 
 
 def super_users_of(setting: str) -> tuple[str, ...]:
-    """The principals of Kafka's setting super.users, which stand between semicolons."""
-    return tuple(each.strip() for each in setting.split(";") if each.strip())
+    """Return the principals of Kafka's setting super.users, which are separated by semicolons."""
+    return tuple(user.strip() for user in setting.split(";") if user.strip())

@@ -1,4 +1,4 @@
-"""How settings under Kafka's names are typed, and the broker's that group coordination obeys."""
+"""Typing of settings under Kafka's names, and the broker's settings for group coordination."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 NonNegativeLong = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
-# How long a member may wait for the answer to its first join: until then it has no session.
+# The most that a new member's first join may be parked (ms); its session starts with the answer.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 class ConfigError(ValueError):
-    """A setting that does not exist or cannot have the value it was given."""
+    """A setting that does not exist, or an invalid value."""
 
 
 def _kafka_name(field: str) -> str:
@@ -28,22 +28,22 @@ def _kafka_name(field: str) -> str:
 
 
 class KafkaSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=_kafka_name):
-    """Settings that are named as Kafka names its own: a field is a key with `.` written `_`."""
+    """Settings with Kafka's names: the field `group_max_size` is the setting `group.max.size`."""
 
 
 _Settings = TypeVar("_Settings", bound=KafkaSettings)
 
 
 def names_of(kind: type[KafkaSettings]) -> tuple[str, ...]:
-    """The names of the settings, as Kafka writes them."""
+    """Return the names of the settings, as Kafka writes them."""
     return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Type settings that are given under Kafka's names.
+    """Convert settings under Kafka's names to `kind`.
 
-    Numbers and booleans may be written as text, as Kafka's own property files write them.
-    Raises ConfigError naming the setting and, for an unknown one, the nearest known name.
+    Numbers and booleans may be strings, as in Kafka's property files. Raises ConfigError with the
+    name of the setting; for an unknown setting, also the nearest known name.
     """
     known = names_of(kind)
     for name in values:
@@ -56,7 +56,7 @@ def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for the known name nearest to it, or "" when none is near."""
+    """Return "; did you mean ...?" with the nearest known name, or "" if none is near."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -90,6 +90,6 @@ class GroupCoordinatorConfig(KafkaSettings, frozen=True):
 def parse_config(
     settings: Mapping[str, Any], base: GroupCoordinatorConfig | None = None
 ) -> GroupCoordinatorConfig:
-    """Settings laid over `base` (default: Kafka's defaults). Raises ConfigError as `typed`."""
+    """Apply settings to `base` (default: Kafka's defaults). Raises ConfigError as `typed`."""
     below = {} if base is None else msgspec.to_builtins(base)
     return typed(GroupCoordinatorConfig, {**below, **settings})

@@ -1,55 +1,56 @@
-"""Which coordinator owns which offsets partition: the cluster state, and what a node does next.
+"""Ownership of offsets partitions by coordinators: the cluster state, and each node's next actions.
 
 The `coordinators` table is a log of decisions. Each decision has an epoch, one more than the last
-one, and is appended only if it was made on the newest cluster state: of two nodes that decide at
-the same time, the second one is refused and decides again. Folding the log gives every node the
-same cluster state.
+one, and is appended only if it was made on the newest cluster state: if two nodes decide at the
+same time, the second append is refused and that node decides again. Folding the log gives every
+node the same cluster state.
 
-A partition is claimed by a node. A `move` says which other node it is meant for, and can be
-cancelled until the owner begins `unloading` it; then the owner has `released` it and the other node
-claims it. A node is alive while its lease is renewed, which the caller knows. The partitions of a
-node that is not alive may be claimed by a node that has fenced it.
+A partition is claimed by a node. A `move` names another node as its target, and can be cancelled
+until the owner begins `unloading` the partition. Then the owner has `released` it, and the target
+claims it. A node is alive while its lease is renewed; the caller knows which nodes are alive. The
+partitions of a dead node may be claimed by a node that has fenced it.
 
-Shares are evened out: while some node has two partitions more than another one, the node with the
-lowest number of all that own partitions decides moves from the fullest to the emptiest. That takes
-the fewest moves that there can be, and shares that differ by one stay as they are, so nothing moves
-back and forth. What a neighbour may do meanwhile:
+Shares are balanced: while some node has at least two partitions more than another one, the lowest
+numbered node that owns partitions decides moves from the fullest node to the emptiest one. This
+needs the fewest moves. Shares that differ by one stay as they are, so partitions never move back
+and forth. Concurrent events are handled as follows:
 
-* Two nodes decide at the same time: the log refuses the second one, which decides again on what the
-  first one has decided. A node that takes the one that decides for dead decides no move before it
-  has fenced that one and claimed what it had.
-* A node starts: it is given partitions once its query runs and has said that it is `ready`, so that
-  no group waits for the start of a query, and a node that ends again while it starts is given none.
-  What has no owner is claimed by nodes that are ready, if there are any.
-* A partition is to be moved: its owner decides for it until the other node has read ahead what the
-  claim will need, so that no group waits for that. It waits a bounded time for the other node
+* Two nodes decide at the same time: the log refuses the second one, which decides again on the new
+  state. A node that considers the deciding node dead decides no move before it has fenced that node
+  and claimed its partitions.
+* A node starts: it receives partitions once its query runs and it has declared itself `ready`. So
+  no group waits for the start of a query, and a node that ends during its start receives none.
+  Partitions without an owner are claimed by ready nodes, if there are any.
+* A partition is to be moved: its owner decides for it until the target has read ahead the data that
+  the claim needs, so that no group waits for this. The owner waits a bounded time for the target
   (`pipeline.ownership.prepared`).
-* A partition is moved to a node that starts anew: its owner keeps it until that node is ready. If
-  it was released before the node ended, nodes that are ready take it.
-* Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions
-  are under way at a time, and each counts as the share of the node that it is meant for. So no
-  partition is given on before its new owner has claimed it, and a node that never claims keeps no
-  more than these from being served, until its lease ends.
-* A node is killed: what was meant for it stays with its owner, or goes to the nodes with the fewest
-  if it was released already. If the node that decides is killed, the next lowest one goes on.
-* A node is killed and starts again within its lease: it owns what it owned, so nothing moves.
-* A clock steps back: no rule here asks a clock. Who is alive, the caller's monotonic clock tells.
-* A node is told to end: it says that it is `stopping`, and moves all it owns to nodes that are
-  ready, at once. It goes on deciding until each of them has read ahead, and is given nothing more.
-  Several may stop together: what nobody is left to take stays with them, and is claimed once they
-  have stopped.
-* An operator moves partitions, or cancels a move: shares stay as the operator makes them until a
-  node starts that owns nothing (`ClusterState.by_hand`).
+* A partition is moved to a node that is restarting: its owner keeps it until that node is ready. If
+  it was released before the node ended, ready nodes claim it.
+* Several nodes start at once, or a node starts while partitions move: at most `MOST_MOVING`
+  partitions move at a time, and each counts as the share of its target. So no partition moves on
+  before its new owner has claimed it, and a node that never claims blocks at most this many
+  partitions, until its lease ends.
+* A node is killed: partitions that were to move to it stay with their owners, or, if they were
+  released already, go to the nodes with the fewest partitions. If the deciding node is killed, the
+  next lowest one decides.
+* A node is killed and starts again within its lease: it owns the same partitions, so nothing moves.
+* A clock steps back: no rule here uses a clock. The caller uses its monotonic clock for leases.
+* A node is asked to stop: it declares itself `stopping`, and decides moves of all its partitions to
+  ready nodes. It decides for each partition until the target has read ahead, and receives no
+  further partition. Several nodes may stop together: partitions without a target stay with them,
+  and are claimed once they have stopped.
+* An operator moves partitions, or cancels a move: shares stay as the operator set them until a node
+  starts that owns nothing (`ClusterState.by_hand`).
 
-A node with a negative number is an operator's, for example an import's: it is given only the
-partitions that are meant for it, and shares wait while it has any.
+A node with a negative number belongs to an operator, for example to an import. It receives only the
+partitions that are moved to it, and balancing waits while it has any.
 
-There is no counterpart in Kafka's coordinator, where the leader of a partition of
-__consumer_offsets is elected by the controller; the effects are those of
-GroupCoordinatorService.onElection and onResignation. Kafka's brokers come back to even shares by
-the preferred leader's election (KafkaController.checkAndTriggerAutoLeaderRebalance), its consumers
-by the fewest moves (AbstractStickyAssignor). A broker that is told to end is relieved of its
-leaderships first, too (KIP-631, WantShutDown of BrokerHeartbeat).
+Kafka's coordinator has no counterpart: the controller elects the leader of each partition of
+__consumer_offsets. The effects are those of GroupCoordinatorService.onElection and onResignation.
+Kafka's brokers return to balanced shares by the preferred leader's election
+(KafkaController.checkAndTriggerAutoLeaderRebalance), its consumers by the fewest moves
+(AbstractStickyAssignor). A broker that is asked to stop also gives up its leaderships first
+(KIP-631, WantShutDown of BrokerHeartbeat).
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ UNLOADING = "unloading"
 RELEASED = "released"
 
 NO_EPOCH = -1
-# The most partitions that are under way at a time so that shares become even. The groups of those
-# that move together wait for the loading of all of them.
+# The most partitions that move at a time for balanced shares. Groups of partitions that move
+# together wait until all of these partitions are loaded.
 MOST_MOVING = 10
 
 
 class NodeState(Struct, frozen=True):
-    """A node since its last start, whose epoch is `epoch`. Times in ms.
+    """A node since its last start, which has the epoch `epoch`. Times in ms.
 
-    `ready`: its query has run since then. `stopping`: it gives away what it owns, and then stops.
-    `process` is what the start says of itself, for people.
+    `ready`: its query has run since then. `stopping`: it moves its partitions away and then stops.
+    `process` describes the process that started, for users.
     """
 
     node_id: int
@@ -97,10 +98,10 @@ class NodeState(Struct, frozen=True):
 
 
 class PartitionState(Struct, frozen=True):
-    """An offsets partition: its owner since `claimed_at` (ms), None if it has none.
+    """An offsets partition: its owner since `claimed_at` (ms), None without an owner.
 
-    `epoch` is that of the claim. `to_node` is the node that the partition is meant for, since the
-    decision of `meant_epoch`; `unloading`, whether its owner has begun to give it up.
+    `epoch` is the epoch of the claim. `to_node` is the target of its move, decided in
+    `meant_epoch`. `unloading`: the owner has begun to unload the partition.
     """
 
     partition: int
@@ -113,14 +114,14 @@ class PartitionState(Struct, frozen=True):
 
     @property
     def is_let_go(self) -> bool:
-        """Whether its owner gives it up, or it has none."""
+        """Whether the partition is being unloaded, or has no owner."""
         return self.unloading or self.owner is None
 
 
 class ClusterState(Struct, frozen=True):
     """The nodes and partitions after the decision of `epoch`.
 
-    `by_hand`: since a node last joined, an operator has said where some partition shall be.
+    `by_hand`: an operator has moved a partition, or cancelled a move, since a node last joined.
     """
 
     epoch: int = NO_EPOCH
@@ -129,11 +130,11 @@ class ClusterState(Struct, frozen=True):
     by_hand: bool = False
 
     def owned_by(self, node_id: int) -> dict[int, PartitionState]:
-        """The partitions that a node owns."""
+        """Return the partitions that a node owns."""
         return {p: state for p, state in self.partitions.items() if state.owner == node_id}
 
     def meant_for(self, node_id: int) -> dict[int, PartitionState]:
-        """The partitions that are on their way to a node: others own them, or nobody does."""
+        """Return the partitions that move to a node: another node owns them, or no node."""
         return {
             p: state
             for p, state in self.partitions.items()
@@ -141,15 +142,15 @@ class ClusterState(Struct, frozen=True):
         }
 
     def kept_by(self, node_id: int) -> dict[int, PartitionState]:
-        """The partitions that a node owns and is not giving up."""
+        """Return the partitions that a node owns and is not unloading."""
         return {p: state for p, state in self.owned_by(node_id).items() if not state.unloading}
 
 
 class Plan(Struct, frozen=True):
-    """What a node does next; all sorted by partition.
+    """The next actions of a node, sorted by partition.
 
-    The node gives up the partitions in `unload`, fences the nodes in `fence` and then claims those
-    in `claim`. It decides `moves`, pairs of a partition and the node that it is meant for.
+    The node unloads the partitions in `unload`, fences the nodes in `fence`, then claims the
+    partitions in `claim`. It decides `moves`, pairs of a partition and its target node.
     """
 
     unload: tuple[int, ...] = ()
@@ -162,10 +163,10 @@ class Plan(Struct, frozen=True):
 
 
 def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterState:
-    """The cluster state after these events; events of epochs that it includes are ignored."""
+    """Apply events to a cluster state; ignore events of epochs that it already includes."""
     nodes, partitions = dict(cluster.nodes), dict(cluster.partitions)
     epoch, by_hand = cluster.epoch, cluster.by_hand
-    for event in sorted(events, key=lambda each: each.epoch):
+    for event in sorted(events, key=lambda event: event.epoch):
         if event.epoch <= cluster.epoch:
             continue
         epoch = event.epoch
@@ -180,7 +181,7 @@ def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterSt
 def _is_by_hand(
     before: bool, partitions: dict[int, PartitionState], event: CoordinatorEvent
 ) -> bool:
-    """Whether shares stay as an operator made them; `partitions` are those before the event."""
+    """Return `by_hand` after an event; `partitions` is the state before the event."""
     if event.event == STARTED and event.node_id >= 0:
         joins = all(state.owner != event.node_id for state in partitions.values())
         return before and not joins
@@ -189,7 +190,7 @@ def _is_by_hand(
     to_node = event.to_node if event.event == MOVE else None
     if event.event == CANCELLED and event.partition in partitions:
         to_node = partitions[event.partition].to_node
-    # What an import takes and gives back is nobody's share.
+    # Partitions that an import claims and releases do not change shares.
     return before or (to_node is not None and to_node >= 0)
 
 
@@ -242,11 +243,10 @@ def decide(
     num_partitions: int,
     held: Collection[int] = (),
 ) -> Plan:
-    """What node `me` does next; `alive` are the nodes whose lease holds, `me` among them.
+    """Decide the next actions of node `me`; `alive` are the nodes with a valid lease, and `me`.
 
-    A partition that is meant for a node that is not alive, or that is not ready, stays with its
-    owner until that node is. So does one that is `held`: the node that it is meant for still
-    prepares for it.
+    A partition that moves to a node that is dead or not ready stays with its owner until the node
+    is ready. A partition in `held` also stays: its target still prepares for it.
     """
     stays = [node_id for node_id in alive if not _is_stopping(cluster, node_id)]
     ready = takers(cluster, alive)
@@ -273,9 +273,9 @@ def decide(
 
 
 def takers(cluster: ClusterState, alive: Collection[int]) -> frozenset[int]:
-    """The nodes that may be given partitions: their query runs, and they are not stopping.
+    """Return the nodes that may receive partitions: ready and not stopping.
 
-    No operator's is among them.
+    Operators' nodes are excluded.
     """
     return frozenset(
         node_id
@@ -290,7 +290,7 @@ def _is_stopping(cluster: ClusterState, node_id: int) -> bool:
 
 
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
-    """How many partitions each node that is alive will have once all moves are made."""
+    """Return the number of partitions of each live node after all moves."""
     load = Counter(dict.fromkeys(alive, 0))
     for state in cluster.partitions.values():
         for node_id in (state.to_node, state.owner):
@@ -307,9 +307,9 @@ def _assign_free(
     receivers: Collection[int],
     num_partitions: int,
 ) -> dict[int, int]:
-    """Which node claims each free partition: the one it is meant for, else one with the fewest.
+    """Assign each free partition to its move's target, else to the node with the fewest.
 
-    `candidates` are those that are ready; if none is, all that stay.
+    `candidates` are the ready nodes; if no node is ready, all nodes that are not stopping.
     """
     load = _loads(cluster, alive)
     nodes = [node_id for node_id in candidates if node_id >= 0]
@@ -333,7 +333,7 @@ def _evening_moves(
     ready: Collection[int],
     num_partitions: int,
 ) -> tuple[tuple[int, int], ...]:
-    """The moves that bring the shares nearer to being even; the lowest owner decides them."""
+    """Return the moves that balance the shares; only the lowest numbered owner decides any."""
     found = None if cluster.by_hand else _movable(cluster, alive, num_partitions)
     if found is None:
         return ()
@@ -358,9 +358,9 @@ def _evening_moves(
 def _moves_before_stop(
     cluster: ClusterState, me: int, ready: Collection[int], receivers: Collection[int]
 ) -> tuple[tuple[int, int], ...]:
-    """The moves by which a node that stops gives all it owns to those with the fewest.
+    """Return the moves of a stopping node's partitions to the nodes with the fewest.
 
-    What an operator, or the evening out of shares, means for a node that can take it goes there.
+    A partition that already moves to a node that can receive it keeps this target.
     """
     load = _loads(cluster, ready)
     moves: list[tuple[int, int]] = []
@@ -374,9 +374,10 @@ def _moves_before_stop(
 def _movable(
     cluster: ClusterState, alive: Collection[int], num_partitions: int
 ) -> tuple[dict[int, list[int]], int] | None:
-    """The partitions of each owner that may be moved, the last one first, and how many are moving.
+    """Return each owner's movable partitions, and the number of partitions that move.
 
-    None while some partition has no owner that lives, or is an operator's: it is claimed first.
+    The last partition of a list is moved first. None while a partition has no live owner, or
+    belongs to an operator: it must be claimed first.
     """
     plain: dict[int, list[int]] = {}
     waiting: dict[int, list[int]] = {}
@@ -392,19 +393,19 @@ def _movable(
         elif state.to_node is None:
             plain.setdefault(state.owner, []).append(number)
         else:
-            # It waits for a node that is away: a move to another one takes that back.
+            # It waits for a node that is not alive: a move to another node replaces the target.
             waiting.setdefault(state.owner, []).append(number)
     owners = plain.keys() | waiting.keys()
     return {each: waiting.get(each, []) + plain.get(each, []) for each in owners}, under_way
 
 
 def lease_app_id(node_id: int) -> str:
-    """The transaction whose version is when a node last said that it is alive, ms."""
+    """Return the application id of a node's lease; its version is the last renewal (ms)."""
     return f"coordinator-lease-{node_id}"
 
 
 def named(partitions: Collection[int]) -> str:
-    """Return partitions in words, as ranges: "0-3, 7"."""
+    """Format partitions as ranges: "0-3, 7"."""
     parts: list[list[int]] = []
     for number in sorted(partitions):
         if parts and number == parts[-1][-1] + 1:

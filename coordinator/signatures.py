@@ -1,16 +1,16 @@
-"""Signatures of requests: a sender proves that it is the principal that it names.
+"""Signatures of requests: a sender proves that it is the principal that it claims to be.
 
-Whoever may append to `requests` can write any principal there. So a coordinator can ask for a
-proof: an HMAC-SHA256 of the request by a key that the sender holds. A key is one principal's, or a
-gateway's, which vouches for all that have logged in to it.
+Any process that may append to `requests` can write any principal. So a coordinator can require a
+signature: an HMAC-SHA256 of the request by a key of the sender. A key belongs to one principal, or
+to a gateway, which may sign for every client that it has authenticated.
 
-A request that names a principal and has no valid signature is refused. It is not decided as
-ANONYMOUS's: it would be carried out under another name than the sender meant, and nobody would
-notice a key that was forgotten. A request that names no principal is ANONYMOUS's.
+A request that claims a principal without a valid signature is refused. It is not decided as
+ANONYMOUS, because it would then run under another principal than intended, and a missing key would
+stay unnoticed. A request without a principal is decided as ANONYMOUS.
 
-What is signed is the request without `signature` and `sent_at`, which a producer sets as it writes:
-JSON without nulls and spaces, the keys of each object in order, bytes as base64. A field that a
-later release adds is null in the requests of an earlier one, and changes no signature.
+The signed content is the request without `signature`, and without `sent_at`, which a producer sets
+when it writes: JSON without nulls and spaces, sorted keys, bytes as base64. A field that a later
+release adds is null in the requests of an earlier release, so it does not change their signatures.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from msgspec.structs import replace
 from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.messages import RequestEvent
 
-# As a key's principal: it may sign what anybody claims.
+# The principal of a key that may sign for every principal.
 ANYBODY = "*"
 _HASH = "sha256"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class RequestKey(Struct, frozen=True):
-    """A key that signs the requests of `principal`; a gateway's key signs those of ANYBODY."""
+    """A key that signs the requests of `principal`; a gateway's key signs for all principals."""
 
     name: str
     principal: str
@@ -46,23 +46,23 @@ class RequestKey(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Tells two keys apart, and tells nobody the secret."""
+        """A hash that identifies the key without revealing its secret."""
         text = f"{self.name}\n{self.principal}\n".encode() + self.secret
         return hashlib.sha256(text).hexdigest()[:32]
 
 
 def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
-    """Return the request with a signature; one without a principal becomes the key's."""
+    """Sign a request; a request without a principal gets the key's principal."""
     if event.principal is None and key.principal != ANYBODY:
         event = replace(event, principal=key.principal)
     return replace(event, signature=f"{key.name}:{_digest(event, key)}")
 
 
 class Judged(NamedTuple):
-    """The name of the key that signed a request, and why its principal is not believed.
+    """The name of the key that signed a request, and the problem with its principal.
 
-    `signer` None: nobody did, or it is not known who. `problem` None: the principal is believed, or
-    the request claims none.
+    `signer` None: no valid signature. `problem` None: the principal is verified, or the request
+    claims none.
     """
 
     signer: str | None
@@ -70,18 +70,18 @@ class Judged(NamedTuple):
 
 
 class Signatures:
-    """The keys by which a coordinator believes a principal."""
+    """The keys with which a coordinator verifies principals."""
 
     def __init__(self, keys: Iterable[RequestKey]) -> None:
         self._keys = {key.name: key for key in keys}
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Each key's name and fingerprint."""
+        """The fingerprints of the keys by name."""
         return {name: key.fingerprint for name, key in self._keys.items()}
 
     def only(self, fingerprints: Mapping[str, str]) -> Signatures:
-        """Those of the keys that have these names and fingerprints."""
+        """Return the keys that have these names and fingerprints."""
         mine = self._keys.values()
         return Signatures(key for key in mine if fingerprints.get(key.name) == key.fingerprint)
 
@@ -91,7 +91,7 @@ class Signatures:
         return self._keys.keys()
 
     def judge(self, event: RequestEvent) -> Judged:
-        """Find out who signed a request, and whether its principal is believed."""
+        """Verify a request's signature and the principal that it claims."""
         claimed = event.principal
         claims = claimed not in (None, ANONYMOUS)
         if event.signature is None:
@@ -113,7 +113,7 @@ def _digest(event: RequestEvent, key: RequestKey) -> str:
 
 
 def signed_content(event: RequestEvent) -> bytes:
-    """The bytes of a request that are signed."""
+    """Return the bytes of a request that are signed."""
     bare = replace(event, signature=None, sent_at=None)
     return _encode(_without_nulls(msgspec.to_builtins(bare)))
 

@@ -10,18 +10,18 @@ from ipaddress import IPv6Address
 
 from msgspec import Struct
 
-# Who asks without having said who it is.
+# The principal of a client that has not authenticated.
 ANONYMOUS = "User:ANONYMOUS"
-# As an ACL's principal, host or literal name: each of them.
+# Wildcards for an ACL's principal, host and literal resource name.
 ANY_PRINCIPAL = "User:*"
 ANY_HOST = "*"
 ANY_NAME = "*"
-# The one resource of the type CLUSTER.
+# The only resource of the type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about; ANY in a filter only."""
+    """The type of an ACL's resource; ANY only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -34,7 +34,10 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an ACL's name is meant. ANY in a filter only; MATCH there: whatever covers the name."""
+    """How an ACL's name matches resources; ANY and MATCH only in filters.
+
+    MATCH selects every ACL that applies to the named resource.
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -44,7 +47,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What may be done; ANY in a filter only."""
+    """The operation of an ACL; ANY only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -65,7 +68,7 @@ class AclOperation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an ACL allows or denies; ANY in a filter only."""
+    """Whether an ACL allows or denies; ANY only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -74,9 +77,9 @@ class Permission(IntEnum):
 
 
 class AclBinding(Struct, frozen=True, order=True, array_like=True):
-    """One ACL: a resource pattern, and who from which host may, or may not, do what to it.
+    """One ACL: it allows or denies an operation on a resource pattern to a principal and host.
 
-    Types, operation and permission are the names of the enumerations here.
+    Types, operation and permission are member names of the enumerations in this module.
     """
 
     resource_type: str
@@ -89,10 +92,10 @@ class AclBinding(Struct, frozen=True, order=True, array_like=True):
 
 
 def host_text(host: str) -> str:
-    """Return a host so that two texts of one address are equal; a name as it is.
+    """Normalize a host, so that all spellings of an address are equal; names are unchanged.
 
-    An IPv6 address has many texts, and an IPv4 address one as IPv6, by which it reaches a server
-    that listens for both: `::ffff:10.0.0.1`.
+    An IPv6 address has many spellings. A server that listens for both families sees an IPv4 client
+    as IPv6: `::ffff:10.0.0.1`.
     """
     if ":" not in host:
         return host
@@ -104,7 +107,7 @@ def host_text(host: str) -> str:
 
 
 class AclFilter(Struct, frozen=True):
-    """Which ACLs are meant; a null, and ANY, is each. Source: Kafka's AclBindingFilter."""
+    """A filter of ACLs; null and ANY match everything. Source: Kafka's AclBindingFilter."""
 
     resource_type: str = ResourceType.ANY.name
     resource_name: str | None = None
@@ -115,7 +118,7 @@ class AclFilter(Struct, frozen=True):
     permission: str = Permission.ANY.name
 
     def matches(self, acl: AclBinding) -> bool:
-        """Whether the ACL is meant."""
+        """Whether the filter matches the ACL."""
         return (
             self.resource_type in ("ANY", acl.resource_type)
             and self._matches_name(acl)
@@ -137,7 +140,7 @@ class AclFilter(Struct, frozen=True):
 
 
 def problem_of(acl: AclBinding) -> str | None:
-    """Why this cannot be an ACL, None if it can. Source: Kafka's AclControlManager.validate."""
+    """Return why the ACL is invalid, None if valid. Source: AclControlManager.validate."""
     if acl.resource_type not in _REAL_RESOURCES:
         return f"Invalid resource type {acl.resource_type}"
     if acl.pattern_type not in ("LITERAL", "PREFIXED"):
@@ -159,5 +162,7 @@ def problem_of(acl: AclBinding) -> str | None:
     return None if acl.host else "The host should not be empty"
 
 
-_REAL_RESOURCES = frozenset(each.name for each in ResourceType if each > ResourceType.ANY)
-_REAL_OPERATIONS = frozenset(each.name for each in AclOperation if each > AclOperation.ANY)
+_REAL_RESOURCES = frozenset(kind.name for kind in ResourceType if kind > ResourceType.ANY)
+_REAL_OPERATIONS = frozenset(
+    operation.name for operation in AclOperation if operation > AclOperation.ANY
+)

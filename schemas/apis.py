@@ -1,10 +1,10 @@
-"""The APIs of Kafka that are served: one table, a row each, which all else about them reads.
+"""The table of the APIs of Kafka that are served, one row each; other code reads this table.
 
-A new API that the coordinator decides is its Structs and columns in `messages`, a row here, its
-handler in `coordinator.group`, and its line on a page. What a gateway serves of it is a module of
-its name in `pipeline.gateway.apis`.
+To add an API that the coordinator decides: add its Structs and columns in `messages`, a row here,
+its handler in `coordinator.group`, and a line on a page. If gateways serve it, add a module of its
+name in `pipeline.gateway.apis`.
 
-Source: Apache Kafka, ApiKeys; KafkaApis, which operation each API needs.
+Source: Apache Kafka, ApiKeys; KafkaApis for the operation that each API needs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from group_coordinator.schemas.errors import ErrorCode
 
 
 class LingerMultiple(IntEnum):
-    """How many times `trigger.linger.ms` a request can wait, for each further share of its node's.
+    """How long a request can wait: a factor of `trigger.linger.ms`.
 
-    tests/bench/LIMITS.md has what four nodes cost with these numbers and with others.
+    A node that owns 1/n of the offsets partitions waits up to (n - 1) * factor * linger.
+
+    tests/bench/LIMITS.md has the cost of four nodes with these numbers and with others.
     """
 
     NONE = 0
@@ -31,10 +33,11 @@ class LingerMultiple(IntEnum):
 class Api(Struct, frozen=True):
     """One API. A gateway speaks the versions `lowest` to `highest`, if any; `key` is Kafka's.
 
-    `parks`: an answer may wait for other clients' requests, so they must be read meanwhile, however
-    many such requests there are. `queue`: once a request stands in its queue, the connection's next
-    one of the same queue begins: "records", or "rows" of `requests` that wait for nobody else's.
-    `is_done_unheard`: it is done though its client has left; all else is done for its answer.
+    `parks`: the answer may wait for other clients' requests. So the gateway must keep reading
+    connections, however many such requests are in flight. `queue`: once a request is in this queue,
+    the connection's next request of the same queue may start. The queues are "records", and "rows"
+    of the table `requests` that do not wait for other clients. `runs_after_disconnect`: the request
+    is completed even if its client disconnects; every other request is then dropped.
     """
 
     name: str
@@ -43,7 +46,7 @@ class Api(Struct, frozen=True):
     highest: int = -1
     parks: bool = False
     queue: str | None = None
-    is_done_unheard: bool = False
+    runs_after_disconnect: bool = False
 
     @property
     def versions(self) -> range:
@@ -52,20 +55,21 @@ class Api(Struct, frozen=True):
 
     @property
     def frames_begin(self) -> bytes:
-        """How the API's frames begin: with its key."""
+        """The first bytes of the API's frames: its key."""
         return self.key.to_bytes(2, "big")
 
 
 class DecidedApi(Api, frozen=True, kw_only=True):
-    """An API that the coordinator decides; `name` is that of its columns.
+    """An API that the coordinator decides; `name` is also the name of its columns.
 
-    `request` and `response` are the columns' Structs. Events have the versions 0 to `newest`, that
-    of Kafka 4.1. `operation`, one of `acls.AclOperation`, is what ACLs ask for on the group.
-    `is_repeatable`: a second decision changes nothing that the first did not. `of_other_type` is
-    what Kafka answers if the group is not a classic one; but to OffsetFetch Kafka answers no
-    offsets, after which a consumer would begin anew. Whether a group of an unknown kind is empty is
-    not known, so it is not deleted.
-    `is_audited`: the page of changes shows who asked for it.
+    `request` and `response` are the Structs of the columns. Events may have the versions 0 to
+    `newest`, the newest of Kafka 4.1. `operation`, one of `acls.AclOperation`, is the operation
+    that ACLs must allow on the group. `is_repeatable`: deciding a request twice is the same as
+    once. `is_audited`: the page of changes shows the principal of the request.
+
+    `of_other_type` is Kafka's answer if the group is not a classic group, with two exceptions.
+    Kafka answers OffsetFetch without offsets, after which a consumer would start from the
+    beginning. DeleteGroups is refused, because a group of an unknown kind may not be empty.
     """
 
     request: type[Struct]
@@ -79,10 +83,10 @@ class DecidedApi(Api, frozen=True, kw_only=True):
     is_audited: bool = False
 
 
-# A row reads better in lines of its own making.
+# These rows are easier to read when wrapped by hand.
 # fmt: off
 _SERVED = (
-    Api("produce", 0, 3, 12, queue="records", is_done_unheard=True),
+    Api("produce", 0, 3, 12, queue="records", runs_after_disconnect=True),
     Api("fetch", 1, 4, 12, parks=True),
     Api("list_offsets", 2, 1, 10),
     Api("metadata", 3, 0, 12),
@@ -114,10 +118,10 @@ _DECIDED = (
         queue="rows", linger=LingerMultiple.HEARTBEATS, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
     DecidedApi("leave_group", 13, 0, 5, newest=5, operation="READ", needs_group_id=True,
         request=m.LeaveGroupRequest, response=m.LeaveGroupResponse, is_audited=True,
-        queue="rows", is_done_unheard=True, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
+        queue="rows", runs_after_disconnect=True, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
     DecidedApi("offset_commit", 8, 2, 9, newest=10, operation="READ",
         request=m.OffsetCommitRequest, response=m.OffsetCommitResponse, is_audited=True,
-        queue="rows", is_done_unheard=True, linger=LingerMultiple.COMMITS),
+        queue="rows", runs_after_disconnect=True, linger=LingerMultiple.COMMITS),
     DecidedApi("offset_fetch", 9, 1, 9, newest=10, operation="DESCRIBE", is_repeatable=True,
         request=m.OffsetFetchRequest, response=m.OffsetFetchResponse),
     DecidedApi("describe_groups", 15, 0, 6, newest=6, operation="DESCRIBE", is_repeatable=True,
@@ -134,6 +138,6 @@ DECIDED: dict[str, DecidedApi] = {api.name: api for api in _DECIDED}
 
 
 def version_of(event: m.RequestEvent) -> int:
-    """The version of a request; a null `api_version` means the newest."""
+    """Return the version of a request; a null `api_version` means the newest."""
     version = event.api_version
     return DECIDED[event.api].newest if version is None else version

@@ -1,4 +1,4 @@
-"""The catalogue of topics in the form in which a coordinator decides by it."""
+"""The catalogue of topics, in the form that a coordinator's decisions use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec import Struct
 class Catalogue(Struct, frozen=True, array_like=True):
     """The topics that exist, and those that were deleted.
 
-    `partitions` has each topic's number of partitions. `deleted` has, for each topic that was ever
-    deleted, when that was the last time (ms); the topic may exist again.
+    `partitions` maps each topic to its number of partitions. `deleted` maps each topic that was
+    ever deleted to the time of its last deletion (ms); the topic may exist again.
     """
 
     partitions: dict[str, int]
@@ -17,5 +17,5 @@ class Catalogue(Struct, frozen=True, array_like=True):
 
     @property
     def deleted_at(self) -> int:
-        """When a topic was deleted last, ms; 0 if none was."""
+        """The time of the newest deletion of a topic (ms), 0 if no topic was deleted."""
         return max(self.deleted.values(), default=0)

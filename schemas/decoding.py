@@ -1,4 +1,4 @@
-"""Reading a request event from its JSON: what it is, or whom to answer what is wrong with it."""
+"""Decoding of a request event from JSON, into a request or into an error that can be answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from group_coordinator.schemas.unreadable import UNREADABLE
 
 
 class Malformed(Struct, frozen=True):
-    """An event that is not a request: whom to answer as far as it says so, and what is wrong."""
+    """An event that is not a valid request, with the fields that are needed to answer it."""
 
     request_id: str | None
     group_id: str | None
@@ -23,13 +23,13 @@ class Malformed(Struct, frozen=True):
     error_code: int = ErrorCode.INVALID_REQUEST
 
 
-# The field of an event whose reader left the rest of the request out: why it did. The table has no
-# such column, so no sender can set it.
+# The field in which a reader of `requests` explains why it left out the rest of a request. The
+# table has no such column, so no sender can set it.
 REFUSED = "refused"
 
 
 class _Envelope(Struct, frozen=True):
-    """The fields that say whom to answer, of whatever type, in an event that is malformed."""
+    """The fields that are needed to answer a malformed event; they may have any type."""
 
     request_id: Any = None
     group_id: Any = None
@@ -42,10 +42,11 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def decode_request(text: str | bytes) -> RequestEvent | Malformed:
-    """Read one request event from its JSON; never raises.
+    """Decode one request event from JSON; never raise an error.
 
-    Returns the event, or a `Malformed` that says what was wrong. `request_id` and `group_id` of a
-    `Malformed` are None when the event does not carry them: it can then only be rejected.
+    Returns the event, or a `Malformed` with the reason. `request_id` and `group_id` of a
+    `Malformed` are None if the event lacks them. An event without a request id can only be
+    rejected.
     """
     try:
         event = _decode_event(text)
@@ -55,7 +56,7 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     if api is None:
         return _refuse(event, f"unknown api {event.api!r}; known: {', '.join(DECIDED)}")
     if getattr(event, event.api) is None:
-        # A request that its reader refused has no body either.
+        # A request that the table's reader refused has no body either.
         return _malformed(text, f"api is {event.api!r} but there is no {event.api} body")
     version = event.api_version
     if version is not None and not 0 <= version <= api.newest:
@@ -65,7 +66,7 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
 
 
 def refusal(text: str | bytes) -> str | None:
-    """Return why the reader of an event left the rest of it out, None if it left nothing out."""
+    """Return why the table's reader left out parts of an event, None if it is complete."""
     try:
         refused = _decode_envelope(text).refused
     except UNREADABLE:

@@ -1,11 +1,11 @@
 """Request events and responses: the public contract in code.
 
-Field names are those of Kafka's protocol guide in snake_case, and mean what that guide says they
-mean. `bytes` fields are `binary` in the tables and base64 in JSON. A field typed `X | None` may be
-null; a field without a default must be there.
+Field names are those of Kafka's protocol guide in snake_case, with the same meaning. `bytes` fields
+are `binary` in the tables and base64 in JSON. A field typed `X | None` may be null; a field without
+a default is required.
 
-Messages are frozen trees and never part of a reference cycle. Types of which a batch holds
-thousands have `gc=False`, or the garbage collector would traverse them every few hundred
+Messages are frozen trees and never part of a reference cycle. Types with thousands of instances per
+batch have `gc=False`: otherwise the garbage collector would traverse them every few hundred
 allocations.
 """
 
@@ -32,13 +32,13 @@ NO_GENERATION = -1
 
 
 class FindCoordinatorRequest(Struct, frozen=True):
-    """FindCoordinator (API key 10). `key_type` 0 asks for a group's coordinator."""
+    """FindCoordinator (API key 10). `key_type` 0 means a group."""
 
     key_type: Int8 | None = None
 
 
 class JoinGroupProtocol(Struct, frozen=True):
-    """One protocol (assignor) a member offers, with the bytes the leader will read."""
+    """One protocol (assignor) that a member offers, with its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -64,7 +64,7 @@ class SyncGroupAssignment(Struct, frozen=True):
 
 
 class SyncGroupRequest(Struct, frozen=True):
-    """SyncGroup (API key 14). Only the leader's `assignments` count."""
+    """SyncGroup (API key 14). `assignments` of followers are ignored."""
 
     generation_id: Int32
     member_id: str
@@ -83,7 +83,7 @@ class HeartbeatRequest(Struct, frozen=True, gc=False):
 
 
 class LeavingMember(Struct, frozen=True):
-    """One member that leaves, by its id, or by its instance id alone (an operator's removal)."""
+    """One member that leaves: its member id, or only its instance id (an operator's removal)."""
 
     member_id: str = NO_MEMBER_ID
     group_instance_id: str | None = None
@@ -91,7 +91,7 @@ class LeavingMember(Struct, frozen=True):
 
 
 class LeaveGroupRequest(Struct, frozen=True):
-    """LeaveGroup (API key 13), one member or many."""
+    """LeaveGroup (API key 13) of one or more members."""
 
     members: tuple[LeavingMember, ...]
 
@@ -124,14 +124,14 @@ class OffsetCommitRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OffsetFetchTopic(Struct, frozen=True, gc=False):
-    """The partitions of one topic whose offsets are asked for."""
+    """The requested partitions of one topic."""
 
     name: str
     partition_indexes: tuple[Int32, ...]
 
 
 class OffsetFetchRequest(Struct, frozen=True):
-    """OffsetFetch (API key 9). Null topics ask for every committed offset of the group."""
+    """OffsetFetch (API key 9). Null `topics` request all committed offsets of the group."""
 
     topics: tuple[OffsetFetchTopic, ...] | None = None
     require_stable: bool | None = None
@@ -150,7 +150,7 @@ class DeleteGroupsRequest(Struct, frozen=True):
 
 
 class OffsetDeleteTopic(Struct, frozen=True):
-    """The partitions of one topic whose offsets are to be deleted."""
+    """The partitions of one topic for which offsets are deleted."""
 
     name: str
     partitions: tuple[Int32, ...]
@@ -165,11 +165,11 @@ class OffsetDeleteRequest(Struct, frozen=True):
 class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     """One request of one client to the coordinator of `group_id`: a row of the `requests` table.
 
-    Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it dates
-    latencies and orders the requests that a take-over finds waiting. It never decides whether a
-    member lives. `signature` proves that `principal` sent it (`coordinator.signatures`). `deadline`
-    is ms since 1970 by the clock of the coordinator that decides: after it the request is answered
-    REQUEST_TIMED_OUT and changes nothing. Null: the request is decided however late.
+    Exactly the body named by `api` is expected. `sent_at` is the time by the producer's clock (ms).
+    It is used for latencies, and to order the requests that are waiting at a take-over; it never
+    decides whether a member is alive. `signature` proves that `principal` sent the request
+    (`coordinator.signatures`). After `deadline`, ms since 1970 by the coordinator's clock, the
+    request is answered REQUEST_TIMED_OUT and changes nothing. Null: the request has no deadline.
     """
 
     request_id: str
@@ -198,7 +198,7 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class FindCoordinatorResponse(Struct, frozen=True):
-    """The group's offsets partition, and the node that owns it; node -1 with an error."""
+    """The group's offsets partition and its owner; node -1 with an error."""
 
     partition: Int32
     node_id: Int32
@@ -207,7 +207,7 @@ class FindCoordinatorResponse(Struct, frozen=True):
 
 
 class JoinGroupResponseMember(Struct, frozen=True):
-    """One member in the list that the leader computes the assignment from."""
+    """One member of the list that the leader uses to compute the assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -215,7 +215,7 @@ class JoinGroupResponseMember(Struct, frozen=True):
 
 
 class JoinGroupResponse(Struct, frozen=True):
-    """JoinGroup's answer; `members` is filled for the leader alone."""
+    """JoinGroup's answer; only the leader's has `members`."""
 
     generation_id: Int32 = NO_GENERATION
     protocol_type: str | None = None
@@ -227,7 +227,7 @@ class JoinGroupResponse(Struct, frozen=True):
 
 
 class SyncGroupResponse(Struct, frozen=True):
-    """SyncGroup's answer: what the member was assigned."""
+    """SyncGroup's answer: the member's assignment."""
 
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -247,7 +247,7 @@ class LeaveGroupResponseMember(Struct, frozen=True):
 
 
 class LeaveGroupResponse(Struct, frozen=True):
-    """LeaveGroup's answer; `members` is null below version 3, which has one error code only."""
+    """LeaveGroup's answer; `members` is null below version 3, which has only one code."""
 
     members: tuple[LeaveGroupResponseMember, ...] | None = ()
 
@@ -267,13 +267,13 @@ class TopicResult(Struct, frozen=True, gc=False):
 
 
 class OffsetCommitResponse(Struct, frozen=True):
-    """OffsetCommit's answer, a code per partition."""
+    """OffsetCommit's answer, one code per partition."""
 
     topics: tuple[TopicResult, ...] = ()
 
 
 class OffsetFetchPartition(Struct, frozen=True, gc=False):
-    """A committed offset; -1 where there is none. The epoch is null below version 5."""
+    """A committed offset, -1 if none is committed. The epoch is null below version 5."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -296,7 +296,7 @@ class OffsetFetchResponse(Struct, frozen=True):
 
 
 class DescribedMember(Struct, frozen=True):
-    """One member of a described group; metadata only while the group is Stable."""
+    """One member of a described group; it has metadata only while the group is Stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -320,16 +320,16 @@ class DeleteGroupsResponse(Struct, frozen=True):
 
 
 class OffsetDeleteResponse(Struct, frozen=True):
-    """OffsetDelete's answer, a code per partition; no topics when the whole request failed."""
+    """OffsetDelete's answer, one code per partition; no topics if the whole request failed."""
 
     topics: tuple[TopicResult, ...] = ()
 
 
 class Response(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The one answer to a request: a row of the `responses` table.
+    """The only answer to a request: a row of the `responses` table.
 
-    `error` is Kafka's name of `error_code`; `error_message` says, for people, what was wrong.
-    `responded_at` is the time of the deciding batch, ms.
+    `error` is Kafka's name of `error_code`; `error_message` explains the error to users.
+    `responded_at` is the time of the batch that decided the request (ms).
     """
 
     request_id: str
@@ -352,7 +352,7 @@ class Response(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class RejectedRequest(Struct, frozen=True):
-    """An event so broken that it cannot be answered: a row of the `rejected_requests` table."""
+    """An event that cannot be answered: a row of the `rejected_requests` table."""
 
     rejected_at: Timestamp
     reason: str

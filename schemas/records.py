@@ -4,9 +4,9 @@ An offsets-topic record has a key (`RECORD_KEY`) and a value (`RECORD_VALUES`); 
 value is a tombstone. The columns mirror Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value;
 `reason` and `request_id` are added here.
 
-Records of other kinds, such as Kafka's types 3 to 8 and 16 (KIP-848), are a later release's. They
-have Kafka's bytes in `key` and `value`, which are null in the two kinds that are known here. So
-they are kept and compacted without being known.
+Records of other kinds, such as Kafka's types 3 to 8 and 16 (KIP-848), belong to a later release.
+Their `key` and `value` columns hold Kafka's bytes; in the two known kinds these columns are null.
+So records of unknown kinds are kept and compacted without being decoded.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ OFFSET_COMMIT = "offset_commit"
 GROUP_METADATA = "group_metadata"
 # The kinds that this release knows.
 KNOWN_TYPES = (OFFSET_COMMIT, GROUP_METADATA)
-# The columns of a record's key: of the records with one key, nulls included, the newest counts.
+# The columns of a record's key. The newest record with equal key columns (nulls included) wins.
 RECORD_KEY = ("partition", "group_id", "record_type", "topic", "topic_partition", "key")
-# The columns that may hold a record's value; in a tombstone all of them are null.
+# The columns that may hold a record's value; all are null in a tombstone.
 RECORD_VALUES = ("offset_commit", "group_metadata", "value")
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
 
 class OffsetCommitValue(Struct, frozen=True, gc=False):
-    """A committed offset. Timestamps in ms; `expire_timestamp` -1: none was asked for."""
+    """A committed offset. Timestamps in ms; `expire_timestamp` -1: no explicit retention."""
 
     offset: Int64
     leader_epoch: Int32
@@ -38,7 +38,7 @@ class OffsetCommitValue(Struct, frozen=True, gc=False):
 
 
 class MemberMetadata(Struct, frozen=True):
-    """One member, with its subscription for the chosen protocol. Timeouts in ms."""
+    """One member, with its subscription for the selected protocol. Timeouts in ms."""
 
     member_id: str
     group_instance_id: str | None
@@ -64,7 +64,7 @@ class GroupMetadataValue(Struct, frozen=True):
 class CoordinatorRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """One row of the offsets topic; `log_offset` is null until the record is appended.
 
-    `key` and `value` are Kafka's bytes, of records of the kinds that are not known here.
+    `key` and `value` are Kafka's bytes, for records of unknown kinds only.
     """
 
     partition: Int32
@@ -83,12 +83,12 @@ class CoordinatorRecord(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it deletes its key."""
+        """Whether the record deletes its key."""
         return all(getattr(self, name) is None for name in RECORD_VALUES)
 
 
 class GroupEvent(Struct, frozen=True, omit_defaults=True):
-    """One thing that changed in a group: a row of the `group_events` table."""
+    """One change of a group: a row of the audit log `group_events`."""
 
     at: Timestamp
     group_id: str
@@ -105,10 +105,10 @@ class GroupEvent(Struct, frozen=True, omit_defaults=True):
 
 
 class CoordinatorEvent(Struct, frozen=True, omit_defaults=True):
-    """One decision about who coordinates what: a row of the `coordinators` table.
+    """One decision about a node or a partition's owner: a row of the `coordinators` table.
 
-    `event` is one of `coordinator.ownership`. Rows that were decided together have one `epoch`,
-    which rises with every decision; `partition` is null where a node as a whole is meant.
+    `event` is a constant of `coordinator.ownership`. Rows of one decision share an `epoch`, which
+    rises with every decision. `partition` is null if the event concerns the whole node.
     """
 
     at: Timestamp
@@ -123,7 +123,7 @@ class CoordinatorEvent(Struct, frozen=True, omit_defaults=True):
 
 
 def binary_size(record: CoordinatorRecord) -> int:
-    """Bytes of the record's key and value in Kafka's own binary form (key v1/v2, value v3)."""
+    """Return the size in bytes of key and value in Kafka's binary form (key v1/v2, value v3)."""
     group = 2 + len(record.group_id.encode())
     if record.record_type == OFFSET_COMMIT:
         key = 2 + group + 2 + len((record.topic or "").encode()) + 4

@@ -1,7 +1,7 @@
-"""What a row of each table is, and the columns that SQL sees of it.
+"""The row Structs of all tables, and their columns as DuckDB sees them.
 
-Nothing here needs Arrow: a command that only asks DuckDB would wait for the imports of pyarrow and
-numpy. `schemas.tables` has the same tables as Arrow and Delta see them.
+This module does not import Arrow, because the imports of pyarrow and numpy would slow down commands
+that only query DuckDB. `schemas.tables` has the Arrow schemas of the same tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from group_coordinator.schemas.records import CoordinatorEvent, CoordinatorRecor
 class TopicChange(Struct, frozen=True):
     """A row of the `topics` catalogue: a topic's number of partitions from `at` (ms) on.
 
-    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises
+    The newest row of a topic applies. `partitions` null: the topic was deleted. `at` increases
     strictly from row to row.
     """
 
@@ -35,16 +35,16 @@ class TopicChange(Struct, frozen=True):
 
 
 class TopicTable(Struct, frozen=True):
-    """A row of `topic_tables`: the Delta table whose rows are a topic's records.
+    """A row of `topic_tables`: the Delta table that holds a topic's records.
 
-    It is in force while the topic's row that created it in `topics` has the same `at`. `table_id`
+    The row applies while the row of `topics` that created the topic has the same `at`. `table_id`
     is the id in the table's metadata. Either `key_column` or `partition_column` is set.
     `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
     record's timestamp is that of its commit. `start_version` null: the topic begins with the
     table's version 0, else with the rows that the table had in that version.
 
-    `config` not null: the table is the topic's own, of the columns of `TOPIC_RECORDS`, which
-    gateways append to, and `config` has the topic's configs as a JSON object under Kafka's names.
+    `config` not null: gateways append to the table, which has the columns of `TOPIC_RECORDS`;
+    `config` holds the topic's configs as a JSON object under Kafka's names.
     """
 
     topic: str
@@ -61,15 +61,15 @@ class TopicTable(Struct, frozen=True):
 
 
 class TopicIndexEntry(Struct, frozen=True):
-    """A row of `topic_index`: which offsets of a partition are in which row group of which file.
+    """A row of `topic_index`: maps offsets of a partition to a row group of a file.
 
-    `count` rows of the row group are in the partition, the first of them at `base_offset`, when
-    the topic has `partitions` partitions. Timestamps are ms since 1970; `committed_at` is that of
-    the table's commit. `partition_values` is the add action's, as JSON. The entries of one commit
-    have one `sequence`, which rises by 1 for each topic.
+    `count` rows of the row group belong to the partition, the first one at `base_offset`, while the
+    topic has `partitions` partitions. Timestamps are ms since 1970; `committed_at` is the time of
+    the table's commit. `partition_values` is taken from the add action, as JSON. The entries of one
+    commit share a `sequence`, which increases by 1 per commit of the topic.
 
-    Without a file an entry says one of two things. `partition` null: every version up to `version`
-    is indexed. Else: the topic was indexed anew from `version`, and the partition's log starts at
+    An entry without a file has one of two meanings. `partition` null: all versions up to `version`
+    are indexed. Else: the topic was re-indexed from `version`, and the partition's log starts at
     `base_offset`.
     """
 
@@ -92,8 +92,8 @@ class TopicIndexEntry(Struct, frozen=True):
 class AclChange(Struct, frozen=True):
     """A row of `acls`: an ACL was added or removed (`schemas.acls.AclBinding`).
 
-    Of an ACL the row with the greatest `number` counts. The rows of one change share a number.
-    `changed_by` is the principal that asked for the change of a gateway.
+    The row of an ACL with the greatest `number` applies. The rows of one change share a number.
+    `changed_by` is the principal that requested the change from a gateway.
     """
 
     number: Int64
@@ -110,7 +110,7 @@ class AclChange(Struct, frozen=True):
 
 
 class GatewayListener(Struct, frozen=True):
-    """A listener of a gateway, and the address by which its clients reach the gateway."""
+    """A listener of a gateway, and its advertised address."""
 
     name: str
     host: str
@@ -118,11 +118,11 @@ class GatewayListener(Struct, frozen=True):
 
 
 class GatewayEvent(Struct, frozen=True):
-    """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
+    """A row of `gateways`: a gateway started to serve at an address, or stopped cleanly.
 
-    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts. It is
-    the address of the first of `listeners`. `listeners` null: an earlier release wrote the row, and
-    clients of every listener are sent to the address.
+    An address keeps its `broker_id`. The row of an address with the greatest `number` applies.
+    `host` and `port` are those of the first listener. `listeners` null: an earlier release wrote
+    the row, and clients of every listener are sent to `host` and `port`.
     """
 
     number: Int64
@@ -148,24 +148,24 @@ class TableRows(Struct, frozen=True):
 REQUESTS = TableRows("requests", RequestEvent)
 RESPONSES = TableRows("responses", Response)
 REJECTED_REQUESTS = TableRows("rejected_requests", RejectedRequest)
-# `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
-# the older ones. As the partition column it keeps the two from touching the same files.
+# `segment` divides the log as Kafka's segments do: appends go to the newest segment, compaction
+# rewrites older ones. Because it is the partition column, the two never touch the same files.
 OFFSETS_TOPIC = TableRows("offsets_topic", CoordinatorRecord, ("segment",))
-# Records that compaction took out of the log, kept for SQL.
+# Records that compaction removed from the log, kept for SQL.
 OFFSETS_HISTORY = TableRows("offsets_history", CoordinatorRecord)
 GROUP_EVENTS = TableRows("group_events", GroupEvent)
 COORDINATORS = TableRows("coordinators", CoordinatorEvent)
-# Made only on demand: without a catalogue a coordinator accepts any topic's name.
+# Created on demand: without a catalogue a coordinator accepts any topic name.
 TOPICS = TableRows("topics", TopicChange)
-# Made with the first topic that is a table. A table of its own, and not columns of `topics`: an
-# older release, which knows neither, goes on reading and changing `topics`.
+# Created with the first topic that is a table. It is separate from `topics`, so that an older
+# release, which does not know it, can still read and change `topics`.
 TOPIC_TABLES = TableRows("topic_tables", TopicTable)
 TOPIC_INDEX = TableRows("topic_index", TopicIndexEntry)
-# Made with the first gateway.
+# Created with the first gateway.
 GATEWAYS = TableRows("gateways", GatewayEvent)
-# Made with the first ACL: without the table everything is allowed to everybody.
+# Created with the first ACL: without the table every operation is allowed.
 ACLS = TableRows("acls", AclChange)
-# Every table that a root may have.
+# All tables that a root may have.
 ALL = (
     REQUESTS,
     RESPONSES,
@@ -207,7 +207,7 @@ def sql_columns(rows: TableRows) -> dict[str, str]:
 
 
 def sql_columns_of_delta(fields: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the same of the fields of a Delta table's schema; a type of no table here is `?`."""
+    """Return the columns of a Delta table's schema; a type that no table here has is `?`."""
     return {field["name"]: _sql_type_of_delta(field["type"]) for field in fields}
 
 

@@ -1,9 +1,9 @@
 """Schemas of the Delta tables, derived from the Structs; conversion of rows to and from Arrow.
 
-A field's type carries its integer width and whether it is a timestamp (`schemas.messages`).
-Every column is nullable, so that a broken request can be written, seen and answered; what must not
-be null is checked where a request is decoded. A Struct without fields has no column: Parquet has no
-empty struct, and `api` already says which answer a row is.
+A field's type includes its integer width and whether it is a timestamp (`schemas.messages`).
+Every column is nullable, so that a malformed request can be written, seen and answered; required
+fields are checked when a request is decoded. A Struct without fields has no column, because Parquet
+has no empty struct; the column `api` identifies such answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Row = TypeVar("_Row", bound=Struct)
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLIS = pa.timestamp("ms", tz="UTC")
-# How many rows of one millisecond keep their order: one a microsecond.
+# The number of rows in one millisecond that keep their order: one per microsecond.
 MOST_NUMBERED = 1000
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -34,8 +34,8 @@ _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 class Table(Struct, frozen=True):
     """A Delta table: its folder under the root, its columns, and its partition columns.
 
-    `required` are the columns that the table of every release has. A column that a later release
-    adds is not among them: older tables lack it, and older rows have null there.
+    `required` are the columns that the tables of all releases have. A column that a later release
+    adds is not required: older tables lack it, and older rows have null there.
     """
 
     name: str
@@ -55,10 +55,10 @@ def arrow_schema(struct: type[Struct]) -> pa.Schema:
 
 
 def table_of(rows: TableRows) -> Table:
-    """Return the table as Arrow sees it. A field without a default is a required column.
+    """Return the table with its Arrow schema. A field without a default is a required column.
 
-    So a field that a later release adds must be `X | None` and have a default: a table of an
-    earlier release has no such column, and its rows have null there once it has one.
+    So a field that a later release adds must be `X | None` and have a default. A table of an
+    earlier release lacks the column, and after it is added, older rows have null there.
     """
     required = [field.name for field in structs.fields(rows.row) if field.required]
     schema = arrow_schema(rows.row)
@@ -73,7 +73,7 @@ def _fields(struct: inspect.StructType) -> list[pa.Field]:
 
 
 def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> pa.DataType | None:
-    """Return the Arrow type, or None where there is nothing to store."""
+    """Return the Arrow type, or None for a Struct without fields."""
     if isinstance(info, inspect.Metadata):
         return _arrow_type(info.type, info.extra)
     if isinstance(info, inspect.UnionType):
@@ -128,8 +128,8 @@ GATEWAYS = table_of(stored.GATEWAYS)
 ACLS = table_of(stored.ACLS)
 ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS, ACLS)
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-# The table of a topic that has a table of its own, one for each: the columns of Spark's Kafka
-# source, so that code which was written for that source reads it.
+# The table of a topic to which gateways append, one per topic. It has the columns of Spark's Kafka
+# source, so that code written for that source can read it.
 TOPIC_RECORDS = Table(
     "topic_records",
     pa.schema(
@@ -156,7 +156,7 @@ def to_arrow(
 ) -> pa.Table:
     """Turn Structs into an Arrow table with the table's schema.
 
-    `columns` gives the columns that are not, or not yet, in the Structs. The table is built column
+    `columns` gives columns that the Structs lack, or that replace theirs. The table is built column
     by column: nine of a response's ten body columns are null, and a null column costs nothing.
     """
     given = columns or {}
@@ -169,8 +169,8 @@ def to_arrow(
 def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
     """Turn requests into rows of the `requests` table that keep their order.
 
-    A take-over orders the requests that wait by `sent_at`, so those of one millisecond are numbered
-    in its microseconds.
+    A take-over orders waiting requests by `sent_at`, so the requests of one millisecond are
+    numbered in the microseconds.
     """
     times = [(request.sent_at, None) for request in requests]
     return to_arrow(REQUESTS, requests, {"sent_at": _numbered_times(times)})
@@ -179,15 +179,15 @@ def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
 def to_events(events: Sequence[GroupEvent]) -> pa.Table:
     """Turn events into rows of the `group_events` table that keep their order within a group.
 
-    All events of a batch have the batch's time, so a group's are numbered in the microseconds of
-    `at`.
+    All events of a batch have the batch's time, so the events of a group are numbered in the
+    microseconds of `at`.
     """
     times = [(event.at, event.group_id) for event in events]
     return to_arrow(GROUP_EVENTS, events, {"at": _numbered_times(times)})
 
 
 def _numbered_times(times: Sequence[tuple[int | None, str | None]]) -> pa.Array:
-    """Turn pairs of a time (ms) and a key into timestamps that rise, for each key, as given."""
+    """Turn pairs of a time (ms) and a key into timestamps that keep the order of each key."""
     micros: list[int | None] = []
     counts: dict[tuple[int, str | None], int] = {}
     for at, key in times:
@@ -196,7 +196,7 @@ def _numbered_times(times: Sequence[tuple[int | None, str | None]]) -> pa.Array:
             continue
         before = counts.get((at, key), 0)
         counts[at, key] = before + 1
-        # From the thousandth on they share a microsecond: the next one is another millisecond's.
+        # From the thousandth on they share a microsecond: the next belongs to another millisecond.
         micros.append(at * 1000 + min(before, MOST_NUMBERED - 1))
     return pa.array(micros, TIMESTAMP)
 
@@ -251,7 +251,7 @@ def _list_array(type_: pa.ListType, values: list[Any]) -> pa.Array:
 
 @cache
 def _nullable(struct: type[Struct]) -> tuple[str, ...]:
-    """The fields that are null if a row does not say what they are."""
+    """Return the fields that default to None."""
     return tuple(field.name for field in structs.fields(struct) if field.default is None)
 
 
@@ -260,13 +260,12 @@ def _is_null(rows: pa.Table, name: str) -> bool:
 
 
 def from_arrow(struct: type[_Row], rows: pa.Table) -> list[_Row]:
-    """Turn rows of a table into its Structs; the inverse of `to_arrow`.
+    """Turn rows of a table into Structs; the inverse of `to_arrow`.
 
-    Times are ms again. A body without fields has no column and becomes its default. Columns that
-    the Struct does not have are ignored. Raises msgspec.ValidationError for a row without a value
-    that the Struct requires.
+    Timestamps become ms. A body without fields has no column and gets its default. Columns that the
+    Struct lacks are ignored. Raises msgspec.ValidationError for a row without a required value.
     """
-    # Columns of nulls go first: each costs as much as one with values, and most rows have many.
+    # Drop columns of nulls first: each costs as much as one with values, and most rows have many.
     nulls = [name for name in _nullable(struct) if _is_null(rows, name)]
     if nulls:
         rows = rows.drop_columns(nulls)

@@ -1,4 +1,4 @@
-"""What a decoder of msgspec raises on bytes that are not what it reads."""
+"""The exceptions that a msgspec decoder raises for bytes that it cannot decode."""
 
 import msgspec
 

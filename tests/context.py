@@ -20,12 +20,12 @@ import msgspec
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.expiry import cleanup
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import size_limit
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.timers import next_deadline
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent, OffsetCommitValue
@@ -163,22 +163,22 @@ class Context:
 
     def decide(self, request: m.RequestEvent) -> None:
         """A request arrives now."""
-        turn = self.turn(request.group_id)
-        self.coordinator.decide(turn, request, self.ownership)
-        self._take(turn)
+        decision = self.begin_decision(request.group_id)
+        self.coordinator.decide(decision, request, self.ownership)
+        self._take(decision)
 
-    def turn(self, group_id: str | None = None) -> Turn:
-        """Begin a turn over the group now."""
-        return self.coordinator.turn(group_id or self.group_id, self.group, self.now)
+    def begin_decision(self, group_id: str | None = None) -> Decision:
+        """Begin a decision over the group now."""
+        return self.coordinator.begin_decision(group_id or self.group_id, self.group, self.now)
 
     def advance(self, ms: int) -> None:
         """Let the clock run; what falls due on the way fires at exactly its own time."""
         until = self.now + ms
         while self.group is not None:
-            turn = self.turn()
-            for _ in self.coordinator.fire_due(turn):
+            decision = self.begin_decision()
+            for _ in self.coordinator.fire_due(decision):
                 pass
-            self._take(turn)
+            self._take(decision)
             deadline = self.deadline
             if deadline is None or deadline > until:
                 break
@@ -187,30 +187,30 @@ class Context:
 
     def cleanup(self) -> None:
         """One run of the offset-expiry task."""
-        turn = self.turn()
-        cleanup(turn)
-        self._take(turn)
+        decision = self.begin_decision()
+        cleanup(decision)
+        self._take(decision)
 
     def unload(self) -> None:
         """Give the group up."""
         if self.group is not None:
-            turn = self.turn()
-            self.coordinator.unload(turn)
-            self._take(turn)
+            decision = self.begin_decision()
+            self.coordinator.unload(decision)
+            self._take(decision)
 
     def load(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
         """Take the group over, from these records or from all that was logged."""
         logged = self.log if records is None else records
-        turn = self.turn()
-        self.coordinator.load(turn, list(logged))
-        self._take(turn)
+        decision = self.begin_decision()
+        self.coordinator.load(decision, list(logged))
+        self._take(decision)
 
-    def _take(self, turn: Turn) -> None:
-        self.group = turn.group
-        for record in turn.records:
+    def _take(self, decision: Decision) -> None:
+        self.group = decision.group
+        for record in decision.records:
             self.log.append(msgspec.structs.replace(record, log_offset=len(self.log)))
-        self.events.extend(turn.events)
-        for response in turn.responses:
+        self.events.extend(decision.events)
+        for response in decision.responses:
             call = self.calls[response.request_id]
             assert call.parked, f"a second answer to {call.request}: {response}"
             call.responses.append(response)

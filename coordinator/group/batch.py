@@ -1,28 +1,29 @@
-"""One group in one micro-batch: all its requests, then every timer that is due.
+"""One group in one micro-batch: decide all its requests, then fire every timer that is due.
 
-Pure and repeatable: the same state, events and time give the same bytes. The rules kept here are
-the stream's, not Kafka's:
+Pure and repeatable: the same state, events and time give the same bytes. The rules implemented here
+are the stream's, not Kafka's:
 
-* Whose a request is comes first: a row that is not signed as it should be takes no other's place,
-  nor any room among the requests that are remembered.
+* The signer is checked first. A row with a missing or wrong signature never replaces a signed
+  request, and takes no room in the deduplication window.
 * A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
-  remembers at most `request.dedup.max.ids` requests of this window; a further one is answered
-  COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
-* At a take-over a group learns which requests were answered lately, and remembers them for one
-  more window.
-* A request whose records stand is answered by them and not decided
+  remembers at most `request.dedup.max.ids` requests of this window. A further request is answered
+  COORDINATOR_NOT_AVAILABLE, because a forgotten request could be repeated and set an offset back.
+* At a take-over a group loads the ids of the requests that were answered recently, and remembers
+  them for one more window.
+* A request with records in the log is answered from them and not decided again
   (`coordinator.group.recorded`).
-* A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
+* A malformed event is answered with the reason, or rejected if it has no request id.
 * A bug in a handler affects one request only: the request is answered UNKNOWN_SERVER_ERROR, the
-  group stays as it was before, and the traceback goes to the audit log.
+  group is restored, and the traceback goes to the audit log.
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
-* Clocks may differ and may be set back, so no time orders what two processes did: epochs order
-  starts and claims (`coordinator.group.machine`), and the timers are set back with the clock. At a
-  take-over a group's time goes on from the newest one of its log (`coordinator.group.log_time`).
-* Members are not removed for the coordinator's own silence. Requests come before timers. After a
-  restart every timer starts afresh. Timers that are long overdue are held back for one batch, in
-  which heartbeats that were already waiting arrive.
+* Clocks may differ and may be set back, so times never order the actions of two processes. Epochs
+  order starts and claims (`coordinator.group.machine`). If the clock is set back, timers move back
+  with it. At a take-over a group's time continues from the newest time in its log
+  (`coordinator.group.log_time`).
+* Members are not removed because the coordinator was silent. Requests come before timers. After a
+  restart every timer restarts. Timers that are long overdue are held back for one batch, so that
+  waiting heartbeats are decided first.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ from group_coordinator.coordinator.group.coordinator import (
     refuse,
     refuse_because,
 )
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.dedup import MAX_RECENT, digests_of
 from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.origin import Arrived, arrived, parked_marks
+from group_coordinator.coordinator.group.origin import IdentifiedEvent, identify, parked_dedup_keys
 from group_coordinator.coordinator.group.recorded import answer_recorded
 from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode, encode
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.apis import DECIDED
@@ -71,27 +72,27 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
 
-# Member ids are uuid5 of the request in this namespace: a replayed batch hands out the same ids.
+# Member ids are uuid5 of the request id in this namespace: a replayed batch assigns the same ids.
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
-# A timer that fails is tried again after this long, ms.
+# Delay before timers are retried after a timer handler failed, ms.
 _FAILED_TIMER_RETRY_MS = 60_000
 _NO_ROOM = (
     "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
 )
-# The epoch of a coordinator that owns all partitions without claims; it is below every other.
+# The epoch of a coordinator that owns all partitions without claims; lower than every other epoch.
 NO_EPOCH = -1
 
 
 class BatchSettings(Struct, frozen=True):
-    """The settings by which a coordinator decides. Times in ms.
+    """The settings of a coordinator's decisions. Times in ms.
 
-    `start_epoch` is the epoch of the coordinator's start. A timer that is later than
-    `silence_tolerance_ms` means that the coordinator was silent. `topics` is the catalogue.
-    `claims` maps each offsets partition that the coordinator owns to the epoch of its claim; None:
-    it owns all of them without claims. `unloading` maps those that it is giving up likewise. `acls`
-    are those in force; None: there never was one, and everything is allowed to everybody.
-    `keys` are the names and fingerprints of the keys that may sign requests; None: a request's
-    principal is believed without a signature. The secrets are no part of the settings.
+    `start_epoch` is the epoch of the coordinator's start. A timer that is more than
+    `silence_tolerance_ms` overdue means that the coordinator was silent. `topics` is the catalogue.
+    `claims` maps each owned offsets partition to the epoch of its claim; None: the coordinator owns
+    all partitions without claims. `unloading` is the same map for the partitions that it releases.
+    `acls` None: no ACL was ever added, and every operation is allowed. `keys` maps the names of the
+    keys that may sign requests to their fingerprints; None: a principal is accepted without a
+    signature. The settings do not contain the keys' secrets.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -111,8 +112,8 @@ class GroupOutput(Struct, array_like=True):
     """The output of one group in one batch. Its records must be visible before its responses.
 
     The stream adds the last three fields (`pipeline.stream.stateful`). `batch_ms` is the batch's
-    time. `timer` stands for the group if the batch has set or removed its timer, and then `wake_ms`
-    is when the group is to be called again, absolute ms, None if it need not be.
+    time. `timer` identifies the group if the batch has set or removed its timer; then `wake_ms` is
+    the time of the group's next call (absolute ms), None if no call is due.
     """
 
     responses: list[Response]
@@ -127,9 +128,9 @@ class GroupOutput(Struct, array_like=True):
 class BatchResult(Struct):
     """The group after a batch.
 
-    `state` None: delete the stored state; `changed` False: leave it as it is. `deadline` is when
-    the group must be processed again even without a request, absolute ms, None for never. `output`
-    None: the group has none.
+    `state` None: delete the stored state; `changed` False: keep it unchanged. `deadline` is the
+    time (absolute ms) at which the group must be processed even without a request, None for never.
+    `output` None: the group has no output.
     """
 
     state: bytes | None
@@ -139,12 +140,12 @@ class BatchResult(Struct):
 
 
 def new_member_uuid(request_id: str) -> str:
-    """The unique part of the member id that a request is given."""
+    """Return the unique part of the member id that is assigned to a request."""
     return str(uuid.uuid5(MEMBER_ID_NAMESPACE, request_id))
 
 
 def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int) -> Response:
-    """The answer to an event that is no request: what was wrong with it."""
+    """Return the answer to a malformed event, with the reason."""
     return Response(
         request_id=request_id,
         group_id=group_id,
@@ -157,7 +158,7 @@ def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int)
 
 
 class GroupBatch:
-    """One group in one batch, while it is processed; `snapshot` was decoded from `state`."""
+    """One group while a batch is processed; `snapshot` was decoded from `state`."""
 
     def __init__(
         self,
@@ -176,50 +177,52 @@ class GroupBatch:
         self.snapshot = snapshot
         self.now = now
         self.output = GroupOutput([], [], [], [])
-        # The records that stand of requests of this batch, by request id.
+        # Records that are already in the log for requests of this batch, by request id.
         self._recorded: dict[str, list[CoordinatorRecord]] = {}
         snapshot.recent.forget(now, self.settings.dedup_window_ms)
         snapshot.window.forget(now, self.settings.dedup_window_ms)
-        self._begin_turn(snapshot.group, state)
+        self._begin_decision(snapshot.group, state)
 
-    # --- turns ----------------------------------------------------------------------------------
+    # --- decisions ------------------------------------------------------------------------------
 
-    def _begin_turn(self, group: Group | None, state: bytes | None = None) -> None:
-        """Begin a turn. If a handler fails, the group is restored from `_safe`.
+    def _begin_decision(self, group: Group | None, state: bytes | None = None) -> None:
+        """Begin a decision. If a handler fails, the group is restored from `_safe`.
 
-        `state`, if given, holds the group as it is now. `_decided` are the requests decided in this
-        turn, and the answers to events that were not decided.
+        `state`, if given, is the encoded form of `group`. `_decided` lists this decision's requests
+        so far, and the answers to events that were not decided.
         """
-        self.turn = self.coordinator.turn(self.group_id, group, self.now)
-        # Not encoded where `state` will do: only a handler with a bug would need it.
+        self.decision = self.coordinator.begin_decision(self.group_id, group, self.now)
+        # Encode only if `state` is not given: `_safe` is needed only after a bug in a handler.
         self._safe = encode(GroupSnapshot(group)) if state is None and group is not None else state
         self._decided: list[RequestEvent | Response] = []
 
-    def _end_turn(self) -> None:
-        output, turn = self.output, self.turn
-        output.responses += turn.responses
-        output.records += turn.records
-        output.events += turn.events
+    def _end_decision(self) -> None:
+        output, decision = self.output, self.decision
+        output.responses += decision.responses
+        output.records += decision.records
+        output.events += decision.events
 
-    def _begin_new_turn(self) -> None:
-        self._end_turn()
-        self._begin_turn(self.turn.group)
+    def _begin_new_decision(self) -> None:
+        self._end_decision()
+        self._begin_decision(self.decision.group)
 
-    def _undo_last(self) -> Turn:
-        """Restore the group, and decide again what was decided before the request that failed."""
-        self.turn = self.coordinator.turn(self.group_id, decode(self._safe).group, self.now)
+    def _undo_last(self) -> Decision:
+        """Restore the group, and repeat the decisions before the request that failed."""
+        self.decision = self.coordinator.begin_decision(
+            self.group_id, decode(self._safe).group, self.now
+        )
         for decided in self._decided:
             if isinstance(decided, Response):
-                self.turn.responses.append(decided)
+                self.decision.responses.append(decided)
             else:
-                self.coordinator.decide(self.turn, decided)
-        return self.turn
+                self.coordinator.decide(self.decision, decided)
+        return self.decision
 
     # --- requests -------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Start timers afresh after a start of the coordinator; set them back with the clock."""
-        snapshot, group = self.snapshot, self.turn.group
+        """Restart timers after a start of the coordinator; move them back if the clock was."""
+        snapshot, group = self.snapshot, self.decision.group
         set_back_ms = snapshot.touched_at - self.now
         is_new_start = snapshot.start_epoch < self.settings.start_epoch
         snapshot.start_epoch = self.settings.start_epoch
@@ -229,10 +232,10 @@ class GroupBatch:
             shift_timers(group, -set_back_ms)
         if is_new_start:
             restart_timers(group, self.now)
-        self._begin_turn(group)
+        self._begin_decision(group)
 
     def take_over(self, controls: list[Control]) -> None:
-        """Carry out control events: load the group, give it up, or learn what was decided of it."""
+        """Execute control events: load or unload the group, or remember answered requests."""
         for control in controls:
             if isinstance(control, Wake):
                 continue
@@ -249,30 +252,30 @@ class GroupBatch:
             self.snapshot.topics_seen_at = None
             if isinstance(control, Load):
                 records, problems = readable_records(control.records)
-                self.coordinator.load(self.turn, records)
-                # An idle group is called for its cleanup, or never again.
+                self.coordinator.load(self.decision, records)
+                # Without a cleanup time an idle group would never be called again.
                 self.snapshot.cleanup_at = self._next_cleanup()
                 if problems:
                     skipped = f"{len(problems)} rows of the offsets topic were skipped"
-                    self.turn.note("loaded", f"{skipped}; the first: {problems[0]}")
-            self._begin_new_turn()
+                    self.decision.note("loaded", f"{skipped}; the first: {problems[0]}")
+            self._begin_new_decision()
 
     def unload(self) -> None:
-        """Give the group up, if there is one."""
-        if self.turn.group is not None:
-            self.coordinator.unload(self.turn)
+        """Unload the group, if it exists."""
+        if self.decision.group is not None:
+            self.coordinator.unload(self.decision)
 
     def follow_catalogue(self) -> None:
-        """Delete the offsets of topics that were deleted since the group was last decided."""
+        """Delete the offsets of topics deleted since the group's last decision."""
         catalogue = self.settings.topics
         seen_at = self.snapshot.topics_seen_at
         deleted_at = 0 if catalogue is None else catalogue.deleted_at
         if seen_at is not None and seen_at >= deleted_at:
             return
         self.snapshot.topics_seen_at = deleted_at
-        if catalogue is not None and self.turn.group is not None:
-            delete_offsets(self.turn, deleted_since(catalogue, seen_at))
-            self._begin_new_turn()
+        if catalogue is not None and self.decision.group is not None:
+            delete_offsets(self.decision, deleted_since(catalogue, seen_at))
+            self._begin_new_decision()
 
     def take(self, events: list[str]) -> None:
         """Decide the requests, each request id once."""
@@ -281,55 +284,57 @@ class GroupBatch:
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
-        done = recent.repeats([mark for request in requests for mark in request.marks])
-        if self._signatures is not None and any(each.may_be_copied(self.now) for each in requests):
-            done |= parked_marks(self.turn.group)
+        done = recent.repeats([key for request in requests for key in request.dedup_keys])
+        if self._signatures is not None and any(
+            request.may_be_copied(self.now) for request in requests
+        ):
+            done |= parked_dedup_keys(self.decision.group)
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
-        for request_id, event, marks, _, problem in requests:
-            mark = marks[0]
-            if not done.isdisjoint(marks):
+        for request_id, event, dedup_keys, _, problem in requests:
+            key = dedup_keys[0]
+            if not done.isdisjoint(dedup_keys):
                 continue
-            done.add(mark)
+            done.add(key)
             if isinstance(event, Malformed):
                 self._answer(answer_malformed(event, request_id, self.group_id, self.now))
             elif problem is not None:
                 self._answer_instead(event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
             elif self._changes_nothing(event):
                 self._decide(event)
-            elif any(each in window for each in marks):
+            elif any(key in window for key in dedup_keys):
                 continue
             elif request_id in self._recorded:
-                kept.append(mark)
+                kept.append(key)
                 self._decide(event, self._recorded[request_id])
             elif len(kept) < room:
-                kept.append(mark)
+                kept.append(key)
                 self._decide(event)
             else:
                 refused += 1
                 self._answer_instead(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_ROOM)
-            fresh.append(mark)
+            fresh.append(key)
         window.remember(kept, self.now, settings.dedup_window_ms)
         recent.remember(fresh, self.now, settings.dedup_window_ms, MAX_RECENT)
         if refused:
-            self.turn.request_id = None
-            self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
+            self.decision.request_id = None
+            self.decision.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
     def _changes_nothing(self, event: RequestEvent) -> bool:
-        """Whether a second decision of a request changes nothing, as of one that is denied."""
+        """Whether deciding the request twice changes nothing; true for a denied request."""
         if DECIDED[event.api].is_repeatable:
             return True
         authorizer = self.coordinator.authorizer
         return authorizer is not None and not authorizer.allows_event(event)
 
-    def _decode(self, events: list[str]) -> list[Arrived]:
-        """The events that can be answered; the others are rejected."""
+    def _decode(self, events: list[str]) -> list[IdentifiedEvent]:
+        """Return the events that can be answered; reject the others."""
         requests = []
         for text in events:
             event = decode_request(text)
             if event.request_id is not None:
-                requests.append(arrived(event.request_id, event, self._signatures))
+                requests.append(identify(event.request_id, event, self._signatures))
                 continue
             reason = "no request_id"
             if isinstance(event, Malformed):
@@ -339,42 +344,42 @@ class GroupBatch:
 
     def _answer(self, answer: Response) -> None:
         """Answer an event that is not decided."""
-        self.turn.responses.append(answer)
+        self.decision.responses.append(answer)
         self._decided.append(answer)
 
     def _answer_instead(self, event: RequestEvent, code: ErrorCode, why: str) -> None:
-        """Answer a request that is not to be decided."""
-        self.turn.request_id = event.request_id
-        refuse_because(self.turn, event, code, why)
-        self._answer(self.turn.responses.pop())
+        """Answer a request with an error instead of deciding it."""
+        self.decision.request_id = event.request_id
+        refuse_because(self.decision, event, code, why)
+        self._answer(self.decision.responses.pop())
 
     def _decide(self, event: RequestEvent, records: Sequence[CoordinatorRecord] = ()) -> None:
-        """Decide a request, or answer it by its records if they stand."""
+        """Decide a request, or answer it from its records if they are in the log."""
         try:
-            if records and answer_recorded(self.turn, event, records):
-                self._decided.append(self.turn.responses[-1])
+            if records and answer_recorded(self.decision, event, records):
+                self._decided.append(self.decision.responses[-1])
                 return
             if records:
-                # The group may have been made just now: `_undo_last` is to have it too.
-                self._begin_new_turn()
-            self.coordinator.decide(self.turn, event)
+                # `answer_recorded` may have created the group: `_undo_last` must restore it too.
+                self._begin_new_decision()
+            self.coordinator.decide(self.decision, event)
         # An exception of a handler is a bug, and must not stop the requests of other groups.
         except Exception:
             reason = traceback.format_exc()
-            turn = self._undo_last()
-            turn.request_id = event.request_id
-            refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
-            turn.note("handler_failed", f"{event.api}: {reason}")
-            self._begin_new_turn()
+            decision = self._undo_last()
+            decision.request_id = event.request_id
+            refuse(decision, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+            decision.note("handler_failed", f"{event.api}: {reason}")
+            self._begin_new_decision()
         else:
             self._decided.append(event)
 
     # --- timers ---------------------------------------------------------------------------------
 
     def run_timers(self) -> None:
-        """Fire every timer that is due, unless the coordinator itself was silent."""
+        """Fire every due timer; hold timers back for one batch if the coordinator was silent."""
         snapshot = self.snapshot
-        group = self.turn.group
+        group = self.decision.group
         due = None if group is None else next_deadline(group)
         if due is None or due > self.now:
             snapshot.held_back_at = None
@@ -391,10 +396,10 @@ class GroupBatch:
         return late and (held_back_at is None or held_back_at == self.now)
 
     def _fire_all(self) -> None:
-        self._begin_new_turn()
+        self._begin_new_decision()
         fired = 0
         try:
-            for _ in self.coordinator.fire_due(self.turn):
+            for _ in self.coordinator.fire_due(self.decision):
                 fired += 1
         # As for requests, a bug in one group's timer must not stop other groups.
         except Exception:
@@ -407,14 +412,14 @@ class GroupBatch:
             restored.note("handler_failed", f"timer: {reason}")
 
     def _clean_up(self) -> None:
-        """Run the cleanup if it is due; after a change, have it run within one check interval."""
+        """Run the cleanup if it is due; after a change, schedule it within one check interval."""
         due = self.snapshot.cleanup_at
-        group = self.turn.group
+        group = self.decision.group
         if group is None:
             due = None
         elif due is not None and due <= self.now:
             due = self._expire_offsets()
-        elif self.turn.records or self.output.records or group.is_vacant:
+        elif self.decision.records or self.output.records or group.is_vacant:
             due = self._after_interval if due is None else min(due, self._after_interval)
         self.snapshot.cleanup_at = due
 
@@ -423,11 +428,11 @@ class GroupBatch:
         return self.now + self.settings.config.offsets_retention_check_interval_ms
 
     def _expire_offsets(self) -> int | None:
-        """Run the cleanup; returns when to run it next, None for never."""
-        self._begin_new_turn()
+        """Run the cleanup; return the time of the next one, None for never."""
+        self._begin_new_decision()
         try:
-            cleanup(self.turn)
-        # As for requests and timers.
+            cleanup(self.decision)
+        # As for requests and timers: a bug must not stop other groups.
         except Exception:
             reason = traceback.format_exc()
             self._undo_last().note("handler_failed", f"cleanup: {reason}")
@@ -435,12 +440,15 @@ class GroupBatch:
         return self._next_cleanup()
 
     def _next_cleanup(self) -> int | None:
-        """When the cleanup has something to do, at the earliest after one interval; None: never."""
-        group = self.turn.group
+        """Return the time of the next cleanup that has work to do, None for never.
+
+        It is at least one check interval from now.
+        """
+        group = self.decision.group
         if group is None:
             return None
         if group.is_vacant:
-            # Just loaded, or the log did not take its tombstone.
+            # Just loaded, or the log refused its tombstone.
             return self._after_interval
         expires = next_expiry(group, self.settings.config)
         return None if expires is None else max(expires, self._after_interval)
@@ -448,20 +456,20 @@ class GroupBatch:
     # --- result ---------------------------------------------------------------------------------
 
     def result(self) -> BatchResult:
-        """End the last turn; returns the group's new state, deadline and output."""
-        self._end_turn()
+        """End the last decision; return the group's new state, deadline and output."""
+        self._end_decision()
         snapshot, output = self.snapshot, self.output
-        snapshot.group = self.turn.group
+        snapshot.group = self.decision.group
         snapshot.touched_at = self.now
-        said = output.responses or output.records or output.events or output.rejected
+        has_output = output.responses or output.records or output.events or output.rejected
         if snapshot.group is None:
             times = [t for t in (snapshot.recent.newest, snapshot.window.newest) if t is not None]
             if not times:
-                return BatchResult(None, None, output if said else None)
+                return BatchResult(None, None, output if has_output else None)
             deadline: int | None = max(times) + self.settings.dedup_window_ms
         else:
             deadline = self._deadline(snapshot.group)
-        return BatchResult(encode(snapshot), deadline, output if said else None)
+        return BatchResult(encode(snapshot), deadline, output if has_output else None)
 
     def _deadline(self, group: Group) -> int | None:
         times = [t for t in (next_deadline(group), self.snapshot.cleanup_at) if t is not None]

@@ -1,7 +1,8 @@
-"""Control events: what a coordinator tells its own stream about a group.
+"""Control events: events that a coordinator sends to a group of the same stream.
 
-A control event arrives through the stream as requests do, and is carried out before the requests of
-its batch: the group is restored from its records, told what was answered, or given up.
+A control event arrives through the stream as requests do, and is executed before the requests of
+its batch. It loads the group from its records, adds answered requests to its deduplication window,
+or unloads it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.unreadable import UNREADABLE
 
-# How every control event's JSON begins: no request event has a field of that name.
+# The beginning of every control event's JSON; no request event has a field of that name.
 PREFIX = '{"control"'
 UNLOAD_EVENT = f'{PREFIX}:"unload"}}'
 WAKE_EVENT = f'{PREFIX}:"wake"}}'
@@ -23,7 +24,7 @@ WAKE_EVENT = f'{PREFIX}:"wake"}}'
 class Load(Struct, frozen=True, tag_field="control", tag="load"):
     """Restore the group from these rows of the offsets topic.
 
-    `log_ms` is the newest time that the partition's log tells, None if none is known.
+    `log_ms` is the newest time in the partition's log (ms), None if unknown.
     """
 
     records: list[msgspec.Raw]
@@ -31,7 +32,7 @@ class Load(Struct, frozen=True, tag_field="control", tag="load"):
 
 
 class Remember(Struct, frozen=True, tag_field="control", tag="remember"):
-    """Do not decide requests with these digests again: they were answered before the take-over.
+    """Ignore requests with these digests: they were answered before the take-over.
 
     `log_ms` is as in `Load`.
     """
@@ -41,18 +42,18 @@ class Remember(Struct, frozen=True, tag_field="control", tag="remember"):
 
 
 class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
-    """Give the group up: its partition has another owner."""
+    """Unload the group: its partition moves to another owner."""
 
 
 class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
-    """Leave the group as it is.
+    """Change nothing.
 
-    The event wakes a new stream: Spark runs no batch of it, and no timer, before an event comes.
+    The event wakes a new stream: Spark runs no batch and no timer of it before its first event.
     """
 
 
 class Recorded(Struct, frozen=True, tag_field="control", tag="recorded"):
-    """A request whose records stand, with these rows of the offsets topic that carry its id.
+    """A request with records in the log: the rows of the offsets topic that carry its id.
 
     A coordinator was killed before it could answer the request (`coordinator.group.recorded`).
     """
@@ -69,22 +70,25 @@ _decode_record = msgspec.json.Decoder(CoordinatorRecord).decode
 
 
 def remember_event(digests: bytes, log_ms: int | None = None) -> str:
-    """The event that has a group remember digests of requests (`coordinator.group.dedup`)."""
+    """Return the event that makes a group remember request digests (`coordinator.group.dedup`)."""
     return _encode(Remember(digests, log_ms)).decode()
 
 
 def recorded_event(request: str, records: str) -> str:
-    """The event of a request, its JSON, with its records, their JSON joined by commas."""
+    """Return the `Recorded` event of a request.
+
+    `request` is its JSON; `records` is the JSON of its records, joined by commas.
+    """
     return f'{PREFIX}:"recorded","records":[{records}],"request":{request}}}'
 
 
 def is_control(text: str) -> bool:
-    """Whether an event of the stream is the coordinator's own, and no sender's."""
+    """Whether an event of the stream is a control event, not a client's request."""
     return text.startswith(PREFIX)
 
 
 def request_of(text: str) -> str | None:
-    """The request, as JSON, of an event of the stream; None if the event has none."""
+    """Return the request of an event as JSON; None for a control event without a request."""
     if not is_control(text):
         return text
     control = decode_control(text)
@@ -92,12 +96,12 @@ def request_of(text: str) -> str | None:
 
 
 def decode_control(text: str) -> Control:
-    """Read a control event. Raises msgspec.MsgspecError, which only a bug of ours can cause."""
+    """Decode a control event. Raises msgspec.MsgspecError, which indicates a bug."""
     return _decode(text)
 
 
 def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[CoordinatorRecord], list[str]]:
-    """The rows that are records, and for each other row why it is not."""
+    """Decode rows; return the records, and an error text for each row that is not a record."""
     records, problems = [], []
     for row in rows:
         try:

@@ -1,12 +1,12 @@
-"""The group coordinator: it decides requests, timers, a load or an unload within a turn.
+"""The group coordinator: decide requests and timers of a group, load it, and unload it.
 
-`turn` begins a turn over a group at a time, `decide`, `fire_due`, `load` and `unload` act within
-it, as `expiry.cleanup` does, and its responses, records and events are what comes of it.
+`begin_decision` returns a `Decision` over a group at a time. `decide`, `fire_due`, `load`, `unload`
+and `expiry.cleanup` add responses, records and events to that `Decision` and change its group.
 
-Pure: the time is an argument of every turn, how to make ids and whether the log takes a record are
-arguments of the constructor. Every request is answered exactly once, at once or when it is no
-longer parked. Source: Apache Kafka, GroupCoordinatorService (the checks that need no group) and
-GroupMetadataManager.
+Pure: the time is an argument of each decision. How ids are made, and whether the log accepts
+records, are arguments of the constructor. Every request is answered exactly once: at once, or when
+it is no longer parked. Source: Apache Kafka, GroupCoordinatorService (the checks that need no
+group) and GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.authorization import Authorizer, denial_of
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.decision import (
+    Append,
+    Decision,
+    NewId,
+    shape_join,
+    shape_sync,
+)
 from group_coordinator.coordinator.group.delete import delete_groups
 from group_coordinator.coordinator.group.describe import describe_groups
 from group_coordinator.coordinator.group.group import Group
@@ -44,13 +51,6 @@ from group_coordinator.coordinator.group.timers import (
     due_timers,
     is_running,
 )
-from group_coordinator.coordinator.group.turn import (
-    Append,
-    NewId,
-    Turn,
-    shape_join,
-    shape_sync,
-)
 from group_coordinator.schemas.apis import DECIDED, version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -63,12 +63,12 @@ from group_coordinator.schemas.messages import (
 from group_coordinator.schemas.records import CoordinatorRecord
 
 GROUP_KEY_TYPE = 0
-# The version of SyncGroup from which the protocol type and name are mandatory.
+# The lowest version of SyncGroup that requires the protocol type and name.
 PROTOCOL_VERSION = 5
 
 
 class Node(Struct, frozen=True):
-    """A coordinator and where it is reached."""
+    """A coordinator and its address."""
 
     node_id: int
     host: str
@@ -78,7 +78,7 @@ class Node(Struct, frozen=True):
 # Looked up once, because every request needs it, and the look-up in an Enum is slow.
 _NONE = ErrorCode.NONE
 
-Handler = Callable[[Turn, RequestEvent, Any], None]
+Handler = Callable[[Decision, RequestEvent, Any], None]
 
 HANDLERS: dict[str, Handler] = {
     "join_group": join_group,
@@ -96,11 +96,11 @@ HANDLERS: dict[str, Handler] = {
 class GroupCoordinator:
     """Decides for any group of any partition; keeps no group itself.
 
-    `new_id` makes the unique part of a member id from a request id. `append_to_log` says whether
-    the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
-    topic to its number of partitions; None takes every name. `owner_of` names the node that
-    coordinates an offsets partition, None if there is none now. `authorizer` says who may do what;
-    None allows everything to everybody. That a request is its principal's is not doubted here.
+    `new_id` makes the unique part of a member id from a request id. `append_to_log` returns whether
+    the log accepts records; by default it refuses batches over max.message.bytes. `topics` maps
+    each topic to its number of partitions; None accepts every name. `owner_of` returns the node
+    that coordinates an offsets partition, None if no node does now. `authorizer` None allows every
+    operation. A request's principal must be verified before (`coordinator.group.batch`).
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class GroupCoordinator:
 
     # --- requests, timers, load and unload ------------------------------------------------------
 
-    def turn(self, group_id: str, group: Group | None, now: int) -> Turn:
-        """Begin a turn over a group, None if there is none, at time `now` (ms)."""
-        return Turn(
+    def begin_decision(self, group_id: str, group: Group | None, now: int) -> Decision:
+        """Begin a decision over a group (None: it does not exist) at time `now` (ms)."""
+        return Decision(
             group_id,
             group,
             now,
@@ -134,97 +134,97 @@ class GroupCoordinator:
             self.authorizer,
         )
 
-    def decide(self, turn: Turn, event: RequestEvent, ownership: ErrorCode = _NONE) -> None:
-        """Decide one well-formed request within a turn, which may hold several.
+    def decide(self, decision: Decision, event: RequestEvent, ownership: ErrorCode = _NONE) -> None:
+        """Decide one well-formed request; a `Decision` may hold several.
 
-        The turn's group is changed in place. `ownership` is the code that Kafka answers for the
+        The group is changed in place. `ownership` is the code that Kafka answers for the
         group's offsets partition: NONE if this coordinator owns it, NOT_COORDINATOR, or
         COORDINATOR_LOAD_IN_PROGRESS.
         """
-        turn.request_id = event.request_id
+        decision.request_id = event.request_id
         if self.authorizer is not None and not self.authorizer.allows_event(event):
             denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            refuse_because(turn, event, denied, denial_of(event))
+            refuse_because(decision, event, denied, denial_of(event))
             return
-        if event.deadline is not None and turn.now > event.deadline:
-            late = f"the request was to be decided {turn.now - event.deadline} ms earlier"
-            refuse_because(turn, event, ErrorCode.REQUEST_TIMED_OUT, late)
+        if event.deadline is not None and decision.now > event.deadline:
+            late = f"the request was to be decided {decision.now - event.deadline} ms earlier"
+            refuse_because(decision, event, ErrorCode.REQUEST_TIMED_OUT, late)
             return
         if event.api == "find_coordinator":
-            self._find_coordinator(turn, event)
+            self._find_coordinator(decision, event)
             return
         code = self._check(event, ownership)
-        group = turn.group
+        group = decision.group
         if code is _NONE and group is not None and group.unknown_kinds is not None:
-            refuse_because(turn, event, DECIDED[event.api].of_other_type, _why_unknown(group))
+            refuse_because(decision, event, DECIDED[event.api].of_other_type, _why_unknown(group))
         elif code is _NONE:
-            HANDLERS[event.api](turn, event, getattr(event, event.api))
+            HANDLERS[event.api](decision, event, getattr(event, event.api))
         else:
-            refuse(turn, event, code)
+            refuse(decision, event, code)
 
-    def fire_due(self, turn: Turn) -> Iterator[None]:
-        """Let every timer act that is due, the earliest first, and pause after each.
+    def fire_due(self, decision: Decision) -> Iterator[None]:
+        """Fire every due timer, the earliest first, and yield after each.
 
-        The due timers are sorted once, since thousands of sessions may end together. A timer that
-        an earlier one stopped is skipped. Timers that are started meanwhile and are due at once
-        come after.
+        The due timers are sorted once, because thousands of sessions may end together. A timer that
+        an earlier one stopped is skipped. Timers that are started meanwhile and are already due
+        fire afterwards.
         """
-        while turn.group is not None:
-            due = due_timers(turn.group, turn.now)
+        while decision.group is not None:
+            due = due_timers(decision.group, decision.now)
             if not due:
                 return
             for timer in due:
-                if turn.group is not None and is_running(turn.group, timer):
-                    self._fire(turn, timer)
+                if decision.group is not None and is_running(decision.group, timer):
+                    self._fire(decision, timer)
                     yield
 
-    def _fire(self, turn: Turn, timer: Timer) -> None:
-        turn.request_id = None
+    def _fire(self, decision: Decision, timer: Timer) -> None:
+        decision.request_id = None
         _, kind, member_id = timer
         if kind is TimerKind.SESSION:
-            expire_session(turn, member_id)
+            expire_session(decision, member_id)
         elif kind is TimerKind.PENDING_JOIN:
-            expire_pending_join(turn, member_id)
+            expire_pending_join(decision, member_id)
         elif kind is TimerKind.PENDING_SYNC:
-            expire_pending_syncs(turn)
+            expire_pending_syncs(decision)
         else:
-            fire_delayed_join(turn)
+            fire_delayed_join(decision)
 
-    def load(self, turn: Turn, records: Iterable[CoordinatorRecord]) -> None:
-        """Restore a group from its records: Stable with fresh sessions, Empty, or none at all.
+    def load(self, decision: Decision, records: Iterable[CoordinatorRecord]) -> None:
+        """Restore a group from its records: Stable with new sessions, Empty, or no group.
 
-        Of a group with records of unknown kinds only these are restored (`log.replay`).
+        Of a group with records of unknown kinds, only their kinds are restored (`log.replay`).
         """
-        turn.group = group = replay(turn.group_id, records)
+        decision.group = group = replay(decision.group_id, records)
         if group is None:
             return
         if group.unknown_kinds is not None:
-            turn.note("loaded", f"nothing is decided for it: {_why_unknown(group)}")
+            decision.note("loaded", f"nothing is decided for it: {_why_unknown(group)}")
             return
         for member in group.members.values():
-            member.session_deadline = turn.now + member.session_timeout_ms
-        turn.note(
+            member.session_deadline = decision.now + member.session_timeout_ms
+        decision.note(
             "loaded",
             f"{group.state.value} with {len(group.members)} members from the offsets topic",
         )
         if len(group.members) > self.config.group_max_size:
             size = f"{len(group.members)} members, {self.config.group_max_size} allowed"
-            prepare(turn, f"Freshly-loaded group is over capacity ({size})")
+            prepare(decision, f"Freshly-loaded group is over capacity ({size})")
 
-    def unload(self, turn: Turn) -> None:
-        """Give a group up: parked joins and syncs are answered NOT_COORDINATOR."""
-        for member in turn.present.members.values():
+    def unload(self, decision: Decision) -> None:
+        """Unload a group: answer its parked joins and syncs NOT_COORDINATOR, then drop it."""
+        for member in decision.present.members.values():
             waiting = JoinGroupResponse(member_id=member.member_id)
-            turn.complete_join(member, ErrorCode.NOT_COORDINATOR, waiting)
-            turn.complete_sync(member, ErrorCode.NOT_COORDINATOR)
-        turn.transition(GroupState.DEAD, "unloaded: another coordinator takes the partition")
-        turn.note("unloaded", "another coordinator takes the partition")
-        turn.group = None
+            decision.complete_join(member, ErrorCode.NOT_COORDINATOR, waiting)
+            decision.complete_sync(member, ErrorCode.NOT_COORDINATOR)
+        decision.transition(GroupState.DEAD, "unloaded: another coordinator takes the partition")
+        decision.note("unloaded", "another coordinator takes the partition")
+        decision.group = None
 
     # --- parts ----------------------------------------------------------------------------------
 
     def _check(self, event: RequestEvent, ownership: ErrorCode) -> ErrorCode:
-        """The checks that need no group, in the order of Kafka 4.1."""
+        """Run the checks that need no group, in the order of Kafka 4.1."""
         if event.api == "sync_group" and _lacks_protocol(event):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         # The other APIs accept an empty group id, as Kafka does for old clients.
@@ -238,29 +238,29 @@ class GroupCoordinator:
                 return ErrorCode.INVALID_SESSION_TIMEOUT
         return ownership
 
-    def _find_coordinator(self, turn: Turn, event: RequestEvent) -> None:
+    def _find_coordinator(self, decision: Decision, event: RequestEvent) -> None:
         body = event.find_coordinator
         partition = partition_for(event.group_id, self.config.offsets_topic_num_partitions)
-        nobody = FindCoordinatorResponse(partition, -1, "", -1)
+        no_node = FindCoordinatorResponse(partition, -1, "", -1)
         if body is not None and body.key_type not in (None, GROUP_KEY_TYPE):
             message = f"key_type {body.key_type} is not a group's; only {GROUP_KEY_TYPE} is known"
-            turn.answer(event, ErrorCode.INVALID_REQUEST, nobody, message)
+            decision.answer(event, ErrorCode.INVALID_REQUEST, no_node, message)
             return
         node = self._owner_of(partition)
         if node is None:
             message = f"no coordinator owns offsets partition {partition} now"
-            turn.answer(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, nobody, message)
+            decision.answer(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, no_node, message)
             return
         answer = FindCoordinatorResponse(partition, node.node_id, node.host, node.port)
-        turn.answer(event, ErrorCode.NONE, answer)
+        decision.answer(event, ErrorCode.NONE, answer)
 
 
 def _lacks_protocol(event: RequestEvent) -> bool:
-    """Whether a sync of a version that must name its protocol does not (KIP-559)."""
+    """Whether a sync lacks the protocol type or name that its version requires (KIP-559)."""
     sync = event.sync_group
     if sync is None:
         return False
-    # Writers of plain rows name no version: they need not name a protocol either.
+    # Rows written without an API version need not name a protocol either.
     if event.api_version is None or event.api_version < PROTOCOL_VERSION:
         return False
     return sync.protocol_type is None or sync.protocol_name is None
@@ -273,32 +273,32 @@ def _why_unknown(group: Group) -> str:
     )
 
 
-def refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:
-    """Answer a request as `refuse` does, with a reason."""
-    refuse(turn, event, code)
-    turn.responses.append(replace(turn.responses.pop(), error_message=why))
+def refuse_because(decision: Decision, event: RequestEvent, code: ErrorCode, why: str) -> None:
+    """Answer a request as `refuse` does, with an error message."""
+    refuse(decision, event, code)
+    decision.responses.append(replace(decision.responses.pop(), error_message=why))
 
 
-def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
-    """Answer a request with an error before its group is looked at, in the shape of its API."""
+def refuse(decision: Decision, event: RequestEvent, code: ErrorCode) -> None:
+    """Answer a request with an error, without reading its group, in the shape of its API."""
     api = event.api
     version = version_of(event)
     if api == "join_group":
-        # Kafka's checks of ownership, which come after these two, answer without the member id.
+        # Kafka's ownership checks come after these two, and answer without the member id.
         before = code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT)
         member_id = event.join_group.member_id if before and event.join_group is not None else ""
-        turn.answer(event, code, shape_join(JoinGroupResponse(member_id=member_id), version))
+        decision.answer(event, code, shape_join(JoinGroupResponse(member_id=member_id), version))
     elif api == "sync_group":
-        turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
+        decision.answer(event, code, shape_sync(SyncGroupResponse(), version))
     elif api == "heartbeat" and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # While a group loads no session is timed: Kafka answers every heartbeat NONE.
-        turn.answer(event, ErrorCode.NONE, HeartbeatResponse())
+        # While a group loads, no session can expire: Kafka answers every heartbeat NONE.
+        decision.answer(event, ErrorCode.NONE, HeartbeatResponse())
     elif api == "leave_group":
-        refuse_leave(turn, event, code)
+        refuse_leave(decision, event, code)
     elif api == "offset_commit" and event.offset_commit is not None:
-        refuse_commit(turn, event, event.offset_commit, code)
+        refuse_commit(decision, event, event.offset_commit, code)
     elif api == "find_coordinator":
-        partition = partition_for(event.group_id, turn.config.offsets_topic_num_partitions)
-        turn.answer(event, code, FindCoordinatorResponse(partition, -1, "", -1))
+        partition = partition_for(event.group_id, decision.config.offsets_topic_num_partitions)
+        decision.answer(event, code, FindCoordinatorResponse(partition, -1, "", -1))
     else:
-        turn.answer(event, code, DECIDED[api].response())
+        decision.answer(event, code, DECIDED[api].response())

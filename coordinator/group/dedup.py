@@ -1,18 +1,18 @@
-"""Which requests a group has seen lately, so that a repeated request is decided and answered once.
+"""The deduplication window of a group: a repeated request is decided and answered once.
 
-A producer that retries an append whose commit had gone through writes its events twice. A group
-remembers request ids as 8-byte digests, in two memories:
+A producer that retries an append although its commit succeeded writes its events twice. A group
+remembers request ids as 8-byte digests, in two structures:
 
-* `RequestWindow` holds every request of the window whose second decision could undo what was
-  decided in between: a repeated commit would set an offset back. It forgets no request before the
-  window is over. While it is full, no further request of this kind is decided
-  (`coordinator.group.batch`), so that its size is bounded.
-* `RecentRequests` holds the last requests of all kinds. To decide a heartbeat or a fetch twice
-  changes nothing, so no more of them need to be remembered: 5,000 members that heartbeat every 3 s
-  would make 100,000 digests a minute, to be written with the group's state after every batch.
+* `RequestWindow` holds every request of the window that is not safe to repeat: a repeated commit
+  would set an offset back. It keeps each request for the whole window. While it is full, no further
+  request of this kind is decided (`coordinator.group.batch`), so its size is bounded.
+* `RecentRequests` holds the last requests of all kinds. Repeating a heartbeat or a fetch changes
+  nothing, so a bounded number is enough. 5,000 members that heartbeat every 3 s would make 100,000
+  digests a minute, which would be written with the group's state after every batch.
 
-Where requests are signed, a request is known by its id and its signer: whoever may append rows can
-guess or copy an id, and its row must not be taken for the signed one, nor the signed one for its.
+Where requests are signed, the key of a request is made of its id and its signer. Any process that
+may append rows can guess or copy an id. Its row must not be mistaken for the signed request, nor
+the signed request for its row.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from msgspec import Struct, field
 MAX_RECENT = 1024
 
 _DIGEST_BYTES = 8
-# A window is divided into this many chunks of time. With one a batch, short batches would make
-# hundreds, and every decision of a group would read all of them.
+# A window is divided into this many chunks of time. With one chunk per batch, short batches would
+# make hundreds of chunks, and every decision of a group would read all of them.
 _CHUNKS = 8
-# Up to this many digests are searched one by one in the bytes; for more, a set of all is made
-# first.
+# Up to this many digests are searched one by one in the packed bytes; more are searched in a set.
 _FEW = 8
 _Packed = TypeVar("_Packed", bytes, memoryview)
 # The time of the newest digest (ms), and the digests, ascending.
@@ -45,9 +44,9 @@ Run = tuple[int, memoryview]
 class RequestWindow(Struct, array_like=True):
     """Every digest of the window, in sorted runs, oldest first.
 
-    A batch's digests are a new run. Runs of the same chunk of time are merged while the newer is at
-    least half as large as the older, and all of them once the chunk is over. So there are at most 9
-    runs, plus the logarithm of the newest chunk's size.
+    The digests of a batch become a new run. Runs of the same chunk of time are merged while the
+    newer is at least half as large as the older; when the chunk ends, all of its runs are merged.
+    So there are at most 9 runs, plus the logarithm of the newest chunk's size.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -59,7 +58,7 @@ class RequestWindow(Struct, array_like=True):
 
     @property
     def newest(self) -> int | None:
-        """The time of the newest digest, ms; None if there is none."""
+        """The time of the newest digest (ms), None if there are no digests."""
         return self.runs[-1][0] if self.runs else None
 
     def __contains__(self, digest: int) -> bool:
@@ -71,7 +70,7 @@ class RequestWindow(Struct, array_like=True):
         return False
 
     def remember(self, digests: Collection[int], now: int, window_ms: int) -> None:
-        """Add a batch's digests, and forget the runs that are older than the window."""
+        """Add the digests of a batch, and delete the runs that are older than the window."""
         self.forget(now, window_ms)
         if digests and window_ms > 0:
             chunk_ms = max(1, window_ms // _CHUNKS)
@@ -83,7 +82,7 @@ class RequestWindow(Struct, array_like=True):
                 self._merge()
 
     def forget(self, now: int, window_ms: int) -> None:
-        """Forget the runs that are older than the window that ends at `now`."""
+        """Delete the runs that are older than the window that ends at `now`."""
         _forget(self.runs, now, window_ms)
 
     def _ends_in_one_chunk(self, chunk_ms: int) -> bool:
@@ -111,7 +110,7 @@ class RecentRequests(Struct, array_like=True):
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
 
     def repeats(self, digests: list[int]) -> set[int]:
-        """Those of these digests that are remembered."""
+        """Return the subset of `digests` that is remembered."""
         known = b"".join([chunk for _, chunk in self.chunks])
         if len(digests) > _FEW:
             return set(memoryview(known).cast("Q")).intersection(digests)
@@ -123,7 +122,7 @@ class RecentRequests(Struct, array_like=True):
         return sum(len(chunk) for _, chunk in self.chunks) // _DIGEST_BYTES
 
     def remember(self, digests: list[int], now: int, window_ms: int, max_ids: int) -> None:
-        """Add a batch's digests; forget what exceeds `max_ids`, and chunks before the window."""
+        """Add the digests of a batch; delete old chunks, and the oldest digests over `max_ids`."""
         self.forget(now, window_ms)
         if digests and window_ms > 0:
             self._add(array("Q", digests).tobytes(), now, max(1, window_ms // _CHUNKS))
@@ -138,7 +137,7 @@ class RecentRequests(Struct, array_like=True):
             excess -= count
 
     def _add(self, added: bytes, now: int, chunk_ms: int) -> None:
-        """Put digests into the newest chunk, or begin one: each is for `chunk_ms` of the clock."""
+        """Append digests to the newest chunk, or start a chunk; a chunk spans `chunk_ms`."""
         if self.chunks:
             at, chunk = self.chunks[-1]
             if at // chunk_ms == now // chunk_ms:
@@ -147,20 +146,20 @@ class RecentRequests(Struct, array_like=True):
         self.chunks.append((now, added))
 
     def forget(self, now: int, window_ms: int) -> None:
-        """Forget the chunks that are older than the window that ends at `now`."""
+        """Delete the chunks that are older than the window that ends at `now`."""
         _forget(self.chunks, now, window_ms)
 
     @property
     def newest(self) -> int | None:
-        """The time of the newest batch remembered."""
+        """The time of the newest remembered batch (ms), None if nothing is remembered."""
         return self.chunks[-1][0] if self.chunks else None
 
 
 def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None:
     """Delete the chunks that are older than the window that ends at `now`; the oldest come first.
 
-    A chunk of a time after `now` was made before the clock was set back. It is dated `now`, since
-    otherwise a clock that was ahead by a day would keep it for a day.
+    A chunk with a time after `now` was written before the clock was set back. It is redated to
+    `now`: otherwise a clock that was a day ahead would keep the chunk for a day.
     """
     gone = 0
     while gone < len(chunks) and chunks[gone][0] <= now - window_ms:
@@ -173,48 +172,51 @@ def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None
 def _holds(known: bytes, digest: int) -> bool:
     wanted = digest.to_bytes(_DIGEST_BYTES, byteorder)
     at = known.find(wanted)
-    # Eight bytes may also be the end of one digest and the beginning of the next.
+    # A match may span the end of one digest and the beginning of the next.
     while at > 0 and at % _DIGEST_BYTES:
         at = known.find(wanted, at + 1)
     return at >= 0
 
 
-def marks_of(
+def dedup_keys(
     request_id: str, signer: str | None, signers: Collection[str] | None
 ) -> tuple[int, ...]:
-    """The digest that a request is remembered by, and the others by which it is known already.
+    """Return the key under which a request is remembered, and further keys that it repeats.
 
-    `signer` is the name of the key that signed it, None for none, and `signers` are all of them,
-    None where nothing is signed. An id that stands for itself is one of a time without keys, of an
-    earlier release, or of `responses`, which have no signers: it is everybody's. An id that was
-    signed is known to whoever did not sign, but not the other way round.
+    `signer` is the name of the key that signed the request, None if it is unsigned. `signers` are
+    the names of all keys, None where requests are not signed. The plain digest of the id matches
+    any signer: it comes from `responses`, an earlier release, or a time without keys. A signed
+    digest also matches unsigned requests; an unsigned digest never matches a signed one.
     """
-    of_anybody = digest(request_id)
+    any_signer = digest(request_id)
     if signers is None:
-        return (of_anybody,)
+        return (any_signer,)
     if signer is not None:
-        return of_anybody ^ _mask(signer), of_anybody
-    return of_anybody ^ _mask(None), of_anybody, *(of_anybody ^ _mask(each) for each in signers)
+        return any_signer ^ _mask(signer), any_signer
+    return any_signer ^ _mask(None), any_signer, *(any_signer ^ _mask(name) for name in signers)
 
 
 @cache
 def _mask(signer: str | None) -> int:
-    """What turns a request's digest into that of its signer, without a second hash of the id."""
+    """Return the mask that, by XOR, derives a signer's key from a request's digest.
+
+    So the request id is hashed once.
+    """
     return digest("nobody" if signer is None else f"signer {signer}")
 
 
 def digest(request_id: str) -> int:
-    """The number of eight bytes that stands for a request id."""
-    # In the machine's own order of bytes, so that `array` stores the digest as it is.
+    """Return the 8-byte digest of a request id as an integer."""
+    # In native byte order, so that `array` stores the bytes of the digest unchanged.
     return int.from_bytes(digest_bytes(request_id), byteorder)
 
 
 def digest_bytes(request_id: str) -> bytes:
-    """The eight bytes that stand for a request id."""
+    """Return the 8-byte digest of a request id."""
     text = request_id.encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=_DIGEST_BYTES).digest()
 
 
 def digests_of(packed: bytes) -> list[int]:
-    """The numbers of digests that were written one after the other."""
+    """Return concatenated digests as integers."""
     return memoryview(packed).cast("Q").tolist()

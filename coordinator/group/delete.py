@@ -1,12 +1,12 @@
-"""DeleteGroups (KIP-229), and how a group dies.
+"""DeleteGroups (KIP-229), and the deletion of a group with its tombstones.
 
 Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.validateDeleteGroup.
 """
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
@@ -17,37 +17,37 @@ from group_coordinator.schemas.messages import (
 _EMPTY = DeleteGroupsResponse()
 
 
-def delete_groups(turn: Turn, event: RequestEvent, body: DeleteGroupsRequest) -> None:
+def delete_groups(decision: Decision, event: RequestEvent, body: DeleteGroupsRequest) -> None:
     """Delete an Empty group with all its offsets."""
     if body.force:
-        turn.answer(event, ErrorCode.INVALID_REQUEST, _EMPTY, "force is not supported")
-    elif turn.group is None or turn.group.state is GroupState.DEAD:
-        turn.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, _EMPTY)
-    elif turn.group.state is not GroupState.EMPTY:
-        turn.answer(event, ErrorCode.NON_EMPTY_GROUP, _EMPTY)
+        decision.answer(event, ErrorCode.INVALID_REQUEST, _EMPTY, "force is not supported")
+    elif decision.group is None or decision.group.state is GroupState.DEAD:
+        decision.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, _EMPTY)
+    elif decision.group.state is not GroupState.EMPTY:
+        decision.answer(event, ErrorCode.NON_EMPTY_GROUP, _EMPTY)
     else:
-        turn.answer(event, bury(turn, "group deleted by request"), _EMPTY)
+        decision.answer(event, delete_group(decision, "group deleted by request"), _EMPTY)
 
 
-def bury(turn: Turn, reason: str) -> ErrorCode:
-    """Delete an Empty group with all its offsets; it stays if the log does not take the tombstones.
+def delete_group(decision: Decision, reason: str) -> ErrorCode:
+    """Delete an Empty group with all its offsets; keep it if the log refuses the tombstones.
 
-    The group's tombstone is written exactly if the log holds a record of the group. (Kafka's Java
-    coordinator writes it always, the Scala one from generation 1 on.)
+    The group's tombstone is written only if the log holds a record of the group. (Kafka's Java
+    coordinator always writes it, the Scala one from generation 1 on.)
     """
-    group = turn.present
+    group = decision.present
     tombstones = [
-        turn.offset_record(topic, partition, None, reason)
+        decision.offset_record(topic, partition, None, reason)
         for topic, partitions in group.offsets.items()
         for partition in partitions
     ]
     if group.recorded:
-        tombstones.append(turn.group_record(None, reason))
+        tombstones.append(decision.group_record(None, reason))
     if tombstones:
-        error = turn.append(*tombstones)
+        error = decision.append(*tombstones)
         if error is not ErrorCode.NONE:
             return error
-    turn.transition(GroupState.DEAD, reason)
-    turn.note("group_deleted", reason)
-    turn.group = None
+    decision.transition(GroupState.DEAD, reason)
+    decision.note("group_deleted", reason)
+    decision.group = None
     return ErrorCode.NONE

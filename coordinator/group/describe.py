@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -17,18 +17,18 @@ from group_coordinator.schemas.messages import (
 GROUP_ID_NOT_FOUND_VERSION = 6
 
 
-def describe_groups(turn: Turn, event: RequestEvent, _body: DescribeGroupsRequest) -> None:
-    """Describe the group; one that does not exist is "Dead", with an error from version 6 on."""
-    if turn.group is not None:
-        turn.answer(event, ErrorCode.NONE, _describe(turn.group))
+def describe_groups(decision: Decision, event: RequestEvent, _body: DescribeGroupsRequest) -> None:
+    """Describe the group; a missing group is "Dead", with an error from version 6 on."""
+    if decision.group is not None:
+        decision.answer(event, ErrorCode.NONE, _describe(decision.group))
         return
     dead = DescribeGroupsResponse(state=GroupState.DEAD.value)
     version = version_of(event)
     if version >= GROUP_ID_NOT_FOUND_VERSION:
-        message = f"Group {turn.group_id} not found."
-        turn.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, dead, message)
+        message = f"Group {decision.group_id} not found."
+        decision.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, dead, message)
     else:
-        turn.answer(event, ErrorCode.NONE, dead)
+        decision.answer(event, ErrorCode.NONE, dead)
 
 
 def _describe(group: Group) -> DescribeGroupsResponse:

@@ -1,7 +1,7 @@
-"""Expiry of committed offsets that are past their retention.
+"""Expiry of committed offsets after their retention time.
 
 Source: Apache Kafka, OffsetMetadataManager.cleanupExpiredOffsets and
-ClassicGroup.offsetExpirationCondition; KIP-211, KAFKA-8730 (topics nobody subscribes to),
+ClassicGroup.offsetExpirationCondition; KIP-211, KAFKA-8730 (topics without subscribers),
 KAFKA-13636 (only while Stable).
 """
 
@@ -10,41 +10,41 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.delete import bury
+from group_coordinator.coordinator.group.decision import Decision
+from group_coordinator.coordinator.group.delete import delete_group
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import NO_TIMESTAMP, OffsetCommitValue
 
 REASON = "offsets expired"
-# The last time that 64 bits can hold.
+# The latest time that a signed 64-bit integer can hold.
 LAST_MS = 2**63 - 1
 
-# The time from which an offset's retention counts, absolute ms.
+# Return the start of an offset's retention time, absolute ms.
 BaseTimestamp = Callable[[OffsetCommitValue], int]
 
 
-def cleanup(turn: Turn) -> None:
-    """Delete the expired offsets, and the group if it is Empty and has none left."""
-    group = turn.group
+def cleanup(decision: Decision) -> None:
+    """Delete the expired offsets, and the group if it is then Empty without offsets."""
+    group = decision.group
     if group is None:
         return
     expired = []
-    for topic, index in expired_offsets(group, turn.now, turn.config.offsets_retention_ms):
-        # One by one: all of them may exceed max.message.bytes. The next run retries what failed.
-        if turn.append(turn.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
+    for topic, index in expired_offsets(group, decision.now, decision.config.offsets_retention_ms):
+        # One by one: together they may exceed max.message.bytes. The next run retries failures.
+        if decision.append(decision.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
             group.offsets.drop(topic, index)
             expired.append(f"{topic}-{index}")
     if expired:
         names = ", ".join(expired)
-        turn.note("offsets_expired", f"{len(expired)} offsets past their retention: {names}")
+        decision.note("offsets_expired", f"{len(expired)} offsets past their retention: {names}")
     if group.is_vacant:
-        bury(turn, "no members and no offsets are left")
+        delete_group(decision, "no members and no offsets are left")
 
 
 def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str, int]]:
-    """Topic and partition of every offset past its retention at `now`."""
+    """Return topic and partition of each offset that is expired at `now`."""
     base = _base_timestamp(group)
     if base is None:
         return []
@@ -58,9 +58,9 @@ def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str
 
 
 def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
-    """When the group's first offset expires unless the group changes, ms; None for never.
+    """Return the time (ms) at which the first offset expires if the group does not change.
 
-    An offset that expires after `LAST_MS` never does: a timer holds 64 bits.
+    None: no offset expires. A time after `LAST_MS` counts as never, because timers have 64 bits.
     """
     base = _base_timestamp(group)
     if base is None:
@@ -84,7 +84,7 @@ def _expires_at(value: OffsetCommitValue, base: BaseTimestamp, retention_ms: int
 
 
 def _base_timestamp(group: Group) -> BaseTimestamp | None:
-    """How to find an offset's base timestamp; None while no offset of the group may expire."""
+    """Return the function for an offset's base timestamp; None while no offset may expire."""
     if group.protocol_type is None:
         return _committed_at
     if group.state is GroupState.EMPTY:

@@ -1,7 +1,7 @@
 """The data of one group, and queries on it.
 
-A group is one Struct, so that it can be stored and restored as one value. The handlers answer
-requests and write records; nothing here does, or knows the time.
+A group is one Struct, so that it is stored and restored as one value. Nothing here answers requests
+or writes records (the handlers do), and the time is an argument.
 Source: Apache Kafka, ClassicGroup.
 """
 
@@ -31,8 +31,8 @@ _NONE = ErrorCode.NONE
 class JoinTimer(Struct, frozen=True, array_like=True):
     """The delayed join; `deadline` in absolute ms.
 
-    `initial` marks the initial rebalance delay of an Empty group (KIP-134): `delay_ms` is the delay
-    under way, `remaining_ms` how much longer it may become while members arrive.
+    `initial` marks the initial rebalance delay of an Empty group (KIP-134): `delay_ms` is the
+    current delay, `remaining_ms` is how much it may still be extended while members join.
     """
 
     deadline: int
@@ -44,16 +44,16 @@ class JoinTimer(Struct, frozen=True, array_like=True):
 class Group(Struct, array_like=True):
     """A group, its members, its timers and its committed offsets.
 
-    `members` keeps the order of joining: when the leader goes, the longest-standing member leads.
-    (Kafka takes whichever its hash map yields.) `static_members` maps instance ids to member ids.
-    `recorded` says whether the offsets topic holds a group record, which then needs a tombstone
-    when the group dies. `supported_protocols` counts the members that offer each protocol.
-    `pending_joins` maps the ids given out by a two-step join (KIP-394) to when they expire,
-    `pending_syncs` are the members that have not sent their SyncGroup. `announced_leader_id` is the
-    leader that the audit log named last. Deadlines are absolute, in ms.
+    `members` keeps the order of joining: if the leader leaves, the member that joined first leads.
+    (Kafka takes the first one of its hash map.) `static_members` maps instance ids to member ids.
+    `recorded`: the offsets topic holds a group record, so deleting the group needs a tombstone.
+    `supported_protocols` counts the members that offer each protocol. `pending_joins` maps the ids
+    assigned by a two-step join (KIP-394) to their deadlines. `pending_syncs` are the members that
+    have not sent their SyncGroup. `announced_leader_id` is the leader in the newest audit event.
+    Deadlines are absolute, in ms.
 
-    `unknown_kinds` are the kinds of the group's records that this release does not know. Nothing is
-    decided for such a group, which has none of the above.
+    `unknown_kinds` names the record kinds of the group that this release does not know. Such a
+    group has no members and no offsets, and no request is decided for it.
     """
 
     group_id: str
@@ -82,7 +82,7 @@ class Group(Struct, array_like=True):
     # --- state ----------------------------------------------------------------------------------
 
     def transition_to(self, state: GroupState, now: int) -> None:
-        """Change the state at `now` (ms). Raises IllegalTransition."""
+        """Change the state at time `now` (ms). Raises IllegalTransition."""
         if self.state not in VALID_PREVIOUS_STATES[state]:
             raise IllegalTransition(self.group_id, self.state, state)
         self.previous_state = self.state
@@ -91,12 +91,12 @@ class Group(Struct, array_like=True):
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether PreparingRebalance may follow the present state."""
+        """Whether the group may change to PreparingRebalance."""
         return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     @property
     def in_initial_rebalance(self) -> bool:
-        """Whether the group fills for the first time since it was empty."""
+        """Whether the running rebalance is the first one since the group was Empty."""
         return (
             self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
         )
@@ -109,7 +109,7 @@ class Group(Struct, array_like=True):
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether members speak the consumer protocol, so that subscriptions can be parsed."""
+        """Whether the protocol type is "consumer", so that subscriptions can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     # --- members --------------------------------------------------------------------------------
@@ -128,9 +128,10 @@ class Group(Struct, array_like=True):
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or a pending member id; the longest-standing member succeeds a leader.
+        """Remove a member or a pending member id.
 
-        Returns the member, if it was one, with its parked requests: the caller answers them.
+        If it led, the member that joined first becomes the leader. Returns the member, None for a
+        pending id. The caller must answer the member's parked requests.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -147,7 +148,7 @@ class Group(Struct, array_like=True):
         return member
 
     def rename_static(self, old_id: str, new_id: str) -> Member:
-        """Give a static member a new id; it keeps its place and, if it leads, the leadership."""
+        """Give a static member a new id; it keeps its place in the order and its leadership."""
         renamed = self.members[old_id]
         renamed.member_id = new_id
         self.members = {
@@ -166,7 +167,7 @@ class Group(Struct, array_like=True):
         return renamed
 
     def park_join(self, member: Member, request: ParkedRequest) -> ParkedRequest | None:
-        """Park a member's join until the rebalance ends; returns the join that it replaces."""
+        """Park a member's join until the rebalance ends; return the join that it replaces."""
         replaced = member.awaiting_join
         if replaced is None:
             self.num_awaiting_join += 1
@@ -174,7 +175,7 @@ class Group(Struct, array_like=True):
         return replaced
 
     def unpark_join(self, member: Member) -> ParkedRequest | None:
-        """Remove and return the member's parked join, which the caller answers."""
+        """Remove and return the member's parked join; the caller must answer it."""
         parked = member.awaiting_join
         if parked is not None:
             self.num_awaiting_join -= 1
@@ -182,7 +183,11 @@ class Group(Struct, array_like=True):
         return parked
 
     def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE if the group has this member, else FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID."""
+        """Return NONE if the group has the member, else the error.
+
+        FENCED_INSTANCE_ID: the instance id belongs to another member id. UNKNOWN_MEMBER_ID: the
+        group has no such member.
+        """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -198,11 +203,14 @@ class Group(Struct, array_like=True):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: the largest of the members' timeouts, never negative."""
+        """The rebalance timeout: the largest of the members' timeouts, at least 0."""
         return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def elect_joined_leader(self) -> bool:
-        """Elect the first member with a parked join if the leader has none; False if no one has."""
+        """Ensure that the leader has a parked join, else elect the first member that has one.
+
+        Returns False if no member has a parked join.
+        """
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -217,7 +225,11 @@ class Group(Struct, array_like=True):
     def supports_protocols(
         self, protocol_type: str, protocols: Iterable[JoinGroupProtocol]
     ) -> bool:
-        """Whether a new member may offer these: every present member must offer one of them."""
+        """Whether a member that offers these protocols may join.
+
+        The protocol type must be the group's, and one of the protocols must be offered by all
+        current members. An Empty group accepts every non-empty type and list.
+        """
         names = {protocol.name for protocol in protocols}
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
@@ -241,19 +253,25 @@ class Group(Struct, array_like=True):
                 del self.supported_protocols[name]
 
     def select_protocol(self) -> str:
-        """Majority vote among the protocols all members offer; a tie goes to the first voted for.
+        """Select a protocol by majority vote among those that all members offer.
 
-        Raises LookupError if there is no member.
+        Of protocols with equally many votes, the one voted for first wins. Raises LookupError if
+        the group has no member.
         """
         everybody = len(self.members)
         candidates = {n for n, count in self.supported_protocols.items() if count == everybody}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         if not votes:
-            raise LookupError(f"group {self.group_id!r} has no member to vote")
+            raise LookupError(
+                f"group {self.group_id!r} has no members, so no protocol can be selected"
+            )
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, now: int) -> None:
-        """Begin the next generation: select its protocol, or without members become Empty."""
+        """Begin the next generation.
+
+        With members: select the protocol and become CompletingRebalance. Without: become Empty.
+        """
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -266,7 +284,10 @@ class Group(Struct, array_like=True):
         self.pending_syncs.clear()
 
     def learn_subscriptions(self) -> None:
-        """Parse the topics that members subscribe to; None if a subscription cannot be parsed."""
+        """Set `subscribed_topics` from the members' subscriptions.
+
+        It becomes None if one of them cannot be parsed.
+        """
         if not self.uses_consumer_protocol:
             self.subscribed_topics = None
         elif not self.members:
@@ -276,7 +297,10 @@ class Group(Struct, array_like=True):
             self.subscribed_topics = subscribed_topics(blobs)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may consume the topic; yes if consumers' subscriptions are unknown."""
+        """Whether a member may consume the topic.
+
+        True for every topic if the consumers' subscriptions cannot be parsed.
+        """
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
 
@@ -15,9 +15,9 @@ _DEAD, _EMPTY_GROUP = GroupState.DEAD, GroupState.EMPTY
 _PREPARING_REBALANCE = GroupState.PREPARING_REBALANCE
 
 
-def heartbeat(turn: Turn, event: RequestEvent, body: HeartbeatRequest) -> None:
-    """Answer a heartbeat; one of the present generation restarts the member's session."""
-    turn.answer(event, _decide(turn.group, body, turn.now), _EMPTY)
+def heartbeat(decision: Decision, event: RequestEvent, body: HeartbeatRequest) -> None:
+    """Answer a heartbeat; in the current generation it restarts the member's session."""
+    decision.answer(event, _decide(decision.group, body, decision.now), _EMPTY)
 
 
 def _decide(group: Group | None, body: HeartbeatRequest, now: int) -> ErrorCode:
@@ -36,5 +36,5 @@ def _decide(group: Group | None, body: HeartbeatRequest, now: int) -> ErrorCode:
     member.session_deadline = now + member.session_timeout_ms
     if group.state is _PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    # Members may heartbeat as soon as their join is answered: CompletingRebalance is fine too.
+    # Members may heartbeat as soon as their join is answered, so CompletingRebalance is NONE too.
     return _NONE

@@ -2,12 +2,13 @@
 
 Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step join), KIP-345
 (static members), KIP-389 (group.max.size), KIP-814 (skip_assignment). The checks that need no group
-(group id, session timeout, ownership) are in `coordinator.py`, and come first.
+(group id, session timeout, ownership) are in `coordinator.py`, and run first.
 """
 
 from __future__ import annotations
 
 from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from group_coordinator.coordinator.group.decision import Decision, shape_join
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import group_value, new_group_value
 from group_coordinator.coordinator.group.member import Member, ParkedRequest
@@ -19,7 +20,6 @@ from group_coordinator.coordinator.group.rebalance import (
     start_session,
 )
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn, shape_join
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -38,55 +38,55 @@ SKIP_ASSIGNMENT_VERSION = 9
 class JoinCall:
     """One JoinGroup request while it is being decided."""
 
-    __slots__ = ("body", "event", "turn", "version")
+    __slots__ = ("body", "decision", "event", "version")
 
-    def __init__(self, turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
-        self.turn = turn
+    def __init__(self, decision: Decision, event: RequestEvent, body: JoinGroupRequest) -> None:
+        self.decision = decision
         self.event = event
         self.body = body
         self.version = version_of(event)
 
     def answer(self, code: ErrorCode, body: JoinGroupResponse, message: str | None = None) -> None:
-        """Answer at once."""
-        self.turn.answer(self.event, code, shape_join(body, self.version), message)
+        """Answer without parking the join."""
+        self.decision.answer(self.event, code, shape_join(body, self.version), message)
 
     def refuse(
         self, code: ErrorCode, member_id: str = NO_MEMBER_ID, message: str | None = None
     ) -> None:
-        """Answer at once with an error."""
+        """Answer with an error, without parking the join."""
         self.answer(code, JoinGroupResponse(member_id=member_id), message)
 
     @property
     def parked(self) -> ParkedRequest:
-        """What is kept of the request while it is parked."""
+        """The part of the request that is kept while it is parked."""
         return ParkedRequest(self.event.request_id, self.version)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The member's rebalance timeout; in version 0 it is the session timeout."""
+        """The member's rebalance timeout (ms); in version 0 it is the session timeout."""
         timeout = self.body.rebalance_timeout_ms
         return self.body.session_timeout_ms if timeout is None else timeout
 
     @property
     def client_reason(self) -> str:
-        """Why the client says it joins (KIP-800)."""
+        """The client's reason for joining (KIP-800)."""
         return f"client reason: {self.body.reason or 'not provided'}"
 
 
-def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
-    """Decide a JoinGroup: answer it, or park it until the rebalance is over."""
-    call = JoinCall(turn, event, body)
+def join_group(decision: Decision, event: RequestEvent, body: JoinGroupRequest) -> None:
+    """Decide a JoinGroup: answer it, or park it until the rebalance ends."""
+    call = JoinCall(decision, event, body)
     new_member = body.member_id == NO_MEMBER_ID
-    if turn.group is None:
+    if decision.group is None:
         if not new_member:
             call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, body.member_id)
             return
-        error = _create_group(turn)
+        error = _create_group(decision)
         if error is not ErrorCode.NONE:
             call.refuse(error)
             return
-    if not _accepts(turn, body.member_id):
-        _drop_over_capacity(turn, body.member_id)
+    if not _accepts(decision, body.member_id):
+        _drop_over_capacity(decision, body.member_id)
         call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif new_member:
         _join_new_member(call)
@@ -94,60 +94,60 @@ def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
         _join_existing_member(call)
 
 
-def _create_group(turn: Turn) -> ErrorCode:
-    """Make a group and append its first record; there is no group if the append fails."""
-    group = Group(turn.group_id, state_timestamp=turn.now, recorded=True)
-    error = turn.append(turn.group_record(new_group_value(group), "group created"))
+def _create_group(decision: Decision) -> ErrorCode:
+    """Create a group and append its first record; create nothing if the append fails."""
+    group = Group(decision.group_id, state_timestamp=decision.now, recorded=True)
+    error = decision.append(decision.group_record(new_group_value(group), "group created"))
     if error is ErrorCode.NONE:
-        turn.group = group
+        decision.group = group
     return error
 
 
-def _accepts(turn: Turn, member_id: str) -> bool:
-    """Whether group.max.size leaves room (KIP-389)."""
-    group = turn.present
-    limit = turn.config.group_max_size
+def _accepts(decision: Decision, member_id: str) -> bool:
+    """Whether the member fits into group.max.size (KIP-389)."""
+    group = decision.present
+    limit = decision.config.group_max_size
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Members with a parked join count, not all: those that rejoin last are turned away.
-        waits = member is not None and member.awaiting_join is not None
-        return waits or group.num_awaiting_join < limit
+        # Only members with a parked join count: those that rejoin last are refused.
+        is_parked = member is not None and member.awaiting_join is not None
+        return is_parked or group.num_awaiting_join < limit
     return member is not None or len(group.members) < limit
 
 
-def _drop_over_capacity(turn: Turn, member_id: str) -> None:
-    member = turn.present.remove(member_id)
+def _drop_over_capacity(decision: Decision, member_id: str) -> None:
+    member = decision.present.remove(member_id)
     if member is not None:
-        reason = f"the group is over group.max.size ({turn.config.group_max_size})"
-        turn.note("member_left", reason, member)
+        reason = f"the group is over group.max.size ({decision.config.group_max_size})"
+        decision.note("member_left", reason, member)
 
 
 # --- new members ----------------------------------------------------------------------------------
 
 
 def _join_new_member(call: JoinCall) -> None:
-    turn, body = call.turn, call.body
-    group = turn.present
+    decision, body = call.decision, call.body
+    group = decision.present
     if group.state is GroupState.DEAD:
         call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     elif not group.supports_protocols(body.protocol_type, body.protocols):
         call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif body.group_instance_id is not None:
-        new_id = f"{body.group_instance_id}-{turn.new_id(call.event.request_id)}"
+        new_id = f"{body.group_instance_id}-{decision.new_id(call.event.request_id)}"
         known_id = group.static_members.get(body.group_instance_id)
         if known_id is None:
             _add_member(call, new_id)
         else:
             _replace_static_member(call, known_id, new_id)
     else:
-        new_id = f"{_client_id(call.event)}-{turn.new_id(call.event.request_id)}"
+        new_id = f"{_client_id(call.event)}-{decision.new_id(call.event.request_id)}"
         if new_id in group.members:
-            # A request id that is no longer remembered came again: it made this member.
+            # A repeated request, older than the deduplication window: it created this member.
             _rejoin(call, group.members[new_id])
         elif call.version >= KNOWN_MEMBER_ID_VERSION:
-            group.pending_joins[new_id] = turn.now + body.session_timeout_ms
+            group.pending_joins[new_id] = decision.now + body.session_timeout_ms
             call.refuse(ErrorCode.MEMBER_ID_REQUIRED, new_id)
         else:
             _add_member(call, new_id)
@@ -159,8 +159,8 @@ def _client_id(event: RequestEvent) -> str:
 
 
 def _add_member(call: JoinCall, member_id: str) -> None:
-    turn, body, event = call.turn, call.body, call.event
-    group = turn.present
+    decision, body, event = call.decision, call.body, call.event
+    group = decision.present
     member = Member(
         member_id=member_id,
         group_instance_id=body.group_instance_id,
@@ -177,23 +177,23 @@ def _add_member(call: JoinCall, member_id: str) -> None:
     if not group.members:
         group.protocol_type = body.protocol_type
     group.add(member)
-    # The member cannot heartbeat before its join is answered. This longer timeout removes joins
-    # whose client has gone.
-    start_session(turn, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    turn.note("member_joined", call.client_reason, member)
+    # The member cannot heartbeat before its join is answered. This longer timeout removes members
+    # of clients that have disappeared.
+    start_session(decision, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    decision.note("member_joined", call.client_reason, member)
     prepare_or_complete(
-        turn,
+        decision,
         f"Adding new member {member_id} with group instance id {body.group_instance_id}; "
         f"{call.client_reason}",
     )
 
 
-# --- members that come back -----------------------------------------------------------------------
+# --- members that rejoin --------------------------------------------------------------------------
 
 
 def _join_existing_member(call: JoinCall) -> None:
-    turn, body = call.turn, call.body
-    group = turn.present
+    decision, body = call.decision, call.body
+    group = decision.present
     member_id = body.member_id
     if group.state is GroupState.DEAD:
         call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
@@ -217,12 +217,12 @@ def _join_existing_member(call: JoinCall) -> None:
 
 
 def _rejoin(call: JoinCall, member: Member) -> None:
-    group = call.turn.present
+    group = call.decision.present
     unchanged = member.protocols == call.body.protocols
     if group.state is GroupState.PREPARING_REBALANCE:
         _update_member(call, member, f"Member {member.member_id} is joining group")
     elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-        # The answer to its first join may have been lost: the generation is still the same.
+        # The answer to its join may have been lost: repeat it, because the generation is the same.
         call.answer(ErrorCode.NONE, current_generation(group, member))
     elif group.state is GroupState.STABLE and member.member_id == group.leader_id:
         # A leader rejoins to compute a new assignment, for example when partitions were added.
@@ -236,84 +236,84 @@ def _rejoin(call: JoinCall, member: Member) -> None:
 
 
 def _update_member(call: JoinCall, member: Member, what: str) -> None:
-    turn = call.turn
-    state = turn.present.state.value
+    decision = call.decision
+    state = decision.present.state.value
     _apply_update(call, member)
-    prepare_or_complete(turn, f"{what} during {state}; {call.client_reason}")
+    prepare_or_complete(decision, f"{what} during {state}; {call.client_reason}")
 
 
 def _apply_update(call: JoinCall, member: Member) -> None:
-    """Update the member from the join and park the join; it replaces a join parked before."""
-    turn, body = call.turn, call.body
-    turn.present.set_protocols(member, body.protocols)
+    """Update the member from the join, and park the join in place of one parked before."""
+    decision, body = call.decision, call.body
+    decision.present.set_protocols(member, body.protocols)
     member.rebalance_timeout_ms = call.rebalance_timeout_ms
     member.session_timeout_ms = body.session_timeout_ms
-    replaced = turn.present.park_join(member, call.parked)
+    replaced = decision.present.park_join(member, call.parked)
     if replaced is not None and replaced.request_id != call.event.request_id:
-        # Kafka leaves the older request without an answer; here every request gets exactly one.
-        turn.answer_parked_join(
+        # Kafka never answers the older request; here every request gets exactly one answer.
+        decision.answer_parked_join(
             replaced,
             ErrorCode.REBALANCE_IN_PROGRESS,
             JoinGroupResponse(member_id=member.member_id),
         )
 
 
-# --- static members that come back without their id ----------------------------------------------
+# --- static members that rejoin without their member id ------------------------------------------
 
 
 def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
-    turn = call.turn
-    group = turn.present
+    decision = call.decision
+    group = decision.present
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         raise RuntimeError(
-            f"group {group.group_id!r} is {group.state.value} and yet has the static member "
+            f"group {group.group_id!r} is {group.state.value} but has the static member "
             f"{call.body.group_instance_id!r}"
         )
     leader_before = group.leader_id
-    events_before = len(turn.events)
+    events_before = len(decision.events)
     member = group.members[old_id]
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-    _fence(turn, member, new_id)
+    _fence(decision, member, new_id)
     group.rename_static(old_id, new_id)
     member.is_new = False
-    start_session(turn, member)
+    start_session(decision, member)
     _apply_update(call, member)
     if group.state is GroupState.STABLE:
         if group.select_protocol() != group.protocol_name:
             prepare_or_complete(
-                turn,
+                decision,
                 f"Group's selectedProtocol will change because static member {new_id} with "
                 f"instance id {member.group_instance_id} joined with change of protocol; "
                 f"{call.client_reason}",
             )
             return
-        record = turn.group_record(group_value(group), _replaced(new_id, old_id))
-        error = turn.append(record)
+        record = decision.group_record(group_value(group), _replaced(new_id, old_id))
+        error = decision.append(record)
         group.unpark_join(member)
         if error is ErrorCode.NONE:
             answer_replacement(call, group, member, leader_before)
         else:
             _undo_replacement(group, member, old_id, before)
-            del turn.events[events_before:]
+            del decision.events[events_before:]
             call.answer(error, _as_follower(group, leader_before, NO_MEMBER_ID))
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may have been given the old id: its assignment would lack the new one.
+        # The leader may have received the old id: its assignment would lack the new id.
         prepare(
-            turn,
+            decision,
             f"Updating metadata for static member {new_id} with instance id "
             f"{member.group_instance_id}; {call.client_reason}",
         )
     else:
-        complete_if_all_joined(turn)
+        complete_if_all_joined(decision)
 
 
-def _fence(turn: Turn, member: Member, new_id: str) -> None:
-    """Answer what is parked under the old id FENCED_INSTANCE_ID."""
-    turn.note("member_fenced", f"replaced by {new_id}", member)
-    turn.complete_join(
+def _fence(decision: Decision, member: Member, new_id: str) -> None:
+    """Answer the requests parked under the old member id FENCED_INSTANCE_ID."""
+    decision.note("member_fenced", f"replaced by {new_id}", member)
+    decision.complete_join(
         member, ErrorCode.FENCED_INSTANCE_ID, JoinGroupResponse(member_id=member.member_id)
     )
-    turn.complete_sync(member, ErrorCode.FENCED_INSTANCE_ID)
+    decision.complete_sync(member, ErrorCode.FENCED_INSTANCE_ID)
 
 
 def _replaced(new_id: str, old_id: str) -> str:
@@ -321,7 +321,7 @@ def _replaced(new_id: str, old_id: str) -> str:
 
 
 def replaced_id(record: CoordinatorRecord, new_id: str) -> str | None:
-    """The member id that a static member's new one replaced by this record; None: by another."""
+    """Return the member id that `new_id` replaced, if this record is of that replacement."""
     reason, opening = record.reason or "", _replaced(new_id, "")
     return reason.removeprefix(opening) if reason.startswith(opening) else None
 
@@ -329,12 +329,12 @@ def replaced_id(record: CoordinatorRecord, new_id: str) -> str | None:
 def answer_replacement(
     call: JoinCall, group: Group, member: Member, leader_before: str | None
 ) -> None:
-    """Answer a static member that came back to a Stable group under a new member id."""
+    """Answer a static member that rejoined a Stable group under a new member id."""
     if call.version >= SKIP_ASSIGNMENT_VERSION:
         is_leader = member.member_id == group.leader_id
         call.answer(ErrorCode.NONE, current_generation(group, member, skip_assignment=is_leader))
         return
-    # Before version 9 a leader is given its old id as the leader's, so that it does not assign.
+    # Before version 9 the answer names the leader's old id, so that the leader does not assign.
     call.answer(ErrorCode.NONE, _as_follower(group, leader_before, member.member_id))
 
 

@@ -1,7 +1,7 @@
 """A group's records in the offsets topic: `group_value` makes one, `replay` restores the group.
 
-Source: Apache Kafka,
-GroupCoordinatorRecordHelpers, GroupMetadataManager.replay, OffsetMetadataManager.replay.
+Source: Apache Kafka, GroupCoordinatorRecordHelpers, GroupMetadataManager.replay,
+OffsetMetadataManager.replay.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.decision import Append
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.member import Member
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Append
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
 from group_coordinator.schemas.records import (
@@ -36,7 +36,10 @@ _key_of = attrgetter(*RECORD_KEY)
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-    """The value of the group's record; `assignments` by member id replace the members' own."""
+    """Return the value of the group's record.
+
+    `assignments`, by member id, replace the members' assignments.
+    """
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -50,7 +53,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) ->
 
 
 def new_group_value(group: Group) -> GroupMetadataValue:
-    """The value of the record that makes a new group known: generation 0, nothing else."""
+    """Return the value of a new group's first record: generation 0, without members."""
     return GroupMetadataValue("", 0, None, None, _timestamp(group), ())
 
 
@@ -78,11 +81,11 @@ def _member_value(
 
 
 def size_limit(config: GroupCoordinatorConfig) -> Append:
-    """An append that refuses, as Kafka's log does, a batch over the topic's max.message.bytes.
+    """Return an append that refuses, as Kafka's log does, a batch over max.message.bytes.
 
-    Kafka's coordinator answers its log's MESSAGE_TOO_LARGE by UNKNOWN_SERVER_ERROR. For no other
-    reason is an append refused: a log that cannot be written ends the batch, and nothing of it is
-    answered.
+    Kafka's coordinator maps the log's MESSAGE_TOO_LARGE to UNKNOWN_SERVER_ERROR. An append is
+    refused for no other reason: if the log cannot be written, the batch fails and no request of it
+    is answered.
     """
 
     def append(records: Sequence[CoordinatorRecord]) -> ErrorCode:
@@ -98,11 +101,11 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 
 
 def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
-    """The group that the records describe; None if their last values are all tombstones.
+    """Restore a group from its records; return None if all its keys end with tombstones.
 
-    The last record of a key wins: in the order of `log_offset`, or as given where it is null.
-    A group with a record of a kind that is not known here is that and nothing else: it has neither
-    members nor offsets, and its `unknown_kinds` say why nothing can be decided for it.
+    The last record of a key wins: in the order of `log_offset`, or in the given order where it is
+    null. A group with a record of an unknown kind is restored without members and offsets; its
+    `unknown_kinds` explain why no request is decided for it.
     """
     value: GroupMetadataValue | None = None
     group = Group(group_id)
@@ -158,6 +161,6 @@ def _restore(group: Group, value: GroupMetadataValue) -> None:
             )
         )
     if value.members:
-        # Set, not reached by a transition: a stored group with members was Stable.
+        # Set without a transition: a stored group with members was Stable.
         group.state = GroupState.STABLE
     group.learn_subscriptions()

@@ -2,8 +2,8 @@
 
 Pure and repeatable: the same settings, state, events and time give the same bytes. Requests to
 groups of offsets partitions that this coordinator does not own are ignored. A state that was
-written under an earlier claim of the partition is void: another coordinator may have decided for
-the group since.
+written under an earlier claim of the partition is discarded: another coordinator may have decided
+for the group since then.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from group_coordinator.schemas.messages import RejectedRequest
 
 
 class BatchMachine:
-    """Processes one group of one batch at a time; holds settings, no group.
+    """Processes one group of one batch at a time; keeps settings, but no group.
 
-    `keys` are the secrets to the settings' `keys`.
+    `keys` are the request keys with their secrets; only those named in `settings.keys` are used.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BatchMachine:
         self.set_settings(settings or BatchSettings())
 
     def set_settings(self, settings: BatchSettings) -> None:
-        """Decide by these settings from now on."""
+        """Use these settings from now on."""
         self.settings = settings
         self.coordinator = GroupCoordinator(
             settings.config,
@@ -70,7 +70,7 @@ class BatchMachine:
     ) -> BatchResult:
         """Decide a group's requests (JSON texts, in order) and due timers at batch time `now`, ms.
 
-        Raises UnknownSnapshot if this release cannot read `state`, and nothing because of `events`.
+        Raises UnknownSnapshot if this release cannot read `state`. Events never raise an error.
         """
         claim = self._claim_of(group_id)
         if claim is None:
@@ -97,12 +97,12 @@ class BatchMachine:
         return result
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
-        """Decide by this catalogue from now on; None accepts every topic."""
+        """Use this catalogue from now on; None accepts every topic."""
         self.settings = replace(self.settings, topics=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def set_acls(self, acls: tuple[AclBinding, ...] | None) -> None:
-        """Decide by these ACLs from now on; None allows everything to everybody."""
+        """Use these ACLs from now on; None allows every operation."""
         self.settings = replace(self.settings, acls=acls)
         config = self.settings.config
         self.coordinator.authorizer = None
@@ -119,22 +119,22 @@ class BatchMachine:
         )
 
     def _claim_of(self, group_id: str | None) -> int | None:
-        """The epoch of this coordinator's claim of the group's partition, None without a claim."""
+        """Return the epoch of this coordinator's claim of the group's partition, None without."""
         claims = self.settings.claims
         return NO_EPOCH if claims is None else claims.get(self._partition_of(group_id))
 
     def _partition_of(self, group_id: str | None) -> int:
-        # Exactly one coordinator must reject an event that names no group: partition 0's owner.
+        # An event without a group id must be rejected exactly once: by the owner of partition 0.
         partitions = self.settings.config.offsets_topic_num_partitions
         return 0 if group_id is None else partition_for(group_id, partitions)
 
     def _give_up(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
     ) -> BatchResult:
-        """Delete the state of a group whose partition this coordinator does not own.
+        """Delete the state of a group if this coordinator does not own its partition.
 
         Parked requests are answered only if the group is unloaded while the coordinator still owns
-        the partition: otherwise another coordinator may have answered them by now.
+        the partition. Otherwise another coordinator may have answered them already.
         """
         if group_id is None or state is None or UNLOAD_EVENT not in events:
             return BatchResult(None, None, None)
@@ -149,12 +149,12 @@ class BatchMachine:
 
 
 def _time_of(snapshot: GroupSnapshot, controls: list[Control], now: int) -> int:
-    """The time that the group is decided by when the batch's is `now`; kept in the snapshot."""
+    """Return the group's time in a batch at time `now` (ms); update the snapshot's log time."""
     time = now if snapshot.log_time is None else snapshot.log_time.at(now)
     if time == now:
         snapshot.log_time = None
-    told = [each.log_ms for each in controls if isinstance(each, (Load, Remember))]
-    newest = max((log_ms for log_ms in told if log_ms is not None), default=time)
+    log_times = [event.log_ms for event in controls if isinstance(event, (Load, Remember))]
+    newest = max((log_ms for log_ms in log_times if log_ms is not None), default=time)
     if newest > time:
         snapshot.log_time = log_time(newest, now) or snapshot.log_time
     return now if snapshot.log_time is None else snapshot.log_time.at(now)

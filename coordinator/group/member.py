@@ -17,9 +17,9 @@ class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):
 class Member(Struct, array_like=True, gc=False):
     """A member's data. Timeouts in ms; `session_deadline` (absolute ms) None: no session is timed.
 
-    A member with a parked join or sync is alive by waiting: a session deadline that passes does
-    not remove it, and the session starts again with the answer. A member `is_new` until its first
-    join is answered, and as long as it is new a deadline that passes removes it all the same.
+    A member with a parked join or sync counts as alive: an expired session does not remove it, and
+    the session restarts when the request is answered. A member `is_new` until its first join is
+    answered; an expired session removes a new member even while its join is parked.
     """
 
     member_id: str
@@ -42,20 +42,23 @@ class Member(Struct, array_like=True, gc=False):
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a session deadline that passes leaves the member in the group."""
+        """Whether the member stays in the group when its session deadline passes."""
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The bytes this member sent for a protocol; raises LookupError if it does not offer it."""
+        """Return the member's metadata for a protocol; raise LookupError if not offered."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise LookupError(f"member {self.member_id!r} does not support {protocol_name!r}")
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of the member's own protocols that every member supports."""
+        """Return the first of the member's protocols that is in `candidates`.
+
+        Raises LookupError if there is none.
+        """
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name

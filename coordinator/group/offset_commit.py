@@ -6,10 +6,10 @@ Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateO
 from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.rebalance import start_session
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -26,34 +26,34 @@ from group_coordinator.schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, Off
 
 GROUP_ID_NOT_FOUND_VERSION = 9
 
-# A code for every partition of the request, by position: a request may name a partition twice.
+# One code per partition of the request, by position: a request may name a partition twice.
 Codes = list[ErrorCode]
-# Topic, partition, and the position of its code.
-Wanted = list[tuple[str, OffsetCommitPartition, int]]
+# Topic, partition, and the position of the partition's code.
+Pending = list[tuple[str, OffsetCommitPartition, int]]
 
 
-def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> None:
+def offset_commit(decision: Decision, event: RequestEvent, body: OffsetCommitRequest) -> None:
     """Decide an OffsetCommit, with a code per partition."""
     codes: Codes = []
-    wanted: Wanted = []
+    pending: Pending = []
     for topic in body.topics:
-        if not turn.allows(event, READ, topic.name):
+        if not decision.allows(event, READ, topic.name):
             codes += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
             continue
         for partition in topic.partitions:
-            if is_known_partition(turn.topics, topic.name, partition.partition_index):
-                wanted.append((topic.name, partition, len(codes)))
+            if is_known_partition(decision.topics, topic.name, partition.partition_index):
+                pending.append((topic.name, partition, len(codes)))
                 codes.append(ErrorCode.NONE)
             else:
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if wanted:
-        error = _validate(turn, event, body)
+    if pending:
+        error = _validate(decision, event, body)
         if error is ErrorCode.NONE:
-            error = _commit(turn, body, wanted, codes)
+            error = _commit(decision, body, pending, codes)
         if error is not ErrorCode.NONE:
-            for _, _, place in wanted:
-                codes[place] = error
-    answer_commit(turn, event, body, codes)
+            for _, _, position in pending:
+                codes[position] = error
+    answer_commit(decision, event, body, codes)
 
 
 def is_known_partition(topics: dict[str, int] | None, topic: str, partition: int) -> bool:
@@ -63,8 +63,13 @@ def is_known_partition(topics: dict[str, int] | None, topic: str, partition: int
     return topics is None or partition < topics.get(topic, 0)
 
 
-def answer_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest, codes: Codes) -> None:
-    """Answer with a code per partition, and at the top the code of all partitions if it is one."""
+def answer_commit(
+    decision: Decision, event: RequestEvent, body: OffsetCommitRequest, codes: Codes
+) -> None:
+    """Answer with one code per partition.
+
+    The top-level code is that of the partitions if they all have the same one, else NONE.
+    """
     code = iter(codes)
     topics = tuple(
         TopicResult(
@@ -75,21 +80,21 @@ def answer_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest, co
     )
     distinct = set(codes)
     shared = distinct.pop() if len(distinct) == 1 else ErrorCode.NONE
-    turn.answer(event, shared, OffsetCommitResponse(topics))
+    decision.answer(event, shared, OffsetCommitResponse(topics))
 
 
 def refuse_commit(
-    turn: Turn, event: RequestEvent, body: OffsetCommitRequest, code: ErrorCode
+    decision: Decision, event: RequestEvent, body: OffsetCommitRequest, code: ErrorCode
 ) -> None:
-    """Answer every partition with one code."""
-    answer_commit(turn, event, body, [code for topic in body.topics for _ in topic.partitions])
+    """Answer every partition with the same code."""
+    answer_commit(decision, event, body, [code for topic in body.topics for _ in topic.partitions])
 
 
-def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
-    """Whether this member, or a consumer without membership, may commit now."""
+def _validate(decision: Decision, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
+    """Return NONE if this member, or a consumer without membership, may commit now."""
     generation = NO_GENERATION if body.generation_id is None else body.generation_id
     member_id = body.member_id or NO_MEMBER_ID
-    group = turn.group
+    group = decision.group
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
@@ -113,30 +118,32 @@ def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> Err
     return ErrorCode.NONE
 
 
-def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes) -> ErrorCode:
-    """Store what can be stored; an append that fails is the code of every partition.
+def _commit(
+    decision: Decision, body: OffsetCommitRequest, pending: Pending, codes: Codes
+) -> ErrorCode:
+    """Store the valid offsets; return the code of a failed append, which then holds for all.
 
-    Creates the group of a simple consumer, as in Kafka even if no offset of the request is stored.
+    Creates the group of a simple consumer, even if no offset is stored, as Kafka does.
     """
-    group = turn.group or Group(turn.group_id, state_timestamp=turn.now)
+    group = decision.group or Group(decision.group_id, state_timestamp=decision.now)
     if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-        start_session(turn, group.members[body.member_id or NO_MEMBER_ID])
+        start_session(decision, group.members[body.member_id or NO_MEMBER_ID])
     expire_at = NO_TIMESTAMP
     if body.retention_time_ms is not None and body.retention_time_ms != -1:
-        expire_at = _as_long(turn.now + body.retention_time_ms)
+        expire_at = _as_long(decision.now + body.retention_time_ms)
     reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
     values: list[tuple[str, int, OffsetCommitValue]] = []
-    for topic, partition, place in wanted:
-        if is_too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
-            codes[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    for topic, partition, position in pending:
+        if is_too_long(partition.committed_metadata, decision.config.offset_metadata_max_bytes):
+            codes[position] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
-            value = _value(partition, turn.now, expire_at)
+            value = _value(partition, decision.now, expire_at)
             values.append((topic, partition.partition_index, value))
     if values:
-        error = turn.append(*(turn.offset_record(*value, reason) for value in values))
+        error = decision.append(*(decision.offset_record(*value, reason) for value in values))
         if error is not ErrorCode.NONE:
             return error
-    turn.group = group
+    decision.group = group
     for topic, index, committed in values:
         group.offsets.commit(topic, index, committed)
     return ErrorCode.NONE
@@ -155,14 +162,14 @@ def _value(partition: OffsetCommitPartition, now: int, expire_at: int) -> Offset
 
 
 def _as_long(number: int) -> int:
-    """A sum as Java's `long` has it: past the last number it wraps around."""
+    """Wrap an integer to Java's signed 64-bit `long`."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
     """Whether a commit's metadata is longer than offset.metadata.max.bytes.
 
-    Kafka measures Java's String.length: UTF-16 units, not bytes, whatever the setting's name.
+    Kafka measures Java's String.length: UTF-16 units, not bytes, despite the setting's name.
     """
     if not metadata or 2 * len(metadata) <= limit:
         return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,
@@ -21,34 +21,36 @@ from group_coordinator.schemas.records import CoordinatorRecord
 REASON = "offset deleted by request"
 
 
-def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) -> None:
+def offset_delete(decision: Decision, event: RequestEvent, body: OffsetDeleteRequest) -> None:
     """Delete committed offsets of topics that the group does not consume."""
     denied = frozenset(
-        topic.name for topic in body.topics if not turn.allows(event, READ, topic.name)
+        topic.name for topic in body.topics if not decision.allows(event, READ, topic.name)
     )
     if denied and all(topic.name in denied for topic in body.topics):
-        turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(tuple(map(_denied, body.topics))))
+        decision.answer(
+            event, ErrorCode.NONE, OffsetDeleteResponse(tuple(map(_denied, body.topics)))
+        )
         return
-    code = _validate(turn.group)
+    code = _validate(decision.group)
     if code is not ErrorCode.NONE:
-        turn.answer(event, code, OffsetDeleteResponse())
+        decision.answer(event, code, OffsetDeleteResponse())
         return
-    group = turn.present
+    group = decision.present
     records: list[CoordinatorRecord] = []
     topics = tuple(
-        _denied(topic) if topic.name in denied else _decide(turn, topic, records)
+        _denied(topic) if topic.name in denied else _decide(decision, topic, records)
         for topic in body.topics
     )
     if records:
-        error = turn.append(*records)
+        error = decision.append(*records)
         if error is not ErrorCode.NONE:
-            turn.answer(event, error, OffsetDeleteResponse())
+            decision.answer(event, error, OffsetDeleteResponse())
             return
         for record in records:
             group.offsets.drop(record.topic or "", record.topic_partition or 0)
         names = ", ".join(f"{record.topic}-{record.topic_partition}" for record in records)
-        turn.note("offsets_deleted", f"{len(records)} offsets deleted by request: {names}")
-    turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(topics))
+        decision.note("offsets_deleted", f"{len(records)} offsets deleted by request: {names}")
+    decision.answer(event, ErrorCode.NONE, OffsetDeleteResponse(topics))
 
 
 def _validate(group: Group | None) -> ErrorCode:
@@ -64,19 +66,21 @@ def _denied(topic: OffsetDeleteTopic) -> TopicResult:
     return TopicResult(topic.name, tuple(PartitionResult(each, code) for each in topic.partitions))
 
 
-def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[CoordinatorRecord]) -> TopicResult:
-    group = turn.present
+def _decide(
+    decision: Decision, topic: OffsetDeleteTopic, records: list[CoordinatorRecord]
+) -> TopicResult:
+    group = decision.present
     subscribed = group.is_subscribed(topic.name)
     committed = group.offsets.get(topic.name)
     results = []
     for index in topic.partitions:
-        if not is_known_partition(turn.topics, topic.name, index):
+        if not is_known_partition(decision.topics, topic.name, index):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif subscribed:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         else:
             code = ErrorCode.NONE
             if index in committed:
-                records.append(turn.offset_record(topic.name, index, None, REASON))
+                records.append(decision.offset_record(topic.name, index, None, REASON))
         results.append(PartitionResult(index, int(code)))
     return TopicResult(topic.name, tuple(results))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import DESCRIBE
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.offsets import Topics
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -20,30 +20,32 @@ INVALID_OFFSET = -1
 LEADER_EPOCH_VERSION = 5
 
 
-def offset_fetch(turn: Turn, event: RequestEvent, body: OffsetFetchRequest) -> None:
+def offset_fetch(decision: Decision, event: RequestEvent, body: OffsetFetchRequest) -> None:
     """Answer with committed offsets; an unknown group, topic or partition has offset -1, no error.
 
-    `require_stable` has nothing to wait for: without transactions no offset is ever unstable.
+    `require_stable` is ignored: without transactions every offset is stable.
     """
     version = version_of(event)
     with_epoch = version >= LEADER_EPOCH_VERSION
-    offsets: Topics = {} if turn.group is None else turn.group.offsets.topics
+    offsets: Topics = {} if decision.group is None else decision.group.offsets.topics
     if body.topics is None:
-        asked = [(name, tuple(sorted(partitions))) for name, partitions in sorted(offsets.items())]
+        requested = [
+            (name, tuple(sorted(partitions))) for name, partitions in sorted(offsets.items())
+        ]
     else:
-        asked = [(topic.name, topic.partition_indexes) for topic in body.topics]
+        requested = [(topic.name, topic.partition_indexes) for topic in body.topics]
     topics = []
-    for name, indexes in asked:
-        found, code = offsets.get(name, {}), ErrorCode.NONE
-        if not turn.allows(event, DESCRIBE, name):
-            # A request for all topics is answered with those that its sender may see, without an
+    for name, indexes in requested:
+        committed, code = offsets.get(name, {}), ErrorCode.NONE
+        if not decision.allows(event, DESCRIBE, name):
+            # A request for all topics omits those that the sender may not describe, without an
             # error.
             if body.topics is None:
                 continue
-            found, code = {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        results = tuple(_result(index, found.get(index), with_epoch, code) for index in indexes)
+            committed, code = {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        results = tuple(_result(index, committed.get(index), with_epoch, code) for index in indexes)
         topics.append(OffsetFetchTopicResult(name, results))
-    turn.answer(event, ErrorCode.NONE, OffsetFetchResponse(tuple(topics)))
+    decision.answer(event, ErrorCode.NONE, OffsetFetchResponse(tuple(topics)))
 
 
 def _result(

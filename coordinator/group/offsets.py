@@ -1,15 +1,14 @@
-"""A group's committed offsets, stored so that a commit costs what it commits, not what is held.
+"""A group's committed offsets; the cost of a commit depends on its size, not on the offsets held.
 
-A group is stored whole after every batch, and its offsets would be most of the work, although a
-commit reads none of them. They are kept as runs, as in a log-structured merge tree: each run is
-packed once, the oldest comes first, and a later run wins. The offsets committed in a batch become
-a new run, and two runs are merged while the newer is at least half as large as the older. Run sizes
-therefore fall geometrically: n offsets have at most log2(n) runs, and an offset is packed again
-about as often. Reading offsets, or deleting one, unpacks all of them, once a batch.
+The state of a group is stored after every batch, and encoding its offsets would dominate the cost,
+although a commit reads no offset. So they are kept in runs, as in a log-structured merge tree:
+each run is packed once, the oldest run comes first, and a later run wins. The offsets committed in
+a batch become a new run, and two runs are merged while the newer is at least half as large as the
+older. Run sizes therefore fall geometrically: n offsets have at most log2(n) runs, and an offset is
+repacked about log2(n) times. Reading or deleting an offset unpacks all of them, once per batch.
 
-What still grows with the offsets held is the copying of the state's bytes, by this process and by
-the state store. An unchanged run is a view of the state that was read, so that it is copied once
-and not twice.
+Copying the bytes of the state, here and in the state store, still costs time in proportion to the
+offsets held. An unchanged run is a view of the bytes that were read, so it is copied only once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from group_coordinator.schemas.records import OffsetCommitValue
 
 # Topic -> partition -> committed offset.
 Topics = dict[str, dict[int, OffsetCommitValue]]
-# How many offsets there are, and their MessagePack: topic -> partition -> fields of the offset.
+# The number of offsets, and their MessagePack: topic -> partition -> fields of the offset.
 Run = tuple[int, memoryview]
 # Offset, leader epoch, metadata, commit timestamp, expire timestamp: names would double the size.
 _Fields = tuple[int, int, str, int, int]
@@ -35,9 +34,9 @@ _decode_raw = msgspec.msgpack.Decoder(dict[str, dict[int, Raw]]).decode
 
 
 class Offsets(Struct, array_like=True, dict=True, eq=False):
-    """Committed offsets by topic and partition; no topic is without a partition.
+    """Committed offsets by topic and partition; every topic has at least one partition.
 
-    `runs` are the packed offsets, `fresh` those committed since, `topics` both together.
+    `runs` are the packed offsets, `fresh` those committed since, `topics` the union of both.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -45,7 +44,7 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
 
     @cached_property
     def topics(self) -> Topics:
-        """Every committed offset; not to be changed by the caller."""
+        """All committed offsets; callers must not change the dictionary."""
         if not self.runs:
             return self.fresh
         topics: Topics = {}
@@ -67,15 +66,15 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
         return self.topics[topic]
 
     def get(self, topic: str) -> dict[int, OffsetCommitValue]:
-        """The topic's committed offsets, none if it is not known."""
+        """Return the topic's committed offsets by partition; empty if it has none."""
         return self.topics.get(topic, {})
 
     def items(self) -> ItemsView[str, dict[int, OffsetCommitValue]]:
-        """Topics with their committed offsets."""
+        """Return the topics with their committed offsets."""
         return self.topics.items()
 
     def values(self) -> ValuesView[dict[int, OffsetCommitValue]]:
-        """The committed offsets of each topic."""
+        """Return the committed offsets of each topic."""
         return self.topics.values()
 
     def commit(self, topic: str, partition: int, value: OffsetCommitValue) -> None:
@@ -86,7 +85,7 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
             unpacked.setdefault(topic, {})[partition] = value
 
     def drop(self, topic: str, partition: int) -> bool:
-        """Delete a partition's committed offset; False if there was none."""
+        """Delete a partition's committed offset; return False if it has none."""
         topics = self.topics
         partitions = topics.get(topic)
         if partitions is None or partitions.pop(partition, None) is None:

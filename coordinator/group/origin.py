@@ -1,57 +1,60 @@
-"""Whose an event is, and by what it is known when it comes again.
+"""Identification of an event: its signer, and its keys in the deduplication window.
 
-Where requests are signed, this comes before anything is remembered or decided. Whoever may append
-rows can guess an id or copy one.
+Where requests are signed, events are identified before anything is remembered or decided, because
+any process that may append rows can guess or copy a request id.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from group_coordinator.coordinator.group.dedup import digest, marks_of
+from group_coordinator.coordinator.group.dedup import dedup_keys, digest
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.decoding import Malformed
 from group_coordinator.schemas.messages import RequestEvent
 
 
-class Arrived(NamedTuple):
-    """An event that can be answered: `marks` as in `dedup.marks_of`.
+class IdentifiedEvent(NamedTuple):
+    """An event that can be answered, with its deduplication keys (`dedup.dedup_keys`).
 
     `signer` and `problem` are as in `signatures.Judged`.
     """
 
     request_id: str
     event: RequestEvent | Malformed
-    marks: tuple[int, ...]
+    dedup_keys: tuple[int, ...]
     signer: str | None = None
     problem: str | None = None
 
     def may_be_copied(self, now: int) -> bool:
-        """Whether the event may be a copy: ids count that are older than the window, then.
+        """Whether the event may be a copy of an earlier one.
 
-        An unsigned event may be a copy, and a signed one once its deadline is over. Older ids count
-        because a join may wait for longer than the window.
+        That is the case if it is unsigned, or if its deadline has passed. Such an event is also
+        compared with parked requests, because a join may be parked for longer than the window.
         """
         deadline = self.event.deadline if isinstance(self.event, RequestEvent) else None
         return self.signer is None or (deadline is not None and now > deadline)
 
 
-def arrived(
+def identify(
     request_id: str, event: RequestEvent | Malformed, signatures: Signatures | None
-) -> Arrived:
-    """Find out whose an event is; `signatures` None: nothing is signed."""
+) -> IdentifiedEvent:
+    """Find the signer and the deduplication keys of an event.
+
+    `signatures` None: requests are not signed.
+    """
     if signatures is None:
-        return Arrived(request_id, event, marks_of(request_id, None, None))
+        return IdentifiedEvent(request_id, event, dedup_keys(request_id, None, None))
     signer = problem = None
     if isinstance(event, RequestEvent):
         signer, problem = signatures.judge(event)
-    marks = marks_of(request_id, signer, signatures.names)
-    return Arrived(request_id, event, marks, signer, problem)
+    keys = dedup_keys(request_id, signer, signatures.names)
+    return IdentifiedEvent(request_id, event, keys, signer, problem)
 
 
-def parked_marks(group: Group | None) -> set[int]:
-    """The marks of the requests that wait in a group, however long they have been waiting."""
+def parked_dedup_keys(group: Group | None) -> set[int]:
+    """Return the keys of a group's parked requests, however long they have been parked."""
     members = () if group is None else group.members.values()
     return {
         digest(parked.request_id)

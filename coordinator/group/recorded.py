@@ -1,15 +1,15 @@
-"""The answer to a request whose records stand already.
+"""Answers to requests that already have records in the log.
 
-A coordinator appends a request's records, then its answer, and may be killed between the two. The
-request was decided: its records, which carry its id, are in the log, and the group that its next
-coordinator loads has what they say. To decide the request again would record it twice: an offset
-would step back, and a group that the request deleted would not be found. So the next coordinator
-answers such a request by its records, whatever the group is by now, and appends nothing.
+A coordinator appends a request's records, then its answer, and may be killed between the two. Then
+the request is decided: its records, which carry its id, are in the log, and the next coordinator
+loads the group from them. Deciding the request again would record it twice: an offset would step
+back, and a group that the request deleted would not be found. So the next coordinator answers such
+a request from its records, whatever the group's current state is, and appends nothing.
 
-Two answers cannot be told from the records. A member that a LeaveGroup names beside the last member
-is answered NONE, also if the group never had it. A partition that has no record, and that the
-present catalogue, ACLs and settings do not refuse, is answered COORDINATOR_NOT_AVAILABLE, so that
-its client asks again.
+Two answers cannot be derived from the records. If a LeaveGroup removed the last member, each other
+member that it names is answered NONE, even if the group never had that member. A partition without
+a record that the current catalogue, ACLs and settings do not refuse is answered
+COORDINATOR_NOT_AVAILABLE, so that the client retries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.decision import Decision, shape_sync
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.join import JoinCall, answer_replacement, replaced_id
 from group_coordinator.coordinator.group.leave import answer_leave
@@ -27,7 +28,6 @@ from group_coordinator.coordinator.group.offset_commit import (
     is_known_partition,
     is_too_long,
 )
-from group_coordinator.coordinator.group.turn import Turn, shape_sync
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -47,26 +47,31 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.records import CoordinatorRecord
 
-_AGAIN = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_RETRY = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def answer_recorded(turn: Turn, event: RequestEvent, records: Sequence[CoordinatorRecord]) -> bool:
-    """Answer a request by the records that carry its id; False if it is yet to be decided.
+def answer_recorded(
+    decision: Decision, event: RequestEvent, records: Sequence[CoordinatorRecord]
+) -> bool:
+    """Answer a request from the records that carry its id; return False if it is not decided yet.
 
-    It is yet to be decided if the records are not those of its decision. The record of a group that
-    a join has made is none: the join went on waiting. If that group was deleted since, the group is
-    made here without another record.
+    It is not decided if the records are not the result of its decision. For example, a join that
+    creates a group appends the group's first record and is then parked. If that group was deleted
+    since, the group is created here without another record.
     """
     answer = _ANSWERS.get(event.api)
-    if answer is not None and answer(turn, event, getattr(event, event.api), records):
+    if answer is not None and answer(decision, event, getattr(event, event.api), records):
         return True
-    if event.api == "join_group" and turn.group is None:
-        turn.group = Group(turn.group_id, state_timestamp=turn.now)
+    if event.api == "join_group" and decision.group is None:
+        decision.group = Group(decision.group_id, state_timestamp=decision.now)
     return False
 
 
 def _answer_commit(
-    turn: Turn, event: RequestEvent, body: OffsetCommitRequest, records: Sequence[CoordinatorRecord]
+    decision: Decision,
+    event: RequestEvent,
+    body: OffsetCommitRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
     taken = {
         (record.topic, record.topic_partition, record.offset_commit.offset)
@@ -76,126 +81,142 @@ def _answer_commit(
     codes = [
         ErrorCode.NONE
         if (topic.name, partition.partition_index, partition.committed_offset) in taken
-        else _code_of_commit(turn, event, topic.name, partition)
+        else _code_of_commit(decision, event, topic.name, partition)
         for topic in body.topics
         for partition in topic.partitions
     ]
     if ErrorCode.NONE not in codes:
         return False
-    answer_commit(turn, event, body, codes)
+    answer_commit(decision, event, body, codes)
     return True
 
 
 def _code_of_commit(
-    turn: Turn, event: RequestEvent, topic: str, partition: OffsetCommitPartition
+    decision: Decision, event: RequestEvent, topic: str, partition: OffsetCommitPartition
 ) -> ErrorCode:
-    code = _code_of_partition(turn, event, topic, partition.partition_index)
+    code = _code_of_partition(decision, event, topic, partition.partition_index)
     if code is not ErrorCode.NONE:
         return code
-    if is_too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
+    if is_too_long(partition.committed_metadata, decision.config.offset_metadata_max_bytes):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return _AGAIN
+    return _RETRY
 
 
-def _code_of_partition(turn: Turn, event: RequestEvent, topic: str, partition: int) -> ErrorCode:
-    """Why a partition is refused whatever the group; NONE if it is not."""
-    if not turn.allows(event, READ, topic):
+def _code_of_partition(
+    decision: Decision, event: RequestEvent, topic: str, partition: int
+) -> ErrorCode:
+    """Return the code that refuses a partition regardless of the group, NONE if none does."""
+    if not decision.allows(event, READ, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not is_known_partition(turn.topics, topic, partition):
+    if not is_known_partition(decision.topics, topic, partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 
 
 def _answer_offset_delete(
-    turn: Turn, event: RequestEvent, body: OffsetDeleteRequest, records: Sequence[CoordinatorRecord]
+    decision: Decision,
+    event: RequestEvent,
+    body: OffsetDeleteRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
     deleted = {
         (record.topic, record.topic_partition) for record in records if record.offset_commit is None
     }
-    asked = {(topic.name, index) for topic in body.topics for index in topic.partitions}
-    if deleted.isdisjoint(asked):
+    requested = {(topic.name, index) for topic in body.topics for index in topic.partitions}
+    if deleted.isdisjoint(requested):
         return False
     topics = []
     for topic in body.topics:
         codes = [
             ErrorCode.NONE
             if (topic.name, index) in deleted
-            else _code_of_deletion(turn, event, topic.name, index)
+            else _code_of_deletion(decision, event, topic.name, index)
             for index in topic.partitions
         ]
         results = map(PartitionResult, topic.partitions, map(int, codes))
         topics.append(TopicResult(topic.name, tuple(results)))
-    turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(tuple(topics)))
+    decision.answer(event, ErrorCode.NONE, OffsetDeleteResponse(tuple(topics)))
     return True
 
 
-def _code_of_deletion(turn: Turn, event: RequestEvent, topic: str, partition: int) -> ErrorCode:
-    code = _code_of_partition(turn, event, topic, partition)
-    group = turn.group
+def _code_of_deletion(
+    decision: Decision, event: RequestEvent, topic: str, partition: int
+) -> ErrorCode:
+    code = _code_of_partition(decision, event, topic, partition)
+    group = decision.group
     if code is not ErrorCode.NONE or group is None:
         return code
     if group.is_subscribed(topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return _AGAIN if partition in group.offsets.get(topic) else ErrorCode.NONE
+    return _RETRY if partition in group.offsets.get(topic) else ErrorCode.NONE
 
 
 def _answer_delete_groups(
-    turn: Turn,
+    decision: Decision,
     event: RequestEvent,
     _body: DeleteGroupsRequest,
     records: Sequence[CoordinatorRecord],
 ) -> bool:
-    if any(each.offset_commit is None and each.group_metadata is None for each in records):
-        turn.answer(event, ErrorCode.NONE, DeleteGroupsResponse())
+    if any(record.offset_commit is None and record.group_metadata is None for record in records):
+        decision.answer(event, ErrorCode.NONE, DeleteGroupsResponse())
         return True
     return False
 
 
 def _answer_leave(
-    turn: Turn, event: RequestEvent, body: LeaveGroupRequest, records: Sequence[CoordinatorRecord]
+    decision: Decision,
+    event: RequestEvent,
+    body: LeaveGroupRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
-    """The record says that nobody is left in the group, so that each member named has left."""
+    """Answer NONE for each member if a record has no members: then all of them have left."""
     if any(each.group_metadata is not None and not each.group_metadata.members for each in records):
-        answer_leave(turn, event, body, [ErrorCode.NONE] * len(body.members))
+        answer_leave(decision, event, body, [ErrorCode.NONE] * len(body.members))
         return True
     return False
 
 
 def _answer_sync(
-    turn: Turn, event: RequestEvent, body: SyncGroupRequest, records: Sequence[CoordinatorRecord]
+    decision: Decision,
+    event: RequestEvent,
+    body: SyncGroupRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
     for record in records:
-        group = replay(turn.group_id, [record])
+        group = replay(decision.group_id, [record])
         member = None if group is None else group.members.get(body.member_id)
         if group is None or member is None or group.generation_id != body.generation_id:
             continue
         version = version_of(event)
         answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
-        turn.answer(event, ErrorCode.NONE, shape_sync(answer, version))
+        decision.answer(event, ErrorCode.NONE, shape_sync(answer, version))
         return True
     return False
 
 
 def _answer_join(
-    turn: Turn, event: RequestEvent, body: JoinGroupRequest, records: Sequence[CoordinatorRecord]
+    decision: Decision,
+    event: RequestEvent,
+    body: JoinGroupRequest,
+    records: Sequence[CoordinatorRecord],
 ) -> bool:
-    """A static member that came back to a Stable group has a record of its new id."""
+    """Answer a static member that rejoined a Stable group: a record has its new member id."""
     instance_id = body.group_instance_id
     for record in records:
-        group = replay(turn.group_id, [record])
+        group = replay(decision.group_id, [record])
         new_id = None if group is None else group.static_members.get(instance_id or "")
         old_id = None if new_id is None else replaced_id(record, new_id)
         if group is None or new_id is None or old_id is None:
             continue
         leader_before = old_id if group.leader_id == new_id else group.leader_id
-        call = JoinCall(turn, event, body)
+        call = JoinCall(decision, event, body)
         answer_replacement(call, group, group.members[new_id], leader_before)
         return True
     return False
 
 
-# The APIs whose requests append records that their answer can be told from.
-_ANSWERS: dict[str, Callable[[Turn, RequestEvent, Any, Sequence[CoordinatorRecord]], bool]] = {
+# The APIs with requests that append enough records to derive the answer.
+_ANSWERS: dict[str, Callable[[Decision, RequestEvent, Any, Sequence[CoordinatorRecord]], bool]] = {
     "join_group": _answer_join,
     "sync_group": _answer_sync,
     "leave_group": _answer_leave,

@@ -1,8 +1,8 @@
-"""The state of a group that the state store keeps between batches, as one value.
+"""The state of a group that the state store keeps between batches, encoded as one value.
 
 The first byte is a version, and the rest is MessagePack. Fields are positional: a new field goes to
 the end and has a default, so that older states of the version can be read. A release with another
-version reads none of them: its start loads the groups from their records
+version cannot read them: its start loads the groups from their records
 (`pipeline.node.resumption`).
 """
 
@@ -16,28 +16,31 @@ from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log_time import LogTime
 from group_coordinator.schemas.unreadable import UNREADABLE
 
-# Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
+# Version 1 stored each offset by itself, version 2 stores runs (`coordinator.group.offsets`).
 VERSION = 2
 
 
-_WAY_OUT = "delete the node's folder in _checkpoints under the root: the tables bring groups back"
+_WAY_OUT = (
+    "delete the node's folder in _checkpoints under the root; "
+    "the next start restores the groups from the tables"
+)
 
 
 class UnknownSnapshot(ValueError):
-    """A state that cannot be read: its bytes are damaged, as a start has checked its version."""
+    """A state that cannot be read: its bytes are damaged (a start checks its version)."""
 
 
 class GroupSnapshot(Struct, array_like=True):
-    """A group, and what its coordinator remembers with it. Times in ms.
+    """A group, and the state that its coordinator keeps with it. Times in ms.
 
-    `touched_at` is the time of the batch that wrote the state. `held_back_at` is when due timers
-    were first held back because the coordinator itself had been silent. `cleanup_at` is when the
-    next cleanup looks for expired offsets. `recent` and `window` are the requests seen lately.
-    `topics_seen_at` is the time of the newest deletion of a topic that the group was decided under,
-    None if unknown. `claim_epoch` is the epoch of the claim under which the state was written,
-    `start_epoch` that of the coordinator's start. `log_time` is what the group is decided by while
-    the coordinator's clock is behind its log, and all times of the group are by it. States of
-    earlier releases lack the last five.
+    `touched_at` is the time of the batch that wrote the state. `held_back_at` is the time at which
+    due timers were first held back because the coordinator had been silent. `cleanup_at` is the
+    time of the next cleanup of expired offsets. `recent` and `window` are the deduplication window.
+    `topics_seen_at` is the time of the newest topic deletion that is applied to the group, None if
+    unknown. `claim_epoch` is the epoch of the claim under which the state was written,
+    `start_epoch` that of the coordinator's start. `log_time` replaces the coordinator's clock while
+    the clock is earlier than the group's log; all times of the group are measured by it. States of
+    earlier releases lack the last five fields.
     """
 
     group: Group | None = None
@@ -52,7 +55,7 @@ class GroupSnapshot(Struct, array_like=True):
     log_time: LogTime | None = None
 
     def is_under(self, claim_epoch: int) -> bool:
-        """Whether the state was written under this claim; yes if it does not say which."""
+        """Whether the state was written under this claim; True if its claim is unknown."""
         return self.claim_epoch is None or self.claim_epoch == claim_epoch
 
 
@@ -61,7 +64,7 @@ _decoder = msgspec.msgpack.Decoder(GroupSnapshot)
 
 
 def encode(snapshot: GroupSnapshot) -> bytes:
-    """Return the snapshot as bytes."""
+    """Encode a snapshot; pack its new offsets first."""
     if snapshot.group is not None:
         snapshot.group.offsets.pack()
     buffer = bytearray((VERSION,))
@@ -70,7 +73,7 @@ def encode(snapshot: GroupSnapshot) -> bytes:
 
 
 def decode(state: bytes | None) -> GroupSnapshot:
-    """Read a snapshot, an empty one from None. Raises UnknownSnapshot."""
+    """Decode a snapshot; None gives an empty one. Raises UnknownSnapshot."""
     if state is None:
         return GroupSnapshot()
     if not state or state[0] != VERSION:

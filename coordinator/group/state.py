@@ -20,33 +20,37 @@ class GroupState(StrEnum):
     EMPTY = "Empty"
     """No members; committed offsets linger until they expire.
 
-    Actions: a join from a new member starts a rebalance; heartbeat and sync get UNKNOWN_MEMBER_ID;
-    a commit without a generation is taken.
-    Transitions: a member joins -> PreparingRebalance; no offsets left, deleted, or the partition
-    moved away -> Dead.
+    Actions: a new member's join starts a rebalance; heartbeat and sync are answered
+    UNKNOWN_MEMBER_ID; a commit without a generation is accepted.
+    Transitions: a member joins -> PreparingRebalance; no offsets are left, the group is
+    deleted, or its partition moves away -> Dead.
     """
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Joins are parked until every member is back or the rebalance timeout is over.
+    """Joins are parked until every member has rejoined or the rebalance timeout has passed.
 
-    Actions: heartbeat and sync get REBALANCE_IN_PROGRESS; commits of the old generation are taken.
-    Transitions: members joined -> CompletingRebalance; everybody left -> Empty; moved -> Dead.
+    Actions: heartbeat and sync are answered REBALANCE_IN_PROGRESS; commits of the old generation
+    are accepted.
+    Transitions: members joined -> CompletingRebalance; all members left -> Empty; the partition
+    moves away -> Dead.
     """
 
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """A generation has begun; its leader owes the assignment. AwaitingSync in Kafka before 1.1.
+    """A generation has begun; the leader must send the assignment. AwaitingSync before Kafka 1.1.
 
-    Actions: syncs of followers are parked; heartbeats are fine; commits get REBALANCE_IN_PROGRESS.
-    Transitions: the leader synced -> Stable; a join that changes things, a leave, an expiry, a
-    member that never syncs, a store that failed -> PreparingRebalance; moved -> Dead.
+    Actions: followers' syncs are parked; heartbeats are answered NONE; commits are answered
+    REBALANCE_IN_PROGRESS.
+    Transitions: the leader syncs -> Stable; a new or changed member joins, a member leaves,
+    expires or never syncs, or the assignment cannot be stored -> PreparingRebalance; the partition
+    moves away -> Dead.
     """
 
     STABLE = "Stable"
-    """Every member has, or can ask for, its assignment.
+    """The assignment is stored; each member has it or can fetch it by SyncGroup.
 
     Actions: heartbeats, commits and syncs succeed; an unchanged follower's join is answered.
-    Transitions: a new, changed or leading member joins, one leaves or expires, or one never synced
-    -> PreparingRebalance; moved -> Dead.
+    Transitions: a new or changed member or the leader joins, a member leaves or expires, or a
+    member never syncs -> PreparingRebalance; the partition moves away -> Dead.
     """
 
     DEAD = "Dead"
@@ -65,7 +69,7 @@ VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that the protocol does not have."""
+    """A transition that the protocol does not allow."""
 
     def __init__(self, group_id: str, current: GroupState, target: GroupState) -> None:
         allowed = ", ".join(sorted(state.value for state in VALID_PREVIOUS_STATES[target]))

@@ -1,7 +1,7 @@
-"""The topics of a subscription, all that the coordinator reads of the consumer protocol.
+"""Parser of the topics of a consumer-protocol subscription.
 
-As in Kafka's coordinator, version 0 is parsed, which every later version begins with, whatever
-version the blob claims.
+The coordinator reads nothing else of the consumer protocol. As in Kafka's coordinator, the blob is
+parsed as version 0, whatever version it claims: every later version begins with version 0's fields.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ _INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
-    """The union of the topics of ConsumerProtocolSubscription blobs, sorted; None if one is bad."""
+    """Return the sorted union of the topics of ConsumerProtocolSubscription blobs.
+
+    None if a blob cannot be parsed.
+    """
     topics: set[str] = set()
     try:
         for blob in subscriptions:
@@ -27,7 +30,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
 def _topics(blob: bytes) -> list[str]:
     (count,) = _INT32.unpack_from(blob, 2)
     if count < 0:
-        raise ValueError("no list of topics")
+        raise ValueError("the list of topics is null")
     position = 6
     topics = []
     for _ in range(count):
@@ -40,5 +43,5 @@ def _topics(blob: bytes) -> list[str]:
     # The user data is not read, but a blob that ends before it is not a subscription.
     (length,) = _INT32.unpack_from(blob, position)
     if position + 4 + length > len(blob):
-        raise ValueError("the user data run past the end")
+        raise ValueError("the user data runs past the end")
     return topics

@@ -5,6 +5,7 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the pro
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.decision import Decision, shape_sync
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import group_value
 from group_coordinator.coordinator.group.member import Member, ParkedRequest
@@ -15,7 +16,6 @@ from group_coordinator.coordinator.group.rebalance import (
     reset_assignments,
 )
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn, shape_sync
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -25,24 +25,24 @@ from group_coordinator.schemas.messages import (
 )
 
 
-def sync_group(turn: Turn, event: RequestEvent, body: SyncGroupRequest) -> None:
+def sync_group(decision: Decision, event: RequestEvent, body: SyncGroupRequest) -> None:
     """Decide a SyncGroup: answer it, or park it until the leader's assignment is stored."""
     version = version_of(event)
-    code = _validate(turn.group, body)
+    code = _validate(decision.group, body)
     if code is not ErrorCode.NONE:
-        turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
+        decision.answer(event, code, shape_sync(SyncGroupResponse(), version))
         return
-    group = turn.present
+    group = decision.present
     member = group.members[body.member_id]
     if group.state is GroupState.COMPLETING_REBALANCE:
-        _park(turn, member, ParkedRequest(event.request_id, version))
+        _park(decision, member, ParkedRequest(event.request_id, version))
         received_sync(group, member.member_id)
         if member.member_id == group.leader_id:
-            _store_assignment(turn, body)
+            _store_assignment(decision, body)
         return
     received_sync(group, member.member_id)
     answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
-    turn.answer(event, ErrorCode.NONE, shape_sync(answer, version))
+    decision.answer(event, ErrorCode.NONE, shape_sync(answer, version))
 
 
 def _validate(group: Group | None, body: SyncGroupRequest) -> ErrorCode:
@@ -64,34 +64,34 @@ def _validate(group: Group | None, body: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+def _differs(requested: str | None, selected: str | None) -> bool:
+    return requested is not None and selected is not None and requested != selected
 
 
-def _park(turn: Turn, member: Member, request: ParkedRequest) -> None:
+def _park(decision: Decision, member: Member, request: ParkedRequest) -> None:
     replaced = member.awaiting_sync
     if replaced is not None and replaced.request_id != request.request_id:
-        # Kafka leaves the older request without an answer; here every request gets exactly one.
-        turn.answer_parked_sync(replaced, ErrorCode.REBALANCE_IN_PROGRESS)
+        # Kafka never answers the older request; here every request gets exactly one answer.
+        decision.answer_parked_sync(replaced, ErrorCode.REBALANCE_IN_PROGRESS)
     member.awaiting_sync = request
 
 
-def _store_assignment(turn: Turn, body: SyncGroupRequest) -> None:
-    """Store the group with the leader's assignment, and only then answer the parked syncs."""
-    group = turn.present
-    assignments = {one.member_id: one.assignment for one in body.assignments or ()}
-    record = turn.group_record(group_value(group, assignments), "leader synced")
-    error = turn.append(record)
+def _store_assignment(decision: Decision, body: SyncGroupRequest) -> None:
+    """Store the group with the leader's assignment, then answer the parked syncs."""
+    group = decision.present
+    assignments = {item.member_id: item.assignment for item in body.assignments or ()}
+    record = decision.group_record(group_value(group, assignments), "leader synced")
+    error = decision.append(record)
     if error is ErrorCode.NONE:
         group.recorded = True
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        propagate_assignments(turn, ErrorCode.NONE)
-        turn.transition(GroupState.STABLE, "leader synced")
+        propagate_assignments(decision, ErrorCode.NONE)
+        decision.transition(GroupState.STABLE, "leader synced")
     else:
-        reset_assignments(turn, error)
+        reset_assignments(decision, error)
         prepare_or_complete(
-            turn,
+            decision,
             f"Error {error.name} when storing group assignment during SyncGroup "
             f"(member: {body.member_id})",
         )

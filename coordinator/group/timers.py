@@ -23,13 +23,13 @@ class TimerKind(IntEnum):
     DELAYED_JOIN = 3
 
 
-# Its deadline, its kind, and the member it is about ("" if none).
+# Deadline (absolute ms), kind, and member id ("" if the timer belongs to the whole group).
 Timer = tuple[int, TimerKind, str]
 
 
 def next_deadline(group: Group) -> int | None:
-    """When the group's earliest timer is due, or None if none runs."""
-    # Called twice a batch for every group: a list is twice as fast as a generator.
+    """Return the deadline of the group's earliest timer, None if no timer runs."""
+    # Called twice per batch for every group: a list is twice as fast as a generator.
     deadlines = [
         member.session_deadline
         for member in group.members.values()
@@ -45,7 +45,7 @@ def next_deadline(group: Group) -> int | None:
 
 
 def due_timers(group: Group, now: int) -> list[Timer]:
-    """The timers that are due at `now`, in the order in which they fire."""
+    """Return the timers that are due at `now`, in the order in which they fire."""
     due: list[Timer] = [
         (member.session_deadline, TimerKind.SESSION, member.member_id)
         for member in group.members.values()
@@ -78,10 +78,10 @@ def is_running(group: Group, timer: Timer) -> bool:
 
 
 def restart_timers(group: Group, now: int) -> None:
-    """Start every running timer afresh at `now`: the coordinator was away, not the members."""
+    """Restart every running timer at `now`: the coordinator was down, not the members."""
     for member in group.members.values():
         if member.session_deadline is not None:
-            # A member that waits in its first join cannot heartbeat: it keeps the longer timeout.
+            # A member with a parked first join cannot heartbeat: it keeps the longer timeout.
             timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
             member.session_deadline = now + timeout
     longest = max((m.session_timeout_ms for m in group.members.values()), default=0)

@@ -45,7 +45,7 @@ _SIZE_BYTES = 4
 _QUEUES = {api.frames_begin: api.queue for api in APIS.values() if api.queue is not None}
 # What is done though its client has left: Produce with acks=0, and the OffsetCommit and LeaveGroup
 # of a consumer that closes while its join waits. All else is done for its answer.
-_DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.is_done_unheard)
+_DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.runs_after_disconnect)
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
 # How many of a connection's requests are in progress at most.

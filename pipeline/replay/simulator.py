@@ -23,11 +23,11 @@ from group_coordinator.coordinator.group.coordinator import (
     Node,
     refuse,
 )
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.expiry import cleanup
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.timers import next_deadline
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -86,8 +86,8 @@ class Simulator:
     def _ownership_of(self, partition: int) -> ErrorCode:
         return self._ownership.get(partition, ErrorCode.NONE)
 
-    def _turn(self, group_id: str) -> Turn:
-        return self._coordinator.turn(group_id, self._groups.get(group_id), self.now)
+    def _begin_decision(self, group_id: str) -> Decision:
+        return self._coordinator.begin_decision(group_id, self._groups.get(group_id), self.now)
 
     def run(self, lines: Iterable[bytes]) -> Iterator[Output]:
         """Feed the lines; yields each line's output objects, then its ack."""
@@ -156,19 +156,19 @@ class Simulator:
         else:
             yield from self._take(self._decide(event))
 
-    def _decide(self, event: RequestEvent) -> Turn:
-        turn = self._turn(event.group_id)
-        safe = msgspec.msgpack.encode(turn.group)
+    def _decide(self, event: RequestEvent) -> Decision:
+        decision = self._begin_decision(event.group_id)
+        safe = msgspec.msgpack.encode(decision.group)
         partition = partition_for(event.group_id, self._config.offsets_topic_num_partitions)
         try:
-            self._coordinator.decide(turn, event, self._ownership_of(partition))
+            self._coordinator.decide(decision, event, self._ownership_of(partition))
         # A bug in a handler fails its one request, here as in the stream.
         except Exception:
             _log.exception("request %s failed", event.request_id)
             restored = msgspec.msgpack.decode(safe, type=Group | None)
-            turn = self._coordinator.turn(event.group_id, restored, self.now)
-            refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return turn
+            decision = self._coordinator.begin_decision(event.group_id, restored, self.now)
+            refuse(decision, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return decision
 
     # --- the clock ------------------------------------------------------------------------------
 
@@ -182,10 +182,10 @@ class Simulator:
             if group is None or next_deadline(group) != due:
                 continue
             self.now = max(self.now, due)
-            turn = self._turn(group_id)
-            for _ in self._coordinator.fire_due(turn):
+            decision = self._begin_decision(group_id)
+            for _ in self._coordinator.fire_due(decision):
                 pass
-            yield from self._take(turn)
+            yield from self._take(decision)
         self.now = until
 
     # --- controls -------------------------------------------------------------------------------
@@ -212,9 +212,9 @@ class Simulator:
                 following = (record.log_offset or 0) + 1
                 known = self._next_offset.get(record.partition, 0)
                 self._next_offset[record.partition] = max(known, following)
-            turn = self._turn(group_id)
-            self._coordinator.load(turn, log)
-            yield from self._take(turn)
+            decision = self._begin_decision(group_id)
+            self._coordinator.load(decision, log)
+            yield from self._take(decision)
 
     def _record_of(self, entry: Any) -> CoordinatorRecord:
         if not isinstance(entry, dict) or not isinstance(entry.get("group_id"), str):
@@ -235,9 +235,9 @@ class Simulator:
             raise BadLine("unload: a group id is expected")
         self._logs.pop(group_id, None)
         if group_id in self._groups:
-            turn = self._turn(group_id)
-            self._coordinator.unload(turn)
-            yield from self._take(turn)
+            decision = self._begin_decision(group_id)
+            self._coordinator.unload(decision)
+            yield from self._take(decision)
 
     def _set_ownership(self, entry: dict[str, Any]) -> None:
         partition, status = entry["partition"], entry.get("status")
@@ -252,9 +252,9 @@ class Simulator:
 
     def _cleanup(self) -> Iterator[Output]:
         for group_id in list(self._groups):
-            turn = self._turn(group_id)
-            cleanup(turn)
-            yield from self._take(turn)
+            decision = self._begin_decision(group_id)
+            cleanup(decision)
+            yield from self._take(decision)
 
     def _configure(self, settings: Any) -> None:
         if self._seen:
@@ -277,24 +277,24 @@ class Simulator:
 
     # --- output ---------------------------------------------------------------------------------
 
-    def _take(self, turn: Turn) -> Iterator[Output]:
-        if turn.group is None:
-            self._groups.pop(turn.group_id, None)
+    def _take(self, decision: Decision) -> Iterator[Output]:
+        if decision.group is None:
+            self._groups.pop(decision.group_id, None)
         else:
-            self._groups[turn.group_id] = turn.group
-            deadline = next_deadline(turn.group)
+            self._groups[decision.group_id] = decision.group
+            deadline = next_deadline(decision.group)
             if deadline is not None:
-                heapq.heappush(self._timers, (deadline, turn.group_id))
-        for event in turn.events:
+                heapq.heappush(self._timers, (deadline, decision.group_id))
+        for event in decision.events:
             self._on_event(event)
-        for record in turn.records:
+        for record in decision.records:
             numbered = self._append(record)
             # All columns: a tombstone's null value is to be seen.
             columns = {
                 name: getattr(numbered, name) for name in CoordinatorRecord.__struct_fields__
             }
             yield {"at_ms": self.now, "record": columns}
-        for response in turn.responses:
+        for response in decision.responses:
             yield self._response(response)
 
     def _append(self, record: CoordinatorRecord) -> CoordinatorRecord:

@@ -1,7 +1,7 @@
 """Kafka's messages: their schemas, the Structs that hold them, and a codec compiled from both.
 
-The JSON files are Kafka's own message schemas (see NOTICE for their licence and what was changed):
-of the APIs that are answered, of the records in `__consumer_offsets`, and of what members and their
+The JSON files are Kafka's message schemas (see NOTICE for the licence and the changes): those of
+the served APIs, of the records in `__consumer_offsets`, and of the data that members and their
 leader exchange. `reading` and `writing` compile a function for each message and version at first
-use. `codec` reads and writes the records of the offsets topic.
+use. `codec` encodes and decodes the records of the offsets topic.
 """

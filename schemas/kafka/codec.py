@@ -1,8 +1,12 @@
 """Kafka's binary keys and values of `__consumer_offsets`.
 
-The codec writes the versions that Kafka 4.1 writes, and reads every version that a release wrote or
-announced: OffsetCommitKey 0-1, GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4.
-Records of Kafka's new consumer groups (KIP-848) are told by their keys and kept as their bytes.
+The codec writes OffsetCommitKey 1, GroupMetadataKey 2, OffsetCommitValue 3 (1 with an expire
+timestamp) and GroupMetadataValue 3. Kafka 4.1 writes the same versions, except OffsetCommitValue:
+it writes version 4, which adds the topic id as a tagged field. Kafka 4.1 reads version 3 too.
+
+The codec reads every version that a release of Kafka wrote or announced: OffsetCommitKey 0-1,
+GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4. Records of Kafka's new consumer
+groups (KIP-848) are recognised by their keys and kept as bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ from group_coordinator.schemas.records import (
 OFFSET_COMMIT_KEY_VERSION = 1
 GROUP_METADATA_KEY_VERSION = 2
 OFFSET_COMMIT_VALUE_VERSION = 3
-# The only version with an expire timestamp: Kafka still writes it for an explicit retention.
+# The only version with an expire timestamp: Kafka still writes it if a client sets a retention.
 EXPIRING_OFFSET_COMMIT_VALUE_VERSION = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
-# The kinds of records of Kafka's new consumer groups, by the versions of their keys, each of which
-# begins with the group. Source: the `ConsumerGroup...Key.json` of Kafka's group coordinator.
+# The record kinds of Kafka's new consumer groups, by the versions of their keys. Each key begins
+# with the group id. Source: the `ConsumerGroup...Key.json` of Kafka's group coordinator.
 LATER_KINDS = {
     3: "consumer_group_metadata",
     4: "consumer_group_partition_metadata",
@@ -53,9 +57,9 @@ _OFFSET, _GROUP = "OffsetCommitValue", "GroupMetadataValue"
 
 
 class Decoded(Struct, frozen=True):
-    """A key and its value; in a tombstone all of `RECORD_VALUES` are null.
+    """A decoded key and value; in a tombstone all of `RECORD_VALUES` are null.
 
-    `key` and `value` are the bytes of a record of `LATER_KINDS`, and null of others.
+    `key` and `value` are the bytes of a record of `LATER_KINDS`; for other kinds they are null.
     """
 
     record_type: str
@@ -69,11 +73,11 @@ class Decoded(Struct, frozen=True):
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it deletes its key."""
+        """Whether the record deletes its key."""
         return all(getattr(self, name) is None for name in RECORD_VALUES)
 
     def record(self, partition: int, timestamp: Timestamp, reason: str) -> CoordinatorRecord:
-        """Return a row of the offsets topic, not appended yet. `timestamp` in ms."""
+        """Return a row of the offsets topic that is not appended yet. `timestamp` in ms."""
         return CoordinatorRecord(
             partition=partition,
             record_type=self.record_type,
@@ -90,18 +94,18 @@ class Decoded(Struct, frozen=True):
 
 
 class UnknownKey(Struct, frozen=True):
-    """A key of a kind of which nothing is known, such as a share group's; readers skip it."""
+    """A key of an unknown kind, such as a share group's; readers skip it."""
 
     version: int
 
     @property
     def reason(self) -> str:
-        """The version, as text for people."""
+        """The reason for skipping the record, for users."""
         return f"unknown key version {self.version}"
 
 
 class Corrupt(Struct, frozen=True):
-    """Bytes that cannot be read; `reason` says what is wrong with them."""
+    """Bytes that cannot be decoded, with the reason."""
 
     reason: str
 
@@ -110,7 +114,7 @@ class Corrupt(Struct, frozen=True):
 
 
 def encode_key(record: CoordinatorRecord) -> bytes:
-    """Return the record's key. Raises NotEncodable."""
+    """Encode the record's key. Raises NotEncodable."""
     if record.record_type == OFFSET_COMMIT:
         if record.topic is None or record.topic_partition is None:
             raise NotEncodable("an offset_commit record without its topic or topic_partition")
@@ -123,10 +127,9 @@ def encode_key(record: CoordinatorRecord) -> bytes:
 
 
 def encode_value(record: CoordinatorRecord) -> bytes | None:
-    """Return the record's value, None for a tombstone. Raises NotEncodable.
+    """Encode the record's value; return None for a tombstone. Raises NotEncodable.
 
-    A value with an expire timestamp has no room for the leader epoch, which is left out as Kafka
-    leaves it out.
+    The version with an expire timestamp has no leader epoch, so the epoch is dropped, as in Kafka.
     """
     offset, group = record.offset_commit, record.group_metadata
     if (group if record.record_type == OFFSET_COMMIT else offset) is not None:
@@ -148,10 +151,10 @@ def _encode(name: str, version: int, fields: Struct) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Decoded | UnknownKey | Corrupt:
-    """Read a record; raises nothing. A value of None is a tombstone.
+    """Decode a record; never raise an error. A value of None is a tombstone.
 
-    Kafka's own reader stops at an unknown value version or at bytes that do not fit, which is
-    `Corrupt` here. Unknown tagged fields are ignored, bytes after the last field are not.
+    An unknown value version and bytes that do not match the schema give `Corrupt`; Kafka's reader
+    fails there. Unknown tagged fields are ignored; bytes after the last field are an error.
     """
     if key is None:
         return Corrupt("no key")
@@ -172,7 +175,7 @@ def _decode(key: bytes, value: bytes | None) -> Decoded | UnknownKey:
         group = None if value is None else _decode_group(value)
         return Decoded(GROUP_METADATA, group_id, group_metadata=group)
     if version in LATER_KINDS:
-        # What follows the group is not looked at.
+        # The fields after the group id are not decoded.
         group_id = reader(_KEY_OF_GROUP, GROUP_METADATA_KEY_VERSION)(key, _VERSION.size).group
         return Decoded(LATER_KINDS[version], group_id, key=key, value=value)
     return UnknownKey(version)
@@ -199,7 +202,7 @@ def _decode_group(value: bytes) -> GroupMetadataValue:
 
 
 def _version(what: str, data: bytes) -> int:
-    """Return the version that the bytes begin with. Raises InvalidMessage."""
+    """Return the version in the first two bytes. Raises InvalidMessage."""
     if len(data) < _VERSION.size:
         raise InvalidMessage(f"a {what} of {len(data)} bytes, too short for its version")
     (version,) = _VERSION.unpack_from(data)

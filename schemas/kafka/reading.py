@@ -1,9 +1,8 @@
 """Readers of Kafka's messages: one function for each message and version, compiled at first use.
 
-A reader takes the fields from the bytes where they stand, and makes the Structs of `structs` of
-them. Fields of one size that stand side by side, and the length or the tags after them, are
-unpacked in one step. A text that runs past the end of its message is cut short: the end is looked
-at last, once.
+A reader decodes fields in place and creates the Structs of `structs`. Adjacent fixed-size fields,
+and the length or the tag count after them, are unpacked in one step. A string that runs past the
+end of its message is truncated first; the end is checked once, after the last field.
 
 Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (flexible versions, tagged
 fields); MessageDataGenerator.java (negative lengths are nulls).
@@ -26,27 +25,27 @@ Reader = Callable[[bytes, int], Any]
 
 
 class InvalidMessage(ValueError):
-    """Bytes that are no message of the version; the text says what is wrong."""
+    """Bytes that are not a message of this version; the text gives the reason."""
 
 
 class Misfit(Exception):
-    """What is wrong with a field; a reader raises InvalidMessage for it."""
+    """An invalid field; the reader converts it to InvalidMessage."""
 
 
 @cache
 def reader(name: str, version: int, strict: bool = False) -> Reader:
-    """Return the function that reads the message `name` of a version.
+    """Return the function that decodes the message `name` in one version.
 
-    It gets bytes, and where the message begins in them, and returns the message's Struct; a
-    `GroupRequest` if that is one of the project's and the request names its group. It raises
-    InvalidMessage. Bytes after the message are passed over, unless `strict`.
+    The function takes bytes and the position of the message in them, and returns the message's
+    Struct. If the message has a group id and its Struct does not, it returns a `GroupRequest`. It
+    raises InvalidMessage. Bytes after the message are ignored, unless `strict`.
     """
     compiled: Reader = _ReaderCompiler(name, version, _NAMES).compile(strict)
     return compiled
 
 
 def read_varint(frame: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint; returns it and where it ends. Raises Misfit, IndexError."""
+    """Read an unsigned varint; return it and its end position. Raises Misfit, IndexError."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = frame[at]
@@ -58,7 +57,7 @@ def read_varint(frame: bytes, at: int) -> tuple[int, int]:
 
 
 def end_struct(frame: bytes, at: int) -> int:
-    """Pass over the tagged fields that begin at `at`. Raises Misfit, IndexError."""
+    """Skip the tagged fields at `at`; return their end. Raises Misfit, IndexError."""
     count, at = read_varint(frame, at)
     for _ in range(count):
         _, at = read_varint(frame, at)
@@ -74,7 +73,7 @@ def _is_null(name: str) -> None:
 
 
 def _check_count(name: str, count: int, left: int) -> None:
-    # Every item has a byte at least: a false count would otherwise cost memory.
+    # Each item has at least one byte, so a larger count is wrong; it must not allocate memory.
     if count > left:
         raise Misfit(f"{name} has {count} items, which is longer than its frame")
 
@@ -114,7 +113,7 @@ class _ReaderCompiler(Compiler):
     # --- structs ----------------------------------------------------------------------------------
 
     def _struct(self, fields: tuple[Field, ...], kind: Any) -> str:
-        """Read a struct; returns the expression that makes it."""
+        """Generate code that reads a struct; return the expression that creates it."""
         found: dict[str, str] = {}
         tagged = []
         for field in fields:
@@ -140,7 +139,7 @@ class _ReaderCompiler(Compiler):
             if name in found:
                 value = found[name]
             else:
-                # What the version does not have is what the Struct says, or else Kafka.
+                # An absent field has the Struct's default, or else Kafka's.
                 own = parameter.default
                 value = self._source.constant(defaults[name] if own is Parameter.empty else own)
             by_place = by_place and parameter.kind is not Parameter.KEYWORD_ONLY
@@ -185,7 +184,7 @@ class _ReaderCompiler(Compiler):
     # --- fields -----------------------------------------------------------------------------------
 
     def _field(self, field: Field, name: str) -> str:
-        """Read a field; returns the expression of its value."""
+        """Generate code that reads a field; return the expression of its value."""
         nullable = covers(field.nullable_versions, self._version)
         if field.is_list:
             return self._list(field, name, nullable)
@@ -274,7 +273,7 @@ class _ReaderCompiler(Compiler):
         self._source.line(f"    is_null('{name}')")
 
     def _length(self, kind: str) -> str:
-        """Read a length; below 0 it is that of a null."""
+        """Generate code that reads a length; a negative one means null."""
         if not self._flexible:
             return self._next(kind)
         length = self._next("B")
@@ -284,7 +283,7 @@ class _ReaderCompiler(Compiler):
         return length
 
     def _next(self, kind: str) -> str:
-        """Unpack what is still to be unpacked, and a number after it."""
+        """Unpack the pending fields and one number after them; return its variable."""
         value = self._source.variable()
         self._run.append((value, kind))
         self._unpack()

@@ -1,4 +1,4 @@
-"""Kafka's message schemas: which fields a message has in which version.
+"""Kafka's message schemas: the fields of each message in each version.
 
 Source: `clients/src/main/resources/common/message/README.md` in Apache Kafka.
 """
@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-# An id of 16 bytes, that of nothing.
+# The zero UUID, 16 bytes.
 NO_UUID = bytes(16)
 LIST = "[]"
 TEXT, BYTES, RECORDS, UUID, BOOL = "string", "bytes", "records", "uuid", "bool"
-# The types of one size, as `struct` writes them.
+# The fixed-size types, with their `struct` formats.
 FIXED = {
     BOOL: "?",
     "int8": "b",
@@ -33,7 +33,7 @@ _TO_LAST = 2**15
 
 
 class Field(Struct, frozen=True, rename="camel"):
-    """A field of a message, or of a struct within one. `tag` counts in `tagged_versions` alone."""
+    """A field of a message or of a struct inside it. `tag` applies to `tagged_versions` only."""
 
     name: str
     type: str
@@ -46,16 +46,16 @@ class Field(Struct, frozen=True, rename="camel"):
 
     @property
     def is_list(self) -> bool:
-        """Whether it holds a list of `item_type`."""
+        """Whether the field is a list of `item_type`."""
         return self.type.startswith(LIST)
 
     @property
     def item_type(self) -> str:
-        """Its type, without the mark of a list."""
+        """The field's type without the list prefix."""
         return self.type.removeprefix(LIST)
 
     def default_value(self) -> Any:
-        """What stands for a field that is not there. A struct that is not there is None."""
+        """Return the value of an absent field. An absent struct is None."""
         text = str(self.default).lower() if self.type == BOOL else str(self.default)
         if text == "null":
             return None
@@ -71,7 +71,7 @@ class Field(Struct, frozen=True, rename="camel"):
 
 
 class Schema(Struct, frozen=True, rename="camel"):
-    """A message: a request, a response, a record's key or value, or data that members exchange."""
+    """A message: a request, a response, a record's key or value, or data between members."""
 
     name: str
     valid_versions: str
@@ -80,23 +80,23 @@ class Schema(Struct, frozen=True, rename="camel"):
     api_key: int = -1
 
     def is_valid(self, version: int) -> bool:
-        """Whether there is such a version."""
+        """Whether the message has this version."""
         return covers(self.valid_versions, version)
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has tagged fields, and compact texts and lists (KIP-482)."""
+        """Whether this version has tagged fields and compact strings and lists (KIP-482)."""
         return covers(self.flexible_versions, version)
 
 
 @cache
 def schema(name: str) -> Schema:
-    """Return a message's schema, which stands in this package's `<name>.json`."""
+    """Return a message's schema, from this package's file `<name>.json`."""
     found = (resources.files(__package__) / f"{name}.json").read_bytes()
     return msgspec.json.decode(found, type=Schema)
 
 
 def covers(versions: str, version: int) -> bool:
-    """Whether versions such as "3+", "0-2", "1" and "none" hold a version."""
+    """Whether a version range such as "3+", "0-2", "1" or "none" contains a version."""
     if versions == "none":
         return False
     first, dash, last = versions.partition("-")
@@ -106,5 +106,5 @@ def covers(versions: str, version: int) -> bool:
 
 
 def underscored(name: str) -> str:
-    """Turn a name of Kafka's into one of Python's."""
+    """Convert a name from Kafka's CamelCase to snake_case."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

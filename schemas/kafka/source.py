@@ -1,4 +1,4 @@
-"""Python source that is written line by line, and made a function of a message."""
+"""Generation of Python source, and its compilation to a function for one message version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from group_coordinator.schemas.kafka.schema import schema
 
 
 class Source:
-    """The lines of a function; `names` are the values that they name."""
+    """The source lines of a function; `names` are its global names."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.lines: list[str] = []
@@ -17,16 +17,16 @@ class Source:
         self._count = 0
 
     def line(self, text: str) -> None:
-        """Add a line."""
+        """Append a line at the current indentation."""
         self.lines.append("    " * self.depth + text)
 
     def variable(self) -> str:
-        """Return a name that nothing else has."""
+        """Return a new variable name."""
         self._count += 1
         return f"v{self._count}"
 
     def constant(self, value: Any) -> str:
-        """Return an expression of a value."""
+        """Return an expression for a value: a literal, or the name of a global."""
         if value is None or isinstance(value, bool | int | str | bytes | tuple):
             return repr(value)
         for name, known in self._names.items():
@@ -37,20 +37,20 @@ class Source:
         return name
 
     def function(self, name: str, title: str) -> Any:
-        """Compile the lines, and return the function `name` that they define."""
+        """Compile the lines and return the function `name` that they define."""
         names = dict(self._names)
         exec(compile("\n".join(self.lines), f"<{title}>", "exec"), names)
         return names[name]
 
 
 class Compiler:
-    """Has what is compiled of a message in one version, by a reader's or a writer's steps."""
+    """Base of the compilers of readers and writers: one message in one version."""
 
     def __init__(self, message: str, version: int, names: dict[str, Any]) -> None:
         self._message = message
         self._version = version
         self._flexible = schema(message).is_flexible(version)
         self._source = Source(names)
-        # The fields of one size that are still to be unpacked, or packed, in one step: the variable
-        # or the expression of each, and its format.
+        # Adjacent fixed-size fields that are not packed or unpacked yet: the variable or expression
+        # of each, and its `struct` format.
         self._run: list[tuple[str, str]] = []

@@ -1,8 +1,8 @@
-"""The Structs that messages are read into and written from.
+"""The Structs that messages are decoded into and encoded from.
 
-A message, or a struct within one, has the Struct of the project that `STRUCTS` names, or else one
-that is made of its schema: its fields, each with Kafka's default, and its structs as attributes.
-Whatever has the attributes can be written.
+A message, or a struct inside it, uses the project's Struct in `STRUCTS`. Otherwise a Struct is
+generated from its schema: its fields with Kafka's defaults, and the Structs inside it as class
+attributes. A writer accepts any object with these attributes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec import Struct
 from group_coordinator.schemas import messages, records
 from group_coordinator.schemas.kafka.schema import Field, schema, underscored
 
-# The project's Struct of a message, or of a struct within one: by the message's name, and the
-# struct's after a dot. The fields that such a Struct does not have are passed over.
+# The project's Struct for a message, or for a struct inside it: the key is the message's name, with
+# the struct's name after a dot. Fields that the project's Struct lacks are skipped.
 STRUCTS: dict[str, type[Struct]] = {
     "HeartbeatRequest": messages.HeartbeatRequest,
     "JoinGroupRequest": messages.JoinGroupRequest,
@@ -34,7 +34,7 @@ STRUCTS: dict[str, type[Struct]] = {
     "GroupMetadataValue": records.GroupMetadataValue,
     "GroupMetadataValue.MemberMetadata": records.MemberMetadata,
 }
-# The fields that have another name here, by the message and Kafka's name.
+# Attribute names that differ from Kafka's field names, by message and field.
 _RENAMED = {
     "OffsetCommitRequest.GenerationIdOrMemberEpoch": "generation_id",
     "DescribeGroupsResponse.MemberMetadata": "metadata",
@@ -43,14 +43,14 @@ _RENAMED = {
 
 
 class GroupRequest(Struct, gc=False):
-    """A request of a group: what the coordinator is asked."""
+    """A request to a group: the group id and the request's body."""
 
     group_id: str
     body: Any
 
 
 def attribute(message: str, field: Field) -> str:
-    """Return the name of a field in the Structs of a message."""
+    """Return the attribute name of a field in the Structs of a message."""
     return _RENAMED.get(f"{message}.{field.name}") or underscored(field.name)
 
 
@@ -62,7 +62,7 @@ def struct(name: str) -> Any:
 
 
 def struct_within(message: str, field: Field) -> Any:
-    """Return the Struct of a message's field that is a struct, or a list of them."""
+    """Return the Struct of a field that is a struct or a list of structs."""
     return _struct_within(message, field.item_type, field.fields)
 
 

@@ -1,8 +1,8 @@
 """Writers of Kafka's messages: one function for each message and version, compiled at first use.
 
-A writer takes attributes, as the Structs of `structs` have them, and makes parts, which it joins
-once: records are not copied before. Fields of one size that stand side by side, and the length or
-the tags after them, are packed in one step. A field that the version does not have is left out.
+A writer encodes an object with the attributes of the Structs in `structs` into parts, and joins the
+parts once, so that records are copied only once. Adjacent fixed-size fields, and the length or the
+tag count after them, are packed in one step. Fields that the version lacks are left out.
 
 Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (flexible versions, tagged
 fields).
@@ -23,22 +23,22 @@ Writer = Callable[[Any], bytes]
 
 
 class NotEncodable(ValueError):
-    """Values that the message has no form for; the text says why."""
+    """Values that the message cannot encode; the text gives the reason."""
 
 
 @cache
 def writer(name: str, version: int) -> Writer:
-    """Return the function that writes the message `name` of a version.
+    """Return the function that encodes the message `name` in one version.
 
-    It gets whatever has the message's attributes, and returns bytes. It raises NotEncodable: for a
-    number that is too large, a text that is too long, and a null that must not be.
+    The function takes any object with the message's attributes and returns bytes. It raises
+    NotEncodable for a number that is too large, a string that is too long, and a forbidden null.
     """
     compiled: Writer = _WriterCompiler(name, version).compile()
     return compiled
 
 
 def varint(number: int) -> bytes:
-    """Write an unsigned varint."""
+    """Encode an unsigned varint."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -79,7 +79,7 @@ class _WriterCompiler(Compiler):
     # --- structs ----------------------------------------------------------------------------------
 
     def _struct(self, fields: tuple[Field, ...], value: str) -> None:
-        """Write a struct, to the last of its bytes."""
+        """Generate code that writes a struct, including its tagged fields."""
         tagged = []
         for field in fields:
             if covers(field.tagged_versions, self._version):
@@ -93,7 +93,7 @@ class _WriterCompiler(Compiler):
         self._pack()
 
     def _tags(self, tagged: list[Field], value: str) -> None:
-        """Write the tagged fields that are not as they are by default."""
+        """Generate code that writes the tagged fields that differ from their defaults."""
         source, outer = self._source, self._parts
         tags = source.variable()
         source.line(f"{tags} = []")
@@ -102,7 +102,7 @@ class _WriterCompiler(Compiler):
             found = source.variable()
             source.line(f"{found} = {value}.{attribute(self._message, field)}")
             default = field.default_value()
-            # A list may be empty in two ways.
+            # An empty list may be a list or a tuple.
             same = f"not {found}" if field.is_list and default == () else f"{found} == {default!r}"
             source.line(f"if not ({same}):")
             source.depth += 1
@@ -191,7 +191,7 @@ class _WriterCompiler(Compiler):
         source.depth -= 1
         mark = f"{self._parts}.append("
         if len(source.lines) == begin + 1 and source.lines[begin].strip().startswith(mark):
-            # What is one part each needs no loop.
+            # Items of one part each need no loop.
             part = source.lines.pop().strip().removeprefix(mark)[:-1]
             source.lines.pop()
             source.line(f"{self._parts} += [{part} for {item} in {items}]")
@@ -199,7 +199,7 @@ class _WriterCompiler(Compiler):
     # --- lengths and numbers ----------------------------------------------------------------------
 
     def _held(self, value: str) -> str:
-        """Have a value in a variable of its own."""
+        """Assign a value to a variable, unless it is one; return its name."""
         if value.isidentifier():
             return value
         found = self._source.variable()
@@ -207,7 +207,7 @@ class _WriterCompiler(Compiler):
         return found
 
     def _length(self, length: str, kind: str) -> None:
-        """Pack a length after what is still to be packed; below 0 it is that of a null."""
+        """Pack a length after the pending fields; a negative one means null."""
         if not self._flexible:
             self._run.append((length, kind))
             self._pack()

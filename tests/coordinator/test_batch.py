@@ -14,6 +14,7 @@ from group_coordinator.coordinator.group import batch as batch_module
 from group_coordinator.coordinator.group import coordinator as coordinator_module
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput, new_member_uuid
 from group_coordinator.coordinator.group.coordinator import HANDLERS
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.machine import BatchMachine
@@ -26,7 +27,6 @@ from group_coordinator.coordinator.group.snapshot import (
     encode,
 )
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import CoordinatorRecord
 
@@ -374,13 +374,13 @@ def test_events_without_a_group_are_rejected_whole() -> None:
 # --- a bug of ours --------------------------------------------------------------------------------
 
 
-def ruin(turn: Turn, *_: object) -> None:
+def ruin(decision: Decision, *_: object) -> None:
     """A handler that does all the damage it can before it fails."""
-    turn.present.generation_id = 99
-    turn.present.members.clear()
-    turn.append(turn.group_record(None, "ruin"))
-    turn.note("ruin", "ruin")
-    turn.responses.clear()
+    decision.present.generation_id = 99
+    decision.present.members.clear()
+    decision.append(decision.group_record(None, "ruin"))
+    decision.note("ruin", "ruin")
+    decision.responses.clear()
     raise ZeroDivisionError("a bug")
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from group_coordinator.coordinator.group.dedup import (
     RecentRequests,
     RequestWindow,
+    dedup_keys,
     digest,
-    marks_of,
 )
 
 WINDOW_MS = 60_000
@@ -153,11 +153,11 @@ def test_a_digest_is_eight_bytes_of_any_text() -> None:
 @given(st.text(max_size=20))
 def test_an_id_has_a_digest_for_each_signer_and_one_for_nobody(request_id: str) -> None:
     signers = ("", "a", "b", "nobody")
-    assert marks_of(request_id, None, None) == (digest(request_id),)
-    of_nobody, of_anybody, *of_signers = marks_of(request_id, None, signers)
-    assert of_anybody == digest(request_id)
-    assert [marks_of(request_id, each, signers) for each in signers] == [
-        (mark, of_anybody) for mark in of_signers
+    assert dedup_keys(request_id, None, None) == (digest(request_id),)
+    unsigned, any_signer, *by_signer = dedup_keys(request_id, None, signers)
+    assert any_signer == digest(request_id)
+    assert [dedup_keys(request_id, each, signers) for each in signers] == [
+        (key, any_signer) for key in by_signer
     ]
-    assert len({of_nobody, of_anybody, *of_signers}) == 2 + len(signers)
-    assert all(0 <= mark < 2**64 for mark in (of_nobody, *of_signers))
+    assert len({unsigned, any_signer, *by_signer}) == 2 + len(signers)
+    assert all(0 <= key < 2**64 for key in (unsigned, *by_signer))

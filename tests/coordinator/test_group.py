@@ -128,7 +128,9 @@ def test_the_majority_chooses_among_what_all_support(lists: list[list[str]], cho
 
 
 def test_nobody_cannot_choose() -> None:
-    with pytest.raises(LookupError, match="no member to vote"):
+    with pytest.raises(
+        LookupError, match="group 'g' has no members, so no protocol can be selected"
+    ):
         Group("g").select_protocol()
 
 

@@ -293,7 +293,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(rebalance_ms: in
         member.rebalance_timeout_ms = rebalance_ms
     ctx.leave(ctx.two_step_join(protocols=SUPERSET, **PATIENT))
     ctx.now = ctx.group.join_timer.deadline
-    assert len(list(islice(ctx.coordinator.fire_due(ctx.turn()), 2))) == 1
+    assert len(list(islice(ctx.coordinator.fire_due(ctx.begin_decision()), 2))) == 1
     assert ctx.state is GroupState.PREPARING_REBALANCE
     assert ctx.deadline > ctx.now
 

@@ -98,11 +98,11 @@ def test_a_timer_that_an_earlier_one_stopped_does_not_fire() -> None:
     ctx.join(member_id=leader.member_id)
     assert ctx.group is not None
     ctx.now += 10_000
-    turn = ctx.turn()
+    decision = ctx.begin_decision()
     kinds = [kind for _, kind, _ in due_timers(ctx.group, ctx.now)]
     assert kinds == [TimerKind.SESSION, TimerKind.SESSION, TimerKind.DELAYED_JOIN]
-    assert len(list(ctx.coordinator.fire_due(turn))) == 1
-    assert [each.error_code for each in turn.responses] == [0]
+    assert len(list(ctx.coordinator.fire_due(decision))) == 1
+    assert [each.error_code for each in decision.responses] == [0]
     assert list(ctx.group.members) == [leader.member_id]
 
 
@@ -113,9 +113,9 @@ def test_sessions_that_end_together_are_sorted_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         coordinator, "due_timers", lambda *given: looks.append(given) or due_timers(*given)
     )
-    turn = Context().coordinator.turn(GROUP_ID, found, 10)
-    assert len(list(Context().coordinator.fire_due(turn))) == 20
-    assert [event.event for event in turn.events].count("member_expired") == 20
+    decision = Context().coordinator.begin_decision(GROUP_ID, found, 10)
+    assert len(list(Context().coordinator.fire_due(decision))) == 20
+    assert [event.event for event in decision.events].count("member_expired") == 20
     assert found.state is GroupState.EMPTY
     assert len(looks) == 2
 
@@ -127,13 +127,13 @@ def test_a_timer_that_is_not_due_does_not_fire() -> None:
     deadline = next_deadline(ctx.group)
     assert deadline is not None
     ctx.now = deadline - 1
-    turn = ctx.turn()
-    assert list(ctx.coordinator.fire_due(turn)) == []
-    assert (turn.events, ctx.deadline) == ([], deadline)
+    decision = ctx.begin_decision()
+    assert list(ctx.coordinator.fire_due(decision)) == []
+    assert (decision.events, ctx.deadline) == ([], deadline)
     ctx.now = deadline
-    turn = ctx.turn()
-    assert len(list(ctx.coordinator.fire_due(turn))) == 1
-    assert turn.events[0].event == "member_expired"
+    decision = ctx.begin_decision()
+    assert len(list(ctx.coordinator.fire_due(decision))) == 1
+    assert decision.events[0].event == "member_expired"
 
 
 def test_timers_fire_one_at_a_time() -> None:
@@ -141,9 +141,9 @@ def test_timers_fire_one_at_a_time() -> None:
     ctx.stable_pair()
     assert ctx.group is not None
     ctx.now += 10_000
-    turn = ctx.turn()
-    next(ctx.coordinator.fire_due(turn))
-    assert [event.event for event in turn.events].count("member_expired") == 1
+    decision = ctx.begin_decision()
+    next(ctx.coordinator.fire_due(decision))
+    assert [event.event for event in decision.events].count("member_expired") == 1
 
 
 def test_an_id_given_out_and_never_used_lapses() -> None:

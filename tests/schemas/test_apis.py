@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from msgspec import Struct
 
-from group_coordinator.coordinator.group import turn
+from group_coordinator.coordinator.group import decision
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import HANDLERS
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.dedup import MAX_RECENT
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.snapshot import decode
-from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.pipeline.gateway.apis import APIS as SERVED
 from group_coordinator.pipeline.stream.lingering import least_linger
 from group_coordinator.schemas import decoding, messages
@@ -62,11 +62,13 @@ def test_keys_and_operations_are_kafka_s() -> None:
 
 
 def _turn_of(columns: list[str], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """`coordinator.group.turn`, imported when `responses` has these columns."""
+    """`coordinator.group.decision`, imported when `responses` has these columns."""
     row = msgspec.defstruct("Response", [(name, Any, None) for name in columns], frozen=True)
     with monkeypatch.context() as patched:
         patched.setattr(messages, "Response", row)
-        spec = importlib.util.spec_from_file_location("turn_of_other_columns", turn.__file__)
+        spec = importlib.util.spec_from_file_location(
+            "decision_of_other_columns", decision.__file__
+        )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -135,10 +137,12 @@ ROW = DecidedApi(
 COUNTED: list[str] = []
 
 
-def count_members(turn: Turn, event: messages.RequestEvent, body: CountMembersRequest) -> None:
+def count_members(
+    decision: Decision, event: messages.RequestEvent, body: CountMembersRequest
+) -> None:
     COUNTED.append(event.request_id)
-    members = 0 if turn.group is None else len(turn.group.members)
-    turn.answer(event, ErrorCode.NONE, CountMembersResponse(max(members, body.least)))
+    members = 0 if decision.group is None else len(decision.group.members)
+    decision.answer(event, ErrorCode.NONE, CountMembersResponse(max(members, body.least)))
 
 
 Register = Callable[[DecidedApi], None]
@@ -150,7 +154,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
 
     def add(row: DecidedApi) -> None:
         monkeypatch.setattr(decoding, "_decode_event", msgspec.json.Decoder(RequestEvent).decode)
-        monkeypatch.setattr(turn, "Response", Response)
+        monkeypatch.setattr(decision, "Response", Response)
         monkeypatch.setitem(HANDLERS, row.name, count_members)
         monkeypatch.setitem(DECIDED, row.name, row)
 

@@ -29,7 +29,7 @@ from group_coordinator.coordinator.consumer.events import (
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.settings import parse_settings
 from group_coordinator.coordinator.consumer.state import MemberState
-from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.context import Call, Context
 
@@ -217,9 +217,9 @@ class World(Context):
         self.calls[request.request_id] = Call(request)
         self.decide(request)
 
-    def _take(self, turn: Turn) -> None:
-        super()._take(turn)
-        for response in turn.responses:
+    def _take(self, decision: Decision) -> None:
+        super()._take(decision)
+        for response in decision.responses:
             if not self.lost(response):
                 sender = self._senders[response.request_id]
                 self.post(lambda r=response, to=sender: to.receive(r))

@@ -1,8 +1,8 @@
-"""Turn: a group at one time, with what requests, timers, a load or a cleanup have said so far.
+"""Decision: a group at one time, and the output of the handlers that act on it.
 
-A handler's only outputs are the responses, records and events that it gives its `Turn`, and the
-changes it makes to the group. An answer may depend on a record: whoever ends a turn appends
-`records` before it shows `responses`.
+A handler has no other output than the responses, records and events that it adds to its `Decision`,
+and the changes that it makes to the group. An answer may depend on a record. So the caller must
+append `records` before it shows `responses` to clients.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from group_coordinator.schemas.records import (
     OffsetCommitValue,
 )
 
-# Appends records to the log; returns NONE, or the code to answer if the log refuses them.
+# Append records to the log; return NONE, or the code to answer if the log refuses them.
 Append = Callable[[Sequence[CoordinatorRecord]], ErrorCode]
-# Makes the unique part of a member id from the id of the request that asked for one.
+# Make the unique part of a new member id from the id of the request.
 NewId = Callable[[str], str]
 
 
-class Turn:
-    """A group at one time (ms), and what the handlers said so far.
+class Decision:
+    """A group at time `now` (ms), and the output of the handlers so far.
 
-    `group` None: there is none, or none any more. `request_id` is that of the request being
-    decided, None for a timer. `topics` is the catalogue.
+    `group` None: the group does not exist, or was deleted. `request_id` is that of the request
+    being decided, None for a timer. `topics` is the catalogue.
     """
 
     __slots__ = (
@@ -88,14 +88,14 @@ class Turn:
 
     @property
     def present(self) -> Group:
-        """The group. Raises LookupError if there is none."""
+        """The group. Raises LookupError if it does not exist."""
         group = self.group
         if group is None:
-            raise LookupError(f"there is no group {self.group_id!r}")
+            raise LookupError(f"group {self.group_id!r} does not exist")
         return group
 
     def allows(self, event: RequestEvent, operation: str, topic: str) -> bool:
-        """Whether whoever sent a request may do something to a topic."""
+        """Whether the sender of a request may perform an operation on a topic."""
         return self.authorizer is None or self.authorizer.allows_topic(event, operation, topic)
 
     # --- answers --------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Turn:
         body: Struct,
         message: str | None = None,
     ) -> None:
-        """Answer the request at hand."""
+        """Answer a request that is not parked."""
         self.responses.append(
             make_response(
                 request.request_id, self.group_id, request.api, code, self.now, body, message
@@ -117,7 +117,7 @@ class Turn:
     def answer_parked_join(
         self, parked: ParkedRequest, code: ErrorCode, body: JoinGroupResponse
     ) -> None:
-        """Answer a join that was waiting."""
+        """Answer a parked join."""
         shaped = shape_join(body, parked.api_version)
         self.responses.append(
             make_response(parked.request_id, self.group_id, "join_group", code, self.now, shaped)
@@ -126,7 +126,7 @@ class Turn:
     def answer_parked_sync(
         self, parked: ParkedRequest, code: ErrorCode, body: SyncGroupResponse | None = None
     ) -> None:
-        """Answer a sync that was waiting."""
+        """Answer a parked sync."""
         shaped = shape_sync(body or SyncGroupResponse(), parked.api_version)
         self.responses.append(
             make_response(parked.request_id, self.group_id, "sync_group", code, self.now, shaped)
@@ -135,7 +135,7 @@ class Turn:
     def complete_join(
         self, member: Member, code: ErrorCode, body: JoinGroupResponse | None = None
     ) -> None:
-        """Answer the member's parked join, if there is one."""
+        """Answer the member's parked join, if it has one."""
         parked = self.present.unpark_join(member)
         if parked is not None:
             self.answer_parked_join(parked, code, body or JoinGroupResponse())
@@ -143,7 +143,7 @@ class Turn:
     def complete_sync(
         self, member: Member, code: ErrorCode, body: SyncGroupResponse | None = None
     ) -> bool:
-        """Answer the member's parked sync; False if there is none."""
+        """Answer the member's parked sync; return False if it has none."""
         parked = member.awaiting_sync
         if parked is None:
             return False
@@ -154,14 +154,14 @@ class Turn:
     # --- records --------------------------------------------------------------------------------
 
     def append(self, *records: CoordinatorRecord) -> ErrorCode:
-        """Append records to the log, all or none; returns NONE or the code to answer."""
+        """Append records to the log, all or none; return NONE or the code to answer."""
         error = self.append_to_log(records)
         if error is ErrorCode.NONE:
             self.records.extend(records)
         return error
 
     def group_record(self, value: GroupMetadataValue | None, reason: str) -> CoordinatorRecord:
-        """A group metadata record, or with no value the group's tombstone."""
+        """Return a group metadata record, or the group's tombstone if `value` is None."""
         return CoordinatorRecord(
             partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
             record_type=GROUP_METADATA,
@@ -175,7 +175,7 @@ class Turn:
     def offset_record(
         self, topic: str, partition: int, value: OffsetCommitValue | None, reason: str
     ) -> CoordinatorRecord:
-        """An offset commit record, or with no value the partition's tombstone."""
+        """Return an offset commit record, or the partition's tombstone if `value` is None."""
         return CoordinatorRecord(
             partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
             record_type=OFFSET_COMMIT,
@@ -193,7 +193,7 @@ class Turn:
     def note(
         self, event: str, reason: str, member: Member | None = None, member_id: str | None = None
     ) -> None:
-        """Add an event to the audit log; `member_id` is for an id without a member."""
+        """Add an event to the audit log; `member_id` names an id that has no member."""
         self.events.append(
             GroupEvent(
                 at=self.now,
@@ -214,13 +214,13 @@ class Turn:
         return None if self.group is None else self.group.generation_id
 
     def transition(self, state: GroupState, reason: str) -> None:
-        """Move the group to another state, and say why."""
+        """Change the group's state, and log the transition with its reason."""
         group = self.present
         group.transition_to(state, self.now)
         self.note_transition(group.previous_state, reason)
 
     def note_transition(self, before: GroupState, reason: str) -> None:
-        """Log the transition from `before` to the present state."""
+        """Log the transition from `before` to the current state."""
         group = self.present
         self.events.append(
             GroupEvent(
@@ -245,7 +245,7 @@ def make_response(
     body: Struct,
     message: str | None = None,
 ) -> Response:
-    """A response with the body in the field of its API."""
+    """Return a response with the body in the field of its API."""
     response = Response(
         request_id=request_id,
         group_id=group_id,
@@ -255,13 +255,13 @@ def make_response(
         error_message=message,
         responded_at=now,
     )
-    # Nobody has the response yet. `**{api: body}` would be slower.
+    # The Struct is frozen, but the response is not shared yet. `**{api: body}` would be slower.
     force_setattr(response, api, body)
     return response
 
 
 def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """The answer in its version's shape: below 7 no protocol type, and "" for no protocol name."""
+    """Shape a join's answer for its version: below 7 no protocol type, and "" for no name."""
     if version >= 7:
         return body
     return JoinGroupResponse(
@@ -276,5 +276,5 @@ def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
 
 
 def shape_sync(body: SyncGroupResponse, version: int) -> SyncGroupResponse:
-    """The answer in its version's shape: below 5 neither protocol type nor protocol name."""
+    """Shape a sync's answer for its version: below 5 no protocol type and no protocol name."""
     return body if version >= 5 else SyncGroupResponse(assignment=body.assignment)
