@@ -11,7 +11,7 @@ from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
 from group_coordinator.pipeline.gateway.fair_threads import FairThreads, Owner
-from group_coordinator.pipeline.gateway.group_list import GroupList
+from group_coordinator.pipeline.gateway.group_listing import GroupListings
 from group_coordinator.pipeline.gateway.room import HeldAnswer, Room
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -67,7 +67,7 @@ class Services:
         self.cluster_id = cluster_id
         self.settings = settings
         self.threads = FairThreads(_THREADS, "clients")
-        self.groups = GroupList(root)
+        self.groups = GroupListings(root)
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)
         # The bytes of large requests.

@@ -15,7 +15,7 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.group_list import Listing
+    from group_coordinator.pipeline.gateway.group_listing import Listing
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 ListGroupsResponse = struct("ListGroupsResponse")

@@ -8,7 +8,7 @@ from typing import Any
 
 from group_coordinator.pipeline.gateway.apis.list_groups import API
 from group_coordinator.pipeline.gateway.fair_threads import FairThreads
-from group_coordinator.pipeline.gateway.group_list import GroupList
+from group_coordinator.pipeline.gateway.group_listing import GroupListings
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.schemas.kafka.reading import reader
 from group_coordinator.schemas.kafka.structs import struct
@@ -22,7 +22,7 @@ def listed(root: str, states: Any = None, types: Any = None) -> Any:
 
 
 async def _answered(root: str, states: Any, types: Any) -> Any:
-    services: Any = SimpleNamespace(groups=GroupList(root), threads=FairThreads(2, "clients"))
+    services: Any = SimpleNamespace(groups=GroupListings(root), threads=FairThreads(2, "clients"))
     services.acls = SimpleNamespace(check=lambda _: None, authorizer=None)
     call = RequestContext(services, VERSION, "c", "/10.0.0.1", "User:alice", 0, "L")
     request = struct("ListGroupsRequest")(states_filter=states, types_filter=types)

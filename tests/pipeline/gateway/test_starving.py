@@ -23,12 +23,12 @@ from kafka.protocol.metadata import (
 from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.gateway import group_list
+from group_coordinator.pipeline.gateway import group_listing
 from group_coordinator.pipeline.gateway.acls import Acls
 from group_coordinator.pipeline.gateway.apis.list_groups import API
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.gateway.fair_threads import FairThreads, Owner
-from group_coordinator.pipeline.gateway.group_list import ListedGroup, Listing
+from group_coordinator.pipeline.gateway.group_listing import GroupEntry, Listing
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.gateway.topics import Topics
@@ -65,7 +65,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
         return query(self, *arguments)
 
     monkeypatch.setattr(Catalog, "query", held)
-    monkeypatch.setattr(group_list, "_REST", 0.0)
+    monkeypatch.setattr(group_listing, "_REST", 0.0)
     yield reads
     reads.go_on.set()
 
@@ -193,7 +193,7 @@ def test_the_catalogue_is_looked_at_before_clients_read_it(
 
 def test_each_client_is_told_of_the_groups_that_it_may_describe() -> None:
     """One reading serves them all, and an answer is made for each principal."""
-    listing = Listing([ListedGroup(name, "consumer", "Empty", "classic") for name in ("a", "b")])
+    listing = Listing([GroupEntry(name, "consumer", "Empty", "classic") for name in ("a", "b")])
     acls = [
         AclBinding("GROUP", name, "LITERAL", f"User:{name}", "*", "DESCRIBE", "ALLOW")
         for name in "ab"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OLDER = "the older of two joins or syncs of a member that both wait"
 REMOVED = "the waiting sync of a member that is removed"
 LEADER = "the leader leaves"
-UNRECORDED = "a group that has no record yet is described"
+UNRECORDED = "a group without a record is described"
 _FORMING = ("Empty", "PreparingRebalance", "CompletingRebalance")
 CHOICES = (OLDER, REMOVED, LEADER, UNRECORDED)
 

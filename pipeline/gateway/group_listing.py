@@ -22,7 +22,7 @@ FROM groups ORDER BY group_id
 _REST = 3.0
 
 
-class ListedGroup(NamedTuple):
+class GroupEntry(NamedTuple):
     """A group; `type` is classic or unknown."""
 
     group_id: str
@@ -34,12 +34,12 @@ class ListedGroup(NamedTuple):
 class Listing:
     """The groups at a time, and what was made of them: an answer by what it depends on."""
 
-    def __init__(self, groups: list[ListedGroup]) -> None:
+    def __init__(self, groups: list[GroupEntry]) -> None:
         self.groups = groups
         self.answers: dict[Hashable, asyncio.Future[bytes]] = {}
 
 
-class GroupList:
+class GroupListings:
     """Reads the groups of a root in a thread of its own. For the tasks of one loop."""
 
     def __init__(self, root: str) -> None:
@@ -62,4 +62,4 @@ class GroupList:
 
 def _read(root: str) -> Listing:
     with closing(Catalog(root)) as catalog:
-        return Listing([ListedGroup(*row) for row in catalog.query(_GROUPS).rows])
+        return Listing([GroupEntry(*row) for row in catalog.query(_GROUPS).rows])
