@@ -15,6 +15,8 @@ from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.bench import views
 from tests.bench.compaction import make_log
 
+pytestmark = pytest.mark.full
+
 RECORDS = 2_000
 
 

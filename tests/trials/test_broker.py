@@ -17,6 +17,8 @@ from tests.trials.broker.report import BrokerReport
 from tests.trials.broker.sides import Ours
 from tests.trials.broker.trial import compare
 
+pytestmark = pytest.mark.full
+
 # What a conversation of chance must reach.
 _REACHED = {
     "JoinGroup NONE",

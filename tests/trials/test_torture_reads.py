@@ -12,6 +12,8 @@ from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import RESPONSES
 from tests.trials.torture.reads import hooked
 
+pytestmark = pytest.mark.full
+
 # Reads of each library, also in what Spark's workers are given: how many of them failed.
 READER = """
 import pickle, sys
