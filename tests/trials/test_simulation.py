@@ -314,12 +314,14 @@ SET_BACK = Plan(
 )
 
 
+@pytest.mark.full
 def test_an_older_copy_of_a_streaming_checkpoint_breaks_no_promise():
     outcome = run_quietly(SET_BACK)
     assert outcome.broken is None, "\n".join(outcome.story)
     assert outcome.counts["streaming checkpoints restored"] == 1
 
 
+@pytest.mark.full
 def test_it_finds_that_an_older_copy_of_a_streaming_checkpoint_is_gone_on_with(monkeypatch):
     monkeypatch.setattr(resumption, "last_written", lambda *_: -1)
     assert broken(SET_BACK).promise == SAME_AGAIN
@@ -331,11 +333,13 @@ SET_BACK_TO_ANOTHER = replace(
 )
 
 
+@pytest.mark.full
 def test_a_copy_from_before_another_stream_breaks_no_promise():
     outcome = run_quietly(SET_BACK_TO_ANOTHER)
     assert outcome.broken is None, "\n".join(outcome.story)
 
 
+@pytest.mark.full
 def test_it_finds_that_a_copy_from_before_another_stream_is_gone_on_with(monkeypatch):
     monkeypatch.setattr(resumption, "is_newest_stream", lambda *_: True)
     assert broken(SET_BACK_TO_ANOTHER)
