@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -69,8 +68,8 @@ class FairThreads:
                 del self._waiting[owner]
             self._free -= 1
             self._running[owner] += 1
-            ended = partial(self._ended_in_thread, owner, done)
-            self._threads.submit(work).add_done_callback(ended)
+            running = done.get_loop().run_in_executor(self._threads, work)
+            running.add_done_callback(partial(self._end, owner, done))
 
     def _next(self) -> Owner | None:
         """The owner whose turn is next, of those that have not all of their threads at work."""
@@ -79,17 +78,19 @@ class FairThreads:
     def _may_begin(self, owner: Owner) -> bool:
         return owner is GATEWAY or self._running[owner] < self._most_of_one
 
-    def _ended_in_thread(self, owner: Owner, done: asyncio.Future[Any], found: Future[Any]) -> None:
-        done.get_loop().call_soon_threadsafe(self._end, owner, done, found)
-
-    def _end(self, owner: Owner, done: asyncio.Future[Any], found: Future[Any]) -> None:
+    def _end(self, owner: Owner, done: asyncio.Future[Any], found: asyncio.Future[Any]) -> None:
         # The thread is free now, not when its client left.
         self._free += 1
         self._running[owner] -= 1
         if not self._running[owner]:
             del self._running[owner]
+        if found.cancelled():
+            # The loop ends.
+            done.cancel()
+            return
+        # Retrieved also if nobody waits for it: asyncio logs an error that was never retrieved.
+        error = found.exception()
         if not done.done():
-            error = found.exception()
             if error is None:
                 done.set_result(found.result())
             else:
