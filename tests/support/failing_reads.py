@@ -28,6 +28,7 @@ from obstore.exceptions import GenericError
 
 from group_coordinator.pipeline.delta import commit_reader, object_store, store_files
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
+from group_coordinator.pipeline.delta.disk import Disk
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import Costs
 from group_coordinator.pipeline.delta.table import local_folder
@@ -337,6 +338,14 @@ def count_files(patch: pytest.MonkeyPatch) -> None:
             and getattr(module, "open_files", None) is original
         ):
             patch.setattr(module, "open_files", open_files)
+    stamp = Disk.stamp
+
+    def stamp_of_whole(self: Disk, path: str) -> object | None:
+        # A short read leaves the file as it is: its size and time are those of the whole file.
+        _Current().restore()
+        return stamp(self, path)
+
+    patch.setattr(Disk, "stamp", stamp_of_whole)
 
 
 class _Current:
@@ -344,3 +353,7 @@ class _Current:
 
     def read(self, path: object, file: Path | None = None) -> float | None:
         return None if _now is None else _now.read(path, file)
+
+    def restore(self) -> None:
+        if isinstance(_now, FailingReads):
+            _now.restore()
