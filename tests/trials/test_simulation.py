@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -23,10 +22,8 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
-from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
-from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import bootstrap, resumption
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
@@ -429,21 +426,6 @@ UNREAD = Plan(
         for number, kind in enumerate(KINDS)
     ),
 )
-
-
-@pytest.mark.full
-def test_it_finds_that_a_reader_moves_on_before_it_has_read(monkeypatch):
-    def poll(self: Tail) -> pa.Table | None:
-        try:
-            rows, after = self.look()
-        except OSError:
-            self._at = Position(self._at.version + 1)
-            raise
-        self._at = after._at
-        return rows
-
-    monkeypatch.setattr(Tail, "poll", poll)
-    assert "a slow reader saw 0 answers" in broken(UNREAD).text
 
 
 # --- and with the mends, every promise is kept ----------------------------------------------------

@@ -11,11 +11,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import identity
+from group_coordinator.pipeline.delta import followed, identity
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed, follow
+from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
 from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.errors import Failure
 from tests.clocks import AheadClocks
 
@@ -261,3 +262,21 @@ def clean_up(folder: Path) -> None:
     handle.create_checkpoint()
     for version in range(handle.version()):
         commit_path(folder / "_delta_log", version).unlink()
+
+
+def test_a_tail_reads_again_what_it_could_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = Tail(open_files(str(folder)), 5, ["n"])
+    append(folder)
+    with monkeypatch.context() as patch:
+
+        def fail(*_arguments: object) -> None:
+            raise OSError("read failed")
+
+        patch.setattr(followed, "appended", fail)
+        with pytest.raises(OSError, match="read failed"):
+            tail.poll()
+    rows = tail.poll()
+    assert rows is not None and rows.to_pydict() == {"n": [1]}
+    assert tail.poll() is None
