@@ -54,6 +54,9 @@ class Column(NamedTuple):
 _LEAST = 12
 # What a line of a query's result may have where there is no terminal.
 _PLAIN_WIDTH = 160
+# A column is no wider than this for its longest texts, which move what follows them: padded to a
+# name of 30 kB, a table of 25 rows has 800 kB.
+_WIDEST = 100
 _SIMPLE = (str, int, float, bool, type(None))
 _INT64 = range(-(2**63), 2**64)
 
@@ -147,7 +150,12 @@ def _widths(columns: Sequence[Column], texts: Sequence[Sequence[str]]) -> list[i
 def _print_lines(columns: Sequence[Column], texts: list[list[str]]) -> None:
     widths = _widths(columns, texts)
     limit = _terminal_width()
-    if limit is not None and sum(widths) + len(widths) - 1 > limit:
+    if limit is None:
+        widths = [
+            max(column.width, min(width, _WIDEST))
+            for column, width in zip(columns, widths, strict=True)
+        ]
+    elif sum(widths) + len(widths) - 1 > limit:
         widths = _cut(widths, limit - len(widths) + 1)
         texts = [
             [text if len(text) <= width else text[: width - 1] + "…" for text in column]

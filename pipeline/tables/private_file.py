@@ -1,9 +1,15 @@
-"""Writing a file of secrets: its owner's alone, whole at any time, and changed by one at a time."""
+"""Reading and writing a file of secrets.
+
+Its owner alone can read it. It is whole at any time, and one process at a time changes it.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
+import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +17,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+log = logging.getLogger(__name__)
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+
+
+def read_private(path: Path) -> bytes:
+    """Read a file of secrets; log a warning if other users of the machine can read it.
+
+    Raises OSError if the file cannot be read, or if other users can write to it: they could let
+    anyone in.
+    """
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & _WRITABLE_BY_OTHERS:
+            reason = f"other users can write to it (mode {mode:04o}): run chmod 600"
+            raise PermissionError(errno.EPERM, reason, str(path))
+        if mode & _READABLE_BY_OTHERS:
+            log.warning("other users can read %s (mode %04o): run chmod 600", path, mode)
+        return file.read()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import msgspec
 
 from group_coordinator.coordinator.signatures import RequestKey
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.private_file import changing, write_private
+from group_coordinator.pipeline.tables.private_file import changing, read_private, write_private
 from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class KeysError(Failure):
 def read_keys(path: str | Path) -> list[RequestKey]:
     """Read a file of keys. Raises KeysError, which names the line that is none."""
     try:
-        lines = Path(path).read_bytes().splitlines()
+        lines = read_private(Path(path)).splitlines()
     except OSError as error:
         raise KeysError(f"the keys' file {path}: {error.strerror}") from error
     return [_read_line(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from group_coordinator.pipeline.tables.private_file import create_private
+from group_coordinator.pipeline.tables.private_file import create_private, read_private
 
 _BYTES = 32
 
@@ -19,7 +19,7 @@ def secret_beside(path: Path) -> bytes:
     kept = path.with_name(f".{path.name}.secret")
     if not kept.exists():
         create_private(kept, secrets.token_bytes(_BYTES))
-    found = kept.read_bytes()
+    found = read_private(kept)
     if len(found) < _BYTES:
         raise OSError(f"{kept} has {len(found)} bytes: it is no secret")
     return found

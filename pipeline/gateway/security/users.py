@@ -27,7 +27,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
 from group_coordinator.pipeline.gateway_settings import HASHES
-from group_coordinator.pipeline.tables.private_file import changing, write_private
+from group_coordinator.pipeline.tables.private_file import changing, read_private, write_private
 from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 # The fewest and most iterations that Kafka takes.
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384
+_ITERATIONS = f"iterations go from {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
 _SALT_BYTES = 24
 # Right passwords that are remembered.
 _MOST_REMEMBERED = 10_000
@@ -75,7 +76,7 @@ def new_credential(
     if not password:
         raise UsersError("a password cannot be empty")
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-        raise UsersError(f"iterations go from {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
+        raise UsersError(_ITERATIONS)
     return _derived(user, password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations)
 
 
@@ -231,7 +232,7 @@ def _by_user(credentials: Iterable[Credential]) -> dict[tuple[str, str], Credent
 def read_users(path: Path) -> list[Credential]:
     """Read a file of users. Raises UsersError, which names the line that is none."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_private(path).splitlines()
     except OSError as error:
         raise UsersError(f"the users' file {path}: {error.strerror}") from error
     return [_read_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -242,8 +243,10 @@ def _read_line(path: Path, number: int, line: bytes) -> Credential:
         read = msgspec.json.decode(line, type=Credential)
     except UNREADABLE as error:
         raise UsersError(f"line {number} of {path} is no user: {error}") from error
-    if read.mechanism not in HASHES or read.iterations < 1:
+    if read.mechanism not in HASHES:
         raise UsersError(f"line {number} of {path} is no user: {read.mechanism}")
+    if not LEAST_ITERATIONS <= read.iterations <= MOST_ITERATIONS:
+        raise UsersError(f"line {number} of {path}: {_ITERATIONS}, not {read.iterations}")
     return read
 
 

@@ -175,6 +175,14 @@ def asked(rows: int, columns: int, value: Any) -> Result:
     return Result([f"column_{n}" for n in range(columns)], [(value,) * columns] * rows)
 
 
+def test_a_name_of_many_kb_widens_only_its_own_row(pipe: io.StringIO) -> None:
+    names = ["x" * 30_000, *map(str, range(25))]
+    print_table([Column("GROUP", 25), Column("STATE", 20)], [(name, "Empty") for name in names])
+    heading, longest, *others = pipe.getvalue().splitlines()
+    assert longest == "x" * 30_000 + " Empty"
+    assert {line.index("Empty") for line in others} == {heading.index("STATE")} == {101}
+
+
 def test_rows_that_are_too_wide_for_any_cut_stand_upright(terminal: Terminal) -> None:
     print_result(TABLE, asked(2, 12, [{"topic": "t", "partitions": [0, 1]}]))
     lines = terminal.getvalue().splitlines()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security import users
 from group_coordinator.pipeline.gateway.security.users import (
     add_user,
@@ -76,3 +77,33 @@ def test_a_lock_of_who_was_killed_is_nobodys(tmp_path: Path) -> None:
     assert (tmp_path / ".file.lock").stat().st_mode & 0o077 == 0
     add_k(path, "b")
     assert names_k(path) == {"a", "b"}
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+@pytest.mark.parametrize(("add", "names"), [(add_u, names_u), (add_k, names_k)])
+def test_a_file_that_others_can_write_to_is_refused(
+    tmp_path: Path, add: Callable[[Path, str], None], names: Callable[[Path], set[str]], mode: int
+) -> None:
+    path = tmp_path / "file"
+    add(path, "a")
+    path.chmod(mode)
+    with pytest.raises(Failure, match=rf"other users can write to it \(mode {mode:04o}\)"):
+        names(path)
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o640, 1), (0o604, 1)])
+@pytest.mark.parametrize(("add", "names"), [(add_u, names_u), (add_k, names_k)])
+def test_of_a_file_that_others_can_read_the_log_says_so(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    add: Callable[[Path, str], None],
+    names: Callable[[Path], set[str]],
+    mode: int,
+    warnings: int,
+) -> None:
+    path = tmp_path / "file"
+    add(path, "a")
+    path.chmod(mode)
+    assert names(path) == {"a"}
+    assert len(caplog.messages) == warnings
+    assert all(f"(mode {mode:04o})" in text for text in caplog.messages)

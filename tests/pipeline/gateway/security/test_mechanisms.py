@@ -44,6 +44,7 @@ from group_coordinator.pipeline.gateway.security.users import (
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.gateway_settings import HASHES
 from group_coordinator.pipeline.tables import private_file
+from group_coordinator.pipeline.tables.private_file import create_private
 from tests.clocks import AheadClocks
 from tests.examples import texts
 
@@ -269,7 +270,7 @@ def test_where_no_secret_can_be_kept_users_log_in_all_the_same(
         raise OSError(errno.EROFS, "Read-only file system")
 
     if what == "torn":
-        path.with_name(".users.secret").write_bytes(b"short")
+        create_private(path.with_name(".users.secret"), b"short")
     else:
         monkeypatch.setattr(private_file.tempfile, "mkstemp", fails)
     users = Users(path)
@@ -477,6 +478,14 @@ def test_users_are_added_listed_and_removed_by_the_command(tmp_path: Path) -> No
         ask(Plain(Users(tmp_path / "users"), HERE), "\0alice\0wonder")
     run("remove", "alice")
     assert run("list") == "user mechanisms\nbob  PLAIN, SCRAM-SHA-512\n"
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, 16_385])
+def test_a_line_with_too_few_or_too_many_iterations_is_refused(path: Path, iterations: int) -> None:
+    line = msgspec.to_builtins(new_credential("eve", "x", "SCRAM-SHA-256"))
+    path.write_bytes(msgspec.json.encode({**line, "iterations": iterations}))
+    with pytest.raises(UsersError, match=rf"line 1 of .*: iterations go .*, not {iterations}$"):
+        read_users(path)
 
 
 def test_a_line_of_another_release_is_named(path: Path) -> None:

@@ -56,6 +56,7 @@ def test_keys_are_made_listed_and_removed_by_the_command(folder: Path) -> None:
 
 def test_what_is_no_file_of_keys_is_named_without_its_secrets(tmp_path: Path) -> None:
     path = tmp_path / "keys"
+    path.touch(0o600)
     path.write_bytes(b'{"name":"a","principal":"User:a","secret":"topsecret!"}')
     with pytest.raises(KeysError, match=r"line 1 of .* is no key$"):
         read_keys(path)
