@@ -140,6 +140,14 @@ def spark_with_delta(spark: SparkSession) -> SparkSession:
     return spark
 
 
+@pytest.fixture
+def light_spark(spark_with_delta: SparkSession) -> SparkSession:
+    """A session beside the shared one, which reads small tables in few tasks."""
+    from tests.frames import light_session
+
+    return light_session(spark_with_delta)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a coordinator starts it, one for all tests of the run."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A session reads small tables for half of the CPU time with these. No result depends on them.
-FEW_TASKS = {
+_FEW_TASKS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -23,6 +23,14 @@ FEW_TASKS = {
 }
 # Sums of doubles in different orders differ in their last digits.
 _DIGITS = 6
+
+
+def light_session(spark: SparkSession) -> SparkSession:
+    """Start a session beside another one, which reads small tables in few tasks."""
+    session = spark.newSession()
+    for name, value in _FEW_TASKS.items():
+        session.conf.set(name, value)
+    return session
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -14,8 +14,13 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 TOP = Path(__file__).parent.parent
-# The fixtures that share a start of Spark among files.
-SHARED_STARTS = ("spark", "cluster")
+# The fixtures that share a start of Spark among files, and the name of what they share.
+SHARED_STARTS = {
+    "spark": "spark",
+    "spark_with_delta": "spark",
+    "light_spark": "spark",
+    "cluster": "cluster",
+}
 
 
 @functools.cache
@@ -26,12 +31,18 @@ def starts_spark(file: str) -> bool:
 
 @functools.cache
 def shared_start(file: str) -> str | None:
-    """Name the fixture by which a test file shares a start of Spark with others, if it does."""
+    """Name the start of Spark that a test file shares with others, if it shares one."""
     if not starts_spark(file):
         return None
     text = (TOP / file).read_text("utf-8")
-    found = (name for name in SHARED_STARTS if re.search(rf"[(,]\s*{name}[,:)]", text))
-    return next(found, None)
+    return next(
+        (
+            start
+            for fixture, start in SHARED_STARTS.items()
+            if re.search(rf"[(,]\s*{fixture}[,:)]", text)
+        ),
+        None,
+    )
 
 
 class StartsShared(LoadFileScheduling):

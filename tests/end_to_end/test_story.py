@@ -25,7 +25,7 @@ from group_coordinator.pipeline.node.packaging import write_package
 from group_coordinator.pipeline.session.spark_settings import packages
 from tests.end_to_end.submitting import SPARK_HOME, Submitting, shipped
 from tests.ends import check_end
-from tests.frames import FEW_TASKS, assert_alike, assert_same_rows
+from tests.frames import assert_alike, assert_same_rows
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -159,12 +159,9 @@ def check_spark_reads_what_python_reads(spark: SparkSession, root: Path) -> None
 
 
 def test_a_deployment_is_used_killed_and_read(
-    deployment: Deployment, spark_with_delta: SparkSession
+    deployment: Deployment, light_spark: SparkSession
 ) -> None:
     root = deployment.root
-    spark = spark_with_delta.newSession()
-    for name, value in FEW_TASKS.items():
-        spark.conf.set(name, value)
     killed = deployment.start_coordinator()
     create = [COMMAND, "topics", "create", "clicks", "--partitions", str(PARTITIONS)]
     creating = deployment.start("create", [*create, "--root", str(root)], {})
@@ -177,9 +174,9 @@ def test_a_deployment_is_used_killed_and_read(
     assert sum(committed.values()) == RECORDS
 
     # No other process writes to `requests` now: Spark's LogStore does not commit by condition.
-    requests = spark.read.format("delta").load(str(root / "requests"))
+    requests = light_spark.read.format("delta").load(str(root / "requests"))
     body = requests.schema["offset_commit"].dataType.simpleString().replace("'", "")
-    spark.sql(INSERT.format(root=root, body=body))
+    light_spark.sql(INSERT.format(root=root, body=body))
     wait_until("an answer to Spark", lambda: responses(root, "from-spark") == [0], WAIT_S)
 
     deployment.kill(killed)
@@ -194,4 +191,4 @@ def test_a_deployment_is_used_killed_and_read(
     # 143 is Java's exit status after SIGTERM, also after an orderly shutdown.
     deployment.end(restarted, 143)
     assert responses(root, "from-spark") == [0], "it is answered once"
-    check_spark_reads_what_python_reads(spark, root)
+    check_spark_reads_what_python_reads(light_spark, root)

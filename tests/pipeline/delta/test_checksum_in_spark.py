@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def test_a_table_with_a_comment_can_be_described_after_an_append(
-    spark_with_delta: SparkSession, tmp_path: Path
+    light_spark: SparkSession, tmp_path: Path
 ) -> None:
-    spark = spark_with_delta
+    spark = light_spark
     table = f"delta.`{tmp_path}`"
     spark.sql(f"CREATE TABLE {table} (n BIGINT COMMENT 'a number', p STRING) USING delta")
     appender = Appender(tmp_path)

@@ -35,7 +35,7 @@ from group_coordinator.schemas.tables import (
     to_arrow,
     to_requests,
 )
-from tests.frames import assert_alike
+from tests.frames import assert_alike, light_session
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.spark.whole_root import make_whole_root
 from tests.pipeline.tables.earlier import create, earlier, in_columns
@@ -57,7 +57,7 @@ def whole(
 ) -> Iterator[tuple[SparkSession, Catalog]]:
     """A session with the views of a root under the prefix `in_`, and the catalogue of the root."""
     root, now = make_whole_root(tmp_path_factory.mktemp("with a blank"))
-    session = spark.newSession()
+    session = light_session(spark)
     session.conf.set("spark.sql.session.timeZone", _ZONE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog_module, "clock_ms", lambda: now)
@@ -88,9 +88,9 @@ def test_every_view_is_answered_alike(whole: tuple[SparkSession, Catalog]) -> No
 
 
 def test_with_a_time_all_tables_are_what_they_were_and_without_it_what_they_are(
-    spark_with_delta: SparkSession, root: str
+    light_spark: SparkSession, root: str
 ) -> None:
-    session = spark_with_delta.newSession()
+    session = light_spark
     topic = make(root)
     log, log_appender = Log(root), appender(topic)
     log_appender.append([batch(0, "a", "b")])
@@ -118,9 +118,9 @@ def test_with_a_time_all_tables_are_what_they_were_and_without_it_what_they_are(
 
 
 def test_fields_that_an_older_table_lacks_within_its_structs_are_null(
-    spark_with_delta: SparkSession, root: str
+    light_spark: SparkSession, root: str
 ) -> None:
-    session = spark_with_delta.newSession()
+    session = light_spark
     records = [commit("g", 7, 1_000), stored("g", 1, 1_000)]
     segment = {"segment": pa.array([0, 0], pa.int64()), "log_offset": pa.array([0, 1], pa.int64())}
     written = to_arrow(OFFSETS_TOPIC, records, segment)

@@ -45,7 +45,7 @@ from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
-from tests.frames import FEW_TASKS, assert_same_rows, frame_of
+from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import HERE, releases
 from tests.golden.write import make_groups
 from tests.pipeline.offsets_log import upkeep
@@ -64,15 +64,6 @@ EVERY_STEP = [False, pytest.param(True, marks=pytest.mark.long)]
 WAIT_S = 120.0
 # Past every tombstone's retention, ms.
 CENTURIES_MS = 10_000_000_000_000
-
-
-@pytest.fixture
-def reader(spark_with_delta: SparkSession) -> SparkSession:
-    """A session beside the shared one, which reads small tables in few tasks."""
-    session = spark_with_delta.newSession()
-    for name, value in FEW_TASKS.items():
-        session.conf.set(name, value)
-    return session
 
 
 # --- the roots ------------------------------------------------------------------------------------
@@ -267,17 +258,17 @@ def check_through_upkeep(
 @pytest.mark.parametrize("every_step", EVERY_STEP)
 @pytest.mark.parametrize("release", releases())
 def test_spark_reads_a_golden_root(
-    reader: SparkSession, release: str, every_step: bool, tmp_path: Path
+    light_spark: SparkSession, release: str, every_step: bool, tmp_path: Path
 ) -> None:
     root = golden_root(tmp_path, release)
-    check_through_upkeep(reader, tmp_path, root, every_step)
+    check_through_upkeep(light_spark, tmp_path, root, every_step)
 
 
 @pytest.mark.parametrize("every_step", EVERY_STEP)
 def test_spark_reads_what_a_coordinator_has_written(
-    spark_with_delta: SparkSession, reader: SparkSession, every_step: bool, tmp_path: Path
+    spark_with_delta: SparkSession, light_spark: SparkSession, every_step: bool, tmp_path: Path
 ) -> None:
     root = written_root(spark_with_delta, tmp_path)
     names = {table.name for table in tables(tmp_path)}
     assert {table.name for table in (*TABLES.values(), *ON_DEMAND)} <= names
-    check_through_upkeep(reader, tmp_path, root, every_step)
+    check_through_upkeep(light_spark, tmp_path, root, every_step)

@@ -43,10 +43,8 @@ ALTERED = {
 }
 
 
-def test_spark_reads_a_table_that_is_plain_again(
-    spark_with_delta: SparkSession, tmp_path: Path
-) -> None:
-    spark = spark_with_delta
+def test_spark_reads_a_table_that_is_plain_again(light_spark: SparkSession, tmp_path: Path) -> None:
+    spark = light_spark
     before = {}
     for feature, statements in ALTERED.items():
         table = f"delta.`{tmp_path}/{feature}`"
@@ -71,9 +69,9 @@ def test_spark_reads_a_table_that_is_plain_again(
 
 
 def test_a_delta_checkpoint_of_another_form_is_not_torn_and_the_way_out_is_named(
-    spark_with_delta: SparkSession, tmp_path: Path
+    light_spark: SparkSession, tmp_path: Path
 ) -> None:
-    spark, folder = spark_with_delta, tmp_path / "table"
+    spark, folder = light_spark, tmp_path / "table"
     table = f"delta.`{folder}`"
     spark.sql(
         f"CREATE TABLE {table} (n BIGINT) USING delta TBLPROPERTIES "
