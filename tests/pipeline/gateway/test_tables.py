@@ -11,13 +11,15 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 from deltalake import DeltaTable, write_deltalake
 from kafka import KafkaConsumer, TopicPartition
 
 from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
+from group_coordinator.schemas.tables import TOPICS
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
 
@@ -200,6 +202,49 @@ def test_a_table_that_was_replaced_is_not_served_under_its_old_offsets(
             assert found == (0, 5)
     finally:
         consumer.close()
+
+
+@pytest.mark.slow
+def test_a_producer_goes_on_when_the_catalogue_of_topics_is_made_anew(root: str) -> None:
+    """Meanwhile each error is one that a producer retries."""
+    failed: list[str] = []
+
+    def on_delivery(error: confluent_kafka.KafkaError | None, _: confluent_kafka.Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    with coordinator(root), gateway(root) as broker:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": f"{broker.host}:{broker.port}",
+                "linger.ms": 0,
+                "topic.metadata.refresh.interval.ms": 500,
+                "message.timeout.ms": 60_000,
+            }
+        )
+
+        def produced(number: int) -> int:
+            producer.produce("clicks", str(number), on_delivery=on_delivery)
+            return producer.flush(60)
+
+        admin = admin_of(broker)
+
+        def create_clicks() -> None:
+            (created,) = admin.create_topics([NewTopic("clicks", 1)]).values()
+            created.result(20)
+
+        create_clicks()
+        assert produced(0) == 0
+        shutil.rmtree(Path(root, "topics"))
+        assert produced(1) == 0, "without the catalogue its last state holds"
+        ensure_table(root, TOPICS)
+        create_topic(root, "others", 1)
+        until_there(admin, "others")
+        assert "clicks" not in admin.list_topics(timeout=20).topics
+        producer.produce("clicks", "2", on_delivery=on_delivery)
+        create_clicks()
+        assert producer.flush(60) == 0
+    assert failed == []
 
 
 @pytest.mark.parametrize(
