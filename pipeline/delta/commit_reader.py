@@ -104,6 +104,10 @@ class GoneCheck:
         return True
 
 
+class RowsRemoved(LogGone):
+    """A commit has removed rows, as DELETE, RESTORE and an overwrite do."""
+
+
 class NewFile(NamedTuple):
     """A file that a commit added: which of its row groups are wanted, None for all; and `open`.
 
@@ -116,14 +120,19 @@ class NewFile(NamedTuple):
 
 
 def new_files(
-    files: FileSystem, version: int, wanted: Wanted | None, last: int | None = None
+    files: FileSystem,
+    version: int,
+    wanted: Wanted | None,
+    last: int | None = None,
+    refuses_removals: bool = False,
 ) -> Iterator[list[NewFile]]:
     """Yield the wanted files of each commit from `version` on, as far as there are commits.
 
     A commit that removes files is a rewrite and has none; so has one without a wanted row group.
-    `last`, if it is known, is a version that is there and behind which nothing is asked for.
+    `last`, if it is known, is a version that is there and behind which nothing is asked for. With
+    `refuses_removals` a commit that removes rows raises RowsRemoved.
     """
-    read = functools.partial(_new_of, files, wanted)
+    read = functools.partial(_new_of, files, wanted, refuses_removals)
     found: list[NewFile] | None = None
     if not is_in_store(files):
         while (found := read(version)) is not None:
@@ -146,12 +155,17 @@ def new_files(
         count += 1
 
 
-def _new_of(files: FileSystem, wanted: Wanted | None, version: int) -> list[NewFile] | None:
+def _new_of(
+    files: FileSystem, wanted: Wanted | None, refuses_removals: bool, version: int
+) -> list[NewFile] | None:
     content = read_commit(files, version)
     if content is None:
         return None
     actions = parse_commit(content)
-    if any(action.remove is not None for action in actions):
+    removed = [action.remove for action in actions if action.remove is not None]
+    if refuses_removals and any(each.data_change for each in removed):
+        raise RowsRemoved(f"version {version} has removed rows")
+    if removed:
         return []
     adds = [action.add for action in actions if action.add is not None]
     flags = [None if wanted is None else wanted(version, add.tags) for add in adds]

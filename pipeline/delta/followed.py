@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, RowsRemoved
 from group_coordinator.pipeline.delta.identity import SameTable, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import read_rows, read_whole
@@ -35,17 +35,21 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 
-def follow(uri: str, columns: Sequence[str]) -> Tail:
+def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> Tail:
     """Follow a table from its present end, reading `columns`, none of them a partition column.
 
     Raises deltalake's TableNotFoundError.
     """
     version = newest_version(uri)
-    return Tail(open_files(uri), version, columns, SameTable(uri, at=version))
+    same = SameTable(uri, at=version)
+    return Tail(open_files(uri), version, columns, same, refuses_removals)
 
 
 class Tail:
-    """Yields what is appended to one table after `version`; `files` has the table at its root."""
+    """Yields what is appended to one table after `version`; `files` has the table at its root.
+
+    With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise it has none.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,10 @@ class Tail:
         version: int,
         columns: Sequence[str],
         same: SameTable | None = None,
+        refuses_removals: bool = False,
     ) -> None:
         self.same = same
+        self._refuses_removals = refuses_removals
         self._files = files
         self._at = Position(version + 1)
         self._columns = list(columns)
@@ -77,7 +83,12 @@ class Tail:
         found, at = [], self._at
         try:
             with read_whole("a data file"):
-                for rows, after in appended(self._files, self._at, self._columns):
+                for rows, after in appended(
+                    self._files,
+                    self._at,
+                    self._columns,
+                    refuses_removals=self._refuses_removals,
+                ):
                     at = after
                     if rows is not None:
                         found.append(rows)
@@ -125,8 +136,9 @@ class Followed(Generic[S]):
         """Take in what is new; return whether there was anything. One attempt to open a file.
 
         The first call reads the whole table, and so does one that finds the log cleaned up beyond
-        its place. A call that finds the table replaced raises TableReplacedError; the next one
-        reads the new table, and raises again while that has no rows: it may be made just now.
+        its place, or rows removed: then nothing of what was known before is left. A call that finds
+        the table replaced raises TableReplacedError; the next one reads the new table, and raises
+        again while that has no rows: it may be made just now.
         Raises deltalake's TableNotFoundError and DeltaError, OSError, TableAway, and what `take`
         raises: what is known is as before then.
         """
@@ -135,10 +147,14 @@ class Followed(Generic[S]):
         return found
 
     def _read_on(self) -> bool:
+        before = self.known
         if self._held is not None and not self.is_replaced:
             tail, known = self._held
             try:
                 rows, after = tail.look()
+            except RowsRemoved as removed:
+                log.info("%s is read anew: %s", self._uri, removed)
+                before = None
             except LogGone:
                 log.info("%s is read anew: its log was cleaned up meanwhile", self._uri)
             except TableReplacedError:
@@ -151,7 +167,7 @@ class Followed(Generic[S]):
                 return rows is not None
         # The tail begins before the rows are read: what is committed between the two is read twice
         # instead of being missed.
-        tail = follow(self._uri, self._columns)
+        tail = follow(self._uri, self._columns, refuses_removals=True)
         handle = open_delta(self._uri)
         if tail.same is not None:
             tail.same.table_id = str(handle.metadata().id)
@@ -159,6 +175,6 @@ class Followed(Generic[S]):
         # A table is made before its first row: it is unknown then, and not empty.
         if self.is_replaced and not rows.num_rows:
             raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
-        self._held = tail, self._take(None if self.is_replaced else self.known, rows, True)
+        self._held = tail, self._take(None if self.is_replaced else before, rows, True)
         self.is_replaced = False
         return True

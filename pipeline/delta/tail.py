@@ -59,6 +59,7 @@ def appended(
     read: ReadPages = whole_row_groups,
     substitute: Substitute | None = None,
     wanted: Wanted | None = None,
+    refuses_removals: bool = False,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
@@ -68,11 +69,12 @@ def appended(
     left out. Raises FileNotFoundError for a data file that is gone. A file or a row group that is
     certainly damaged has the rows that `substitute` makes; without it, pyarrow's error is raised.
     Only the `wanted` row groups are read; a commit that has none of them has no rows, and its files
-    are not opened. Tags that tell of other row groups than a file has count for nothing.
+    are not opened. Tags that tell of other row groups than a file has count for nothing. With
+    `refuses_removals` a commit that removes rows raises RowsRemoved.
     """
     at = start
     last = None if end is None else end.version if end > (end.version, 0, 0) else end.version - 1
-    commits = new_files(files, at.version, wanted, last)
+    commits = new_files(files, at.version, wanted, last, refuses_removals)
     while end is None or at < end:
         added = next(commits, None)
         if added is None:

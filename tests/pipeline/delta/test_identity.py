@@ -271,7 +271,7 @@ def test_a_tail_reads_again_what_it_could_not_read(
     append(folder)
     with monkeypatch.context() as patch:
 
-        def fail(*_arguments: object) -> None:
+        def fail(*_arguments: object, **_options: object) -> None:
             raise OSError("read failed")
 
         patch.setattr(followed, "appended", fail)

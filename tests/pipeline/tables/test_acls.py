@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
@@ -89,8 +91,8 @@ def test_a_change_that_is_read_twice_counts_once(
     add_acls(root, [TWO])
     follow = followed.follow
 
-    def follow_and_change(uri: str, columns: list[str]) -> object:
-        tail = follow(uri, columns)
+    def follow_and_change(uri: str, columns: list[str], refuses_removals: bool) -> object:
+        tail = follow(uri, columns, refuses_removals)
         monkeypatch.setattr(followed, "follow", follow)
         add_acls(root, [ONE])
         remove_acls(root, [AclFilter(resource_type="TOPIC")])
@@ -235,6 +237,33 @@ def test_a_look_at_acls_that_were_renamed_away_has_failed(root: str) -> None:
         away.rename(folder)
         asyncio.run(known.look())
         known.check("User:alice")
+
+
+def restore(uri: str) -> None:
+    DeltaTable(uri).restore(1)
+
+
+def delete_second(uri: str) -> None:
+    DeltaTable(uri).delete("number = 1")
+
+
+def keep_first(uri: str) -> None:
+    rows = DeltaTable(uri).to_pyarrow_table(filters=[("number", "=", 0)])
+    write_deltalake(uri, rows, mode="overwrite")
+
+
+@pytest.mark.parametrize("remove", [restore, delete_second, keep_first])
+def test_acls_are_those_that_are_left_when_rows_are_removed(
+    root: str, remove: Callable[[str], None]
+) -> None:
+    add_acls(root, [ONE])
+    add_acls(root, [TWO])
+    watcher = AclWatcher(root)
+    assert watcher.poll() == read_acls(root)
+    remove(table_uri(root, ACLS))
+    assert watcher.poll() == (ONE,) == read_acls(root)
+    add_acls(root, [TWO])
+    assert watcher.poll() == read_acls(root) == tuple(sorted([ONE, TWO]))
 
 
 def test_acls_that_are_lost_are_made_anew_where_that_is_asked(root: str) -> None:

@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.identity import TableReplacedError
+from group_coordinator.pipeline.delta.table import newest_version
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import topic_watcher, topics
-from group_coordinator.pipeline.tables.store import ensure_table, ensure_tables
+from group_coordinator.pipeline.tables.store import ensure_table, ensure_tables, table_uri
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 from group_coordinator.pipeline.tables.topics import (
     InvalidPartitions,
@@ -269,6 +270,19 @@ def test_a_catalogue_that_was_made_anew_is_read_anew(
     now = {f"t{number}": 1 for number in range(max(1, others))}
     assert watcher.poll() == now
     assert watcher.created.keys() == now.keys()
+
+
+def test_the_catalogue_is_what_a_restore_has_left(empty: str) -> None:
+    create_topic(empty, "orders", 2)
+    version = newest_version(table_uri(empty, TOPICS))
+    create_topic(empty, "clicks", 1)
+    watcher = TopicWatcher(empty)
+    assert watcher.poll() == {"orders": 2, "clicks": 1}
+    DeltaTable(table_uri(empty, TOPICS)).restore(version)
+    assert watcher.poll() == {"orders": 2}
+    assert watcher.poll() is None
+    create_topic(empty, "clicks", 3)
+    assert watcher.poll() == {"orders": 2, "clicks": 3}
 
 
 # --- what a commit is told ----------------------------------------------------------------------
