@@ -17,6 +17,7 @@ needed.
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ from group_coordinator.pipeline.node.waiting_requests import write_waiting_reque
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +52,7 @@ DEFAULTS = CoordinatorSettings()
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
 _STATE_VERSION = "state-version"
+_REQUESTS_TABLE = "requests-table"
 # That of the releases which did not say it.
 _FIRST_STATE_VERSION = 2
 
@@ -71,11 +75,13 @@ def prepare_bootstrap(
     with ReadAhead(root, ours) as ahead:
         ahead.read_on()
         write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
-        bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, ahead.version + 1)
+        version, number = open_delta(uri).version() + 1, number_of_requests_table(root)
+        bootstrap = Bootstrap(uri, version, ahead.version + 1, requests_table=number)
         begins = {
             _BEGINS: bootstrap.version,
             _REQUESTS_BEGIN: bootstrap.first_version,
             _STATE_VERSION: bootstrap.state_version,
+            _REQUESTS_TABLE: number,
         }
         append_bootstrap(ahead, uri, partition_set, begins | dict(transactions or {}))
     log.info("took over from the tables in %.1f s", monotonic() - began)
@@ -94,7 +100,17 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
     if version is None or first_version is None:
         return None
     states = handle.transaction_version(_STATE_VERSION)
-    return Bootstrap(uri, version, first_version, states or _FIRST_STATE_VERSION)
+    number = handle.transaction_version(_REQUESTS_TABLE)
+    return Bootstrap(uri, version, first_version, states or _FIRST_STATE_VERSION, number)
+
+
+def number_of_requests_table(root: str) -> int:
+    """Return the number by which the table of requests differs from one that is made anew.
+
+    It is 48 bits of a hash of the table's id, because a transaction has a number and no text.
+    """
+    table_id = str(open_delta(table_uri(root, REQUESTS)).metadata().id)
+    return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")
 
 
 def append_bootstrap(

@@ -10,6 +10,7 @@ from the streaming checkpoint in it if all of this holds:
   older copy, as of a disk that was restored: its next batches would count as written, and their
   requests would stay unanswered. The tables may have the last planned batch, which is run again
   then, and may lack it: a batch without rows is in no table.
+* The table of requests is the one whose requests it has read, and none that was made anew.
 * The bootstrap has all versions that were read of it.
 * No later start of the node has begun another stream since.
 * It keeps the states of its groups in the version of this release (`coordinator.group.snapshot`).
@@ -31,7 +32,10 @@ from msgspec import Struct
 
 from group_coordinator.coordinator.group.snapshot import VERSION
 from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.node.bootstrap import prepared_bootstrap
+from group_coordinator.pipeline.node.bootstrap import (
+    number_of_requests_table,
+    prepared_bootstrap,
+)
 from group_coordinator.pipeline.node.handover import bootstrap_end, is_newest_stream, newest_claim
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.tables.store import last_written
@@ -77,6 +81,8 @@ def resumption(
     bootstrap = prepared_bootstrap(bootstrap_uri)
     written = -1 if planned.query_id is None else last_written(root, planned.query_id)
     reason = why_lost(planned, bootstrap, written)
+    if reason is None and bootstrap is not None and reads_another_table(root, bootstrap):
+        reason = "has read another table of requests than the present one"
     if reason is None and lacks_read(planned, bootstrap_end(bootstrap_uri)):
         reason = "has read more of its bootstrap than there is, as after a restore"
     if reason is None and not is_newest_stream(root, bootstrap_uri, node_id):
@@ -108,6 +114,11 @@ def why_lost(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str
             f"and this release reads version {VERSION}"
         )
     return None
+
+
+def reads_another_table(root: str, bootstrap: Bootstrap) -> bool:
+    """Whether the table of requests was made anew since a stream began."""
+    return bootstrap.requests_table not in (None, number_of_requests_table(root))
 
 
 def lacks_read(planned: Planned, end: int) -> bool:

@@ -13,9 +13,12 @@ class Bootstrap(Struct, frozen=True):
     `version` is the first version that it reads of the bootstrap's table, which is at `uri`.
     `first_version` is the first version of `requests` that the bootstrap does not cover.
     `state_version` is the version in which the checkpoint keeps the states of groups.
+    `requests_table` is the number of the table of requests, None where an earlier release wrote
+    none.
     """
 
     uri: str
     version: int
     first_version: int
     state_version: int = VERSION
+    requests_table: int | None = None

@@ -28,6 +28,8 @@ from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import node_settings
 from tests.pipeline.node.test_handover import bring
@@ -127,6 +129,29 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     assert resumption(engine, root, "checkpoint", uri, [12], 1) is None, (
         "others had all partitions since"
     )
+
+
+def test_a_checkpoint_of_requests_that_were_made_anew_counts_as_lost(
+    root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its position would be one in the new table, whose first requests nobody would answer."""
+    begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+    shutil.rmtree(Path(root, "requests"))
+    ensure_table(root, REQUESTS)
+    for number in range(9):
+        RequestLog(root).append([heartbeat(f"in the new table {number}", "g")])
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    assert "another table of requests" in told(caplog)[-1]
+
+
+def test_a_checkpoint_of_a_release_that_named_no_table_is_gone_on_with(
+    root: str, uri: str, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(of_bootstrap, "_REQUESTS_TABLE", "something-else")
+        begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
 
 
 def test_a_bootstrap_that_says_no_version_is_of_the_first_that_said_none(
