@@ -21,6 +21,13 @@ SHARED_STARTS = {
     "light_spark": "spark",
     "cluster": "cluster",
 }
+# Files whose tests take minutes each have a start of their own: in one process after each other
+# they and the others took 20 of the 33 minutes of the full tier.
+ALONE = (
+    "tests/pipeline/spark/test_views.py",
+    "tests/pipeline/tables/test_delta_reads.py",
+    "tests/pipeline/upkeep/test_plain_in_spark.py",
+)
 
 
 @functools.cache
@@ -32,7 +39,7 @@ def starts_spark(file: str) -> bool:
 @functools.cache
 def shared_start(file: str) -> str | None:
     """Name the start of Spark that a test file shares with others, if it shares one."""
-    if not starts_spark(file):
+    if file in ALONE or not starts_spark(file):
         return None
     text = (TOP / file).read_text("utf-8")
     return next(

@@ -20,7 +20,7 @@ FOUR_KILLS = (
 )
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1_800)
 def test_every_promise_holds_after_four_kills() -> None:
