@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from group_coordinator.pipeline.client import ConsumerError, GroupMember, TopicPartition
+from group_coordinator.pipeline.client import GroupMember, TopicPartition
 from tests.ends import check_end
 
 WAIT_S = 90.0
@@ -29,7 +29,6 @@ class Program:
 
     def __init__(self, root: str, group: str, settings: dict[str, Any]) -> None:
         self._polls = True
-        self._given: set[int] | None = None
         self._commands: list[list[Any]] = []
         self._member = GroupMember(
             root,
@@ -74,11 +73,7 @@ class Program:
                 time.sleep(0.05)
 
     def _poll(self) -> None:
-        work = self._member.poll_positions(200)
-        numbers = {one.partition for one in work}
-        if self._given is not None:
-            self._given &= numbers
-        for one, offset in work.items():
+        for one, offset in self._member.poll_positions(200).items():
             self._member.advance(one, offset + 1)
 
     # --- commands -------------------------------------------------------------------------------
@@ -94,12 +89,8 @@ class Program:
 
     def commit(self) -> None:
         positions = self._positions()
-        try:
-            self._member.commit()
-        except ConsumerError as error:
-            self.say(what="failed", error=type(error).__name__)
-        else:
-            self.say(what="committed", positions=positions)
+        self._member.commit()
+        self.say(what="committed", positions=positions)
 
     def _positions(self) -> dict[int, int | None]:
         return {one.partition: self._member.position(one) for one in self._member.assignment}
@@ -109,15 +100,6 @@ class Program:
         while None in self._positions().values():
             self._member.poll_positions(200)
         self.say(what="positions", positions=self._positions())
-
-    def watch(self) -> None:
-        """From now on, remember which partitions every poll gave."""
-        self._given = {one.partition for one in self._member.assignment}
-        self.say(what="watching")
-
-    def watched(self) -> None:
-        assert self._given is not None
-        self.say(what="watched", partitions=sorted(self._given))
 
 
 # --- the test's end -------------------------------------------------------------------------------

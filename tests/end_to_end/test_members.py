@@ -66,24 +66,6 @@ def start(root: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
         one.kill()
 
 
-def test_a_member_joins_two_share_and_one_leaves(start: Start) -> None:
-    first = start()
-    first.until_owns(PARTITIONS)
-    since = len(first.told)
-    second = start()
-    second.until_owns(3)
-    first.until_owns(3, since)
-    assert first.owned | second.owned == set(range(PARTITIONS))
-    second.ask("positions", "positions")
-    committed = second.ask("commit", "committed")["positions"]
-    since = len(first.told)
-    second.close()
-    assert first.until_owns(PARTITIONS, since)["generation"] == 3
-    went_on = first.ask("positions", "positions")["positions"]
-    assert all(went_on[key] >= offset for key, offset in committed.items())
-    first.close()
-
-
 def test_the_partitions_of_a_killed_member_go_on_where_it_committed(start: Start) -> None:
     first, second = start(), start()
     first.until_owns(3)
@@ -100,24 +82,6 @@ def test_the_partitions_of_a_killed_member_go_on_where_it_committed(start: Start
     first.close()
 
 
-def test_a_member_that_polls_too_slowly_leaves_and_finds_out(start: Start) -> None:
-    first, slow = start(), start(max_poll_interval_ms=3_000)
-    first.until_owns(3)
-    slow.until_owns(3)
-    had = slow.owned
-    slow.ask("positions", "positions")
-    since, seen = len(first.told), len(slow.told)
-    slow.do("polls", False)
-    first.until_owns(PARTITIONS, since)
-    assert slow.ask("commit", "failed")["error"] == "CommitFailedError"
-    slow.do("polls", True)
-    lost = slow.until(lambda line: line["what"] == "lost", seen)
-    assert (set(lost["partitions"]), lost["owned"]) == (had, [])
-    slow.until_owns(3, seen)
-    for one in (first, slow):
-        one.close()
-
-
 def test_a_static_member_restarts_and_nobody_notices(start: Start) -> None:
     first = start(group_instance_id="first", session_timeout_ms=600_000)
     second = start(group_instance_id="second", session_timeout_ms=600_000)
@@ -131,22 +95,6 @@ def test_a_static_member_restarts_and_nobody_notices(start: Start) -> None:
     assert after["member_id"] != before["member_id"]
     first.ask("commit", "committed")
     assert [line["what"] for line in first.told[since:]] == ["committed"]
-
-
-def test_in_a_cooperative_handover_the_partitions_that_stay_never_pause(start: Start) -> None:
-    first = start(partition_assignment_strategy="cooperative-sticky")
-    first.until_owns(PARTITIONS)
-    first.ask("positions", "positions")
-    since = len(first.told)
-    first.ask("watch", "watching")
-    second = start(partition_assignment_strategy="cooperative-sticky")
-    second.until_owns(3)
-    stayed = set(first.ask("watched", "watched")["partitions"])
-    revoked = [line["partitions"] for line in first.told[since:] if line["what"] == "revoked"]
-    assert stayed == first.owned
-    assert [set(one) for one in revoked] == [second.owned]
-    for one in (first, second):
-        one.close()
 
 
 def test_who_holds_the_interpreter_is_expired_after_the_session_and_finds_out(
