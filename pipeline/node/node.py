@@ -50,7 +50,7 @@ from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import (
     LeaseRenewal,
@@ -149,14 +149,21 @@ class CoordinatorNode:
     # --- running --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise Failure if the query has ended or hangs, FencedError if others ended it."""
+        """Raise Failure if the query has ended or hangs, FencedError if others ended it.
+
+        Raises DecisionsLost if the table of decisions no longer says that this node has started.
+        """
         if self.serving is not None:
             self.serving.check()
-        latest = self._cluster.nodes[self.node.node_id].epoch
-        if latest > self.epoch.number:
-            raise FencedError("any table", self.epoch, latest)
+        node = self._cluster.nodes.get(self.node.node_id)
+        if node is None:
+            raise DecisionsLost(self.node.node_id)
+        if node.epoch > self.epoch.number:
+            raise FencedError("any table", self.epoch, node.epoch)
         for number in self._query.served:
-            state = self._cluster.partitions[number]
+            state = self._cluster.partitions.get(number)
+            if state is None:
+                raise DecisionsLost(self.node.node_id)
             if state.owner != self.node.node_id:
                 # Found here if not by a write: this node was taken for dead, and is fenced.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
@@ -256,8 +263,9 @@ class CoordinatorNode:
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
         """An event of this node, unless it has started anew since."""
-        latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
-        return [self._event(what)] if latest else []
+        node = cluster.nodes.get(self.node.node_id)
+        is_latest = node is not None and node.epoch == self.epoch.number
+        return [self._event(what)] if is_latest else []
 
     # --- decisions ------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from group_coordinator.pipeline.delta.data_files import to_table
 from group_coordinator.pipeline.delta.parquet_file import read_files, read_rows
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS, from_arrow, to_arrow
@@ -40,6 +41,16 @@ log = logging.getLogger(__name__)
 
 DECISIONS = "ownership"
 _RENEWALS_PER_LEASE = 4
+
+
+class DecisionsLost(Failure):
+    """The table of decisions no longer has the start of a node that runs, or one of its claims."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(
+            f"the table {COORDINATORS.name} has lost rows of node {node_id}, as by DELETE or "
+            "RESTORE: start the node again"
+        )
 
 
 def consumed_app_id(node_id: int) -> str:

@@ -23,7 +23,7 @@ from group_coordinator.coordinator.ownership import (
 )
 from group_coordinator.pipeline.clock import clock_ms, sleep
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
 from group_coordinator.pipeline.tables.store import ensure_tables
@@ -97,7 +97,8 @@ def _given_back(
     cluster: ClusterState, before: ClusterState, epoch: Epoch
 ) -> list[CoordinatorEvent]:
     """Release what is still held, each partition to whom it was taken from."""
-    if cluster.nodes[HOLDER].epoch != epoch.number or cluster.nodes[HOLDER].stopped:
+    holder = cluster.nodes.get(HOLDER)
+    if holder is None or holder.epoch != epoch.number or holder.stopped:
         return []
     released = [
         _event(RELEASED, p, before.partitions[p].owner if p in before.partitions else None)
@@ -112,9 +113,11 @@ def _given_back(
 
 
 def _check(cluster: ClusterState, epoch: Epoch) -> None:
-    latest = cluster.nodes[HOLDER].epoch
-    if latest != epoch.number:
-        raise FencedError("any table", epoch, latest)
+    holder = cluster.nodes.get(HOLDER)
+    if holder is None:
+        raise DecisionsLost(HOLDER)
+    if holder.epoch != epoch.number:
+        raise FencedError("any table", epoch, holder.epoch)
 
 
 def _event(

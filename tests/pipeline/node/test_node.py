@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
@@ -17,13 +18,15 @@ from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
 from group_coordinator.pipeline.node.query import batch_settings
 from group_coordinator.pipeline.node.table_scan import TableScan
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.partitions import move
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import COORDINATORS
 from tests.bench.machine import START, MachineGroup
 from tests.pipeline.node.fake_engine import FakeEngine, FakeQuery
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
@@ -154,6 +157,23 @@ def test_a_node_that_lost_a_partition_which_it_was_loading_is_fenced(
     finally:
         for node in nodes.values():
             node.abandon()
+
+
+@pytest.mark.parametrize("lost", ["true", "event = 'claimed'"])
+def test_a_node_whose_decisions_were_deleted_ends_and_says_so(root: str, lost: str):
+    node = start(FakeEngine(), root, node_settings(1))
+    try:
+        until({1: node}, lambda: len(DecisionLog(root).read().owned_by(1)) == PARTITIONS)
+        DeltaTable(table_uri(root, COORDINATORS)).delete(lost)
+        with pytest.raises(DecisionsLost, match="coordinators has lost rows of node 1"):
+            node.look()
+    finally:
+        node.stop()
+    again = start(FakeEngine(), root, node_settings(1))
+    try:
+        until({1: again}, lambda: len(DecisionLog(root).read().owned_by(1)) == PARTITIONS)
+    finally:
+        again.abandon()
 
 
 def _event(what: str, node_id: int, partition: int) -> CoordinatorEvent:
