@@ -1,5 +1,6 @@
-"""A producer's half of Kafka, pure: which partition a record goes to, and what waits to be written.
+"""The pure part of a Kafka producer: partitioning, and batching before the write.
 
-`settings` are Kafka's, `partitioners` choose, `accumulator` gathers records in batches, a deque of
-them for each partition. Nothing here reads a clock, starts a thread, or knows where records go.
+`settings` has Kafka's producer settings. `partitioners` choose a record's partition, with the hash
+of `murmur2`. `accumulator` collects records in batches, in a deque for each partition. Nothing here
+reads a clock, starts a thread, or knows where records are written.
 """

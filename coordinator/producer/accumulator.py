@@ -1,6 +1,7 @@
-"""What a producer gathers before it is written: a deque of batches for each partition.
+"""Records that a producer has accepted and not yet written: a deque of batches per partition.
 
-Pure: no thread, lock or clock. Times are ms of one steady clock, sizes bytes by `record_size`.
+Pure: no thread, lock or clock. Times are ms of one monotonic clock. Sizes are bytes, as
+`record_size` counts them.
 
 Source: Kafka's RecordAccumulator and BufferPool.
 """
@@ -14,15 +15,15 @@ from typing import Any
 from group_coordinator.coordinator.producer.partitioners import Partitioner
 
 Headers = Sequence[tuple[str, "bytes | None"]]
-# What a record takes beside its key, value and headers, as Kafka estimates it of a record that is
-# a batch by itself (DefaultRecordBatch.estimateBatchSizeUpperBound). Python takes about as much.
+# Overhead of a record in bytes, without its key, value and headers: Kafka's estimate for a batch of
+# one record (DefaultRecordBatch.estimateBatchSizeUpperBound). Python objects need about as much.
 RECORD_OVERHEAD = 82
-# What a header takes beside its key and value: Kafka's two lengths.
+# Overhead of a header in bytes, without its key and value: Kafka's two length fields.
 _HEADER_OVERHEAD = 10
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return how many bytes a record counts for."""
+    """Return the size of a record in bytes, as all limits count it: content plus overhead."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += _HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
@@ -30,11 +31,12 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -
 
 
 class RecordBatch:
-    """Records of one partition that are told of together.
+    """Records of one partition that are written together and share one delivery.
 
     `keys`, `values` and `timestamps` (ms) are lists, or columns of a table. `headers` None: no
-    record has any. `created` is when the first one came. `delivery` is the caller's, who tells by
-    it what became of the batch; `callbacks` are of records, by their places.
+    record has headers. `created` is the time (ms) of the first record. `delivery` belongs to the
+    caller, which completes it with the outcome of the write. `callbacks` are pairs of a record's
+    index in the batch and its callback.
     """
 
     __slots__ = (
@@ -56,7 +58,7 @@ class RecordBatch:
         self.created = created
         self.delivery = delivery
         self.size = 0
-        # The size of its largest record.
+        # The size of its largest record, bytes.
         self.largest = 0
         self.is_closed = False
         self.keys: Any = []
@@ -69,13 +71,16 @@ class RecordBatch:
         return len(self.timestamps)
 
     def forget(self) -> None:
-        """Let go of what nobody needs once the batch was told of: handles keep the batch."""
+        """Free the keys, values, headers and callbacks after the delivery is completed.
+
+        The timestamps stay, because the handles of sent records refer to the batch and read them.
+        """
         self.keys = self.values = self.headers = None
         self.callbacks = []
 
 
 class TopicQueue:
-    """The batches of one topic's partitions, of which there are `count`."""
+    """The unwritten batches of one topic; `count` is its number of partitions."""
 
     def __init__(
         self,
@@ -96,7 +101,7 @@ class TopicQueue:
         return any(self._waiting.values())
 
     def choose(self, key: bytes | None, value: bytes | None, size: int) -> int:
-        """Return the partition of a record for which none is given."""
+        """Return the partition of a record that is sent without a partition; `size` in bytes."""
         found = self._partitioner.partition(key, value, self.count)
         if key is None and self._open_batch(found, size) is None:
             return self._partitioner.of_new_batch(found, self.count)
@@ -112,7 +117,7 @@ class TopicQueue:
         size: int,
         now: float,
     ) -> RecordBatch:
-        """Take a record; return its batch, in which it is the last."""
+        """Append a record of `size` bytes; return its batch, in which it is the last record."""
         batch = self._open_batch(partition, size)
         if batch is None:
             batch = self._begin(partition, now)
@@ -131,10 +136,10 @@ class TopicQueue:
     def append_columns(
         self, partition: int, columns: Sequence[Any], size: int, largest: int, now: float
     ) -> RecordBatch:
-        """Take records as columns: keys, values, timestamps, headers.
+        """Append a batch of columns: keys, values, timestamps and headers. Return the batch.
 
-        They are a batch by themselves, behind all that the partition has, of `size` bytes; the
-        largest record has `largest`.
+        The batch takes the last place in the partition's deque, and no record is added to it.
+        `size` is the size of all records, `largest` that of the largest one, in bytes.
         """
         batch = self._begin(partition, now)
         batch.keys, batch.values, batch.timestamps, batch.headers = columns
@@ -143,13 +148,14 @@ class TopicQueue:
         return batch
 
     def is_full(self, batch: RecordBatch) -> bool:
-        """Whether nothing more is waited for to be added to a batch."""
+        """Whether a batch is due without lingering: it is closed, or has `batch.size` bytes."""
         return batch.is_closed or batch.size >= self._batch_size
 
     def ready_at(self) -> float | None:
-        """When what waits is due to be written; None if nothing waits.
+        """Return the time (ms) at which the next commit is due; None if no batch waits.
 
-        All is due with the first batch: a commit takes whatever there is.
+        A partition is due at once if its first batch is full or has a successor, else after
+        `linger.ms`. The earliest partition decides, because a commit takes batches of all of them.
         """
         due: float | None = None
         for waiting in self._waiting.values():
@@ -161,9 +167,10 @@ class TopicQueue:
         return due
 
     def drain(self, most_bytes: int) -> list[RecordBatch]:
-        """Take out batches for one commit, the oldest of each partition first, one at least.
+        """Remove and return the batches of one commit, oldest first within each partition.
 
-        Nothing more is added to them.
+        They have at most `most_bytes` together. The first batch is taken even if it is larger. No
+        record is added to a batch after it was drained.
         """
         taken: list[RecordBatch] = []
         left = most_bytes
@@ -173,7 +180,7 @@ class TopicQueue:
                 left -= waiting[0].size
                 taken.append(waiting.popleft())
             if len(taken) > before:
-                # Where there is more, it has its turn behind the others.
+                # A partition with more batches moves to the end, so that partitions take turns.
                 del self._waiting[partition]
                 if waiting:
                     self._waiting[partition] = waiting
@@ -195,7 +202,10 @@ class TopicQueue:
 
 
 class Memory:
-    """`buffer.memory`, and who waits for some of it: whoever came first goes first."""
+    """The memory pool of `buffer.memory` bytes, with a FIFO queue of blocked senders.
+
+    `blocked` has one ticket for each sender that waits for memory, the longest waiting first.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -203,15 +213,18 @@ class Memory:
         self.blocked: deque[object] = deque()
 
     def fits(self, size: int, ticket: object | None = None) -> bool:
-        """Whether there is room for so much, for whoever has the ticket, if any."""
+        """Whether `size` bytes are free for a sender.
+
+        While senders are blocked, only the ticket at the head of the queue gets memory.
+        """
         if self.blocked and self.blocked[0] is not ticket:
             return False
         return self.used + size <= self.most
 
     def take(self, size: int) -> None:
-        """Take room that `fits` has found."""
+        """Allocate `size` bytes, after `fits` returned True."""
         self.used += size
 
     def give_back(self, size: int) -> None:
-        """Give room back."""
+        """Return `size` bytes to the pool."""
         self.used -= size

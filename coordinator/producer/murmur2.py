@@ -1,4 +1,4 @@
-"""Kafka's hash of one key. `pipeline.topics.murmur2` hashes whole columns.
+"""Kafka's murmur2 hash of one key. `pipeline.topics.murmur2` hashes whole columns.
 
 Source: Kafka's Utils.murmur2 and Utils.toPositive.
 """

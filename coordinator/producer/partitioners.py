@@ -1,4 +1,4 @@
-"""Which partition of its topic a record goes to. One partitioner is for one topic.
+"""Partitioners: they choose the partition of a record. A partitioner belongs to one topic.
 
 Source: Kafka's BuiltInPartitioner and RoundRobinPartitioner; KIP-480 (sticky).
 """
@@ -12,35 +12,37 @@ from typing import Protocol
 from group_coordinator.coordinator.config import ConfigError, nearest
 from group_coordinator.coordinator.producer.murmur2 import positive_hash
 
-# Of so many keys the partition is remembered: producers send few keys often.
+# The number of cached hashes of keys: most producers send few distinct keys.
 _REMEMBERED = 16_384
 
-# A number at random below the given one; the caller's randomness.
+# Returns a random number in [0, argument). Injected, so that this module stays pure.
 Choose = Callable[[int], int]
-# A partitioner of one's own: topic, key, value and number of partitions give the partition.
+# A user's partitioner: maps topic, key, value and number of partitions to a partition.
 Chooser = Callable[[str, "bytes | None", "bytes | None", int], int]
 
 
 class Partitioner(Protocol):
-    """Chooses the partitions of one topic."""
+    """The partitioner of one topic."""
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:
-        """Return the partition of a record, of so many partitions."""
+        """Return the partition of a record, for a topic of `count` partitions."""
         ...
 
     def of_new_batch(self, found: int, count: int) -> int:
-        """Return where a record goes whose partition, `found`, has no batch with room for it.
+        """Return the partition of a record that begins a new batch.
 
-        Asked for a record without a key.
+        Called for a record without a key if the partition that `partition` chose, `found`, has no
+        open batch with enough room for the record.
         """
         ...
 
 
 class DefaultPartitioner:
-    """A record with a key goes where its hash says, one without where the batch is that is filled.
+    """Kafka's default: partition by the key's hash; without a key, a sticky partition (KIP-480).
 
-    When a batch is full or was taken to be written, the next begins in another partition, at
-    random. So few large batches are written, and all partitions come to their share.
+    A record without a key goes to the sticky partition. When its batch is full or drained, the next
+    batch begins in another partition, chosen at random. So batches are few and large, and the
+    partitions get equal shares over time.
     """
 
     def __init__(self, choose: Choose) -> None:
@@ -49,7 +51,7 @@ class DefaultPartitioner:
         self._hash = lru_cache(_REMEMBERED)(positive_hash)
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:  # noqa: ARG002
-        """Return the partition of a record."""
+        """Return the partition of the key's hash, or the sticky partition without a key."""
         if key is not None:
             return self._hash(key) % count
         if not 0 <= self._sticky < count:
@@ -57,14 +59,14 @@ class DefaultPartitioner:
         return self._sticky
 
     def of_new_batch(self, found: int, count: int) -> int:
-        """Go on to another partition."""
+        """Choose another partition at random as the sticky one, if there is another; return it."""
         if count > 1:
             self._sticky = (found + 1 + self._choose(count - 1)) % count
         return self._sticky
 
 
 class RoundRobinPartitioner:
-    """Each record goes to the next partition, whatever its key."""
+    """Kafka's RoundRobinPartitioner: each record goes to the next partition, whatever its key."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -76,18 +78,21 @@ class RoundRobinPartitioner:
         return found
 
     def of_new_batch(self, found: int, count: int) -> int:  # noqa: ARG002
-        """Stay with what was found."""
+        """Return `found`: a new batch does not change the partition."""
         return found
 
 
 class CallablePartitioner:
-    """A function of the user's chooses."""
+    """A partitioner that calls a function of the user."""
 
     def __init__(self, topic: str, chooser: Chooser) -> None:
         self._topic, self._chooser = topic, chooser
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:
-        """Return what the function says. Raises ValueError for what is no partition."""
+        """Return the function's result.
+
+        Raises ValueError if that is not a partition of the topic, and what the function raises.
+        """
         found = self._chooser(self._topic, key, value, count)
         if not isinstance(found, int) or not 0 <= found < count:
             raise ValueError(
@@ -96,7 +101,7 @@ class CallablePartitioner:
         return found
 
     def of_new_batch(self, found: int, count: int) -> int:  # noqa: ARG002
-        """Stay with what was found."""
+        """Return `found`: a new batch does not change the partition."""
         return found
 
 
@@ -104,7 +109,10 @@ NAMES = ("default", "round_robin")
 
 
 def new_partitioner(kind: str | Chooser, topic: str, choose: Choose) -> Partitioner:
-    """Make a topic's partitioner, named or a function. Raises ConfigError for an unknown name."""
+    """Return a new partitioner for a topic: `kind` is a name of NAMES, or the user's function.
+
+    Raises ConfigError for an unknown name.
+    """
     if not isinstance(kind, str):
         return CallablePartitioner(topic, kind)
     if kind == "default":

@@ -1,4 +1,4 @@
-"""The settings of a producer of records: Kafka's names and meanings, for Delta tables as logs."""
+"""The settings of a record producer, with Kafka's names, for topics that are Delta tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from group_coordinator.coordinator.config import KafkaSettings, NonNegativeLong,
 
 
 class RecordProducerSettings(KafkaSettings, frozen=True, kw_only=True):
-    """How records are gathered and sent. Times in ms, sizes in bytes (`accumulator.record_size`).
+    """Settings of one record producer. Times in ms, sizes in bytes (`accumulator.record_size`).
 
-    * `batch.size`: a batch of so much is written at once (Kafka: 16384; here a commit costs as much
-      as ten thousand records, and a commit has whatever waits).
-    * `linger.ms`: how long a batch waits for more records (Kafka: 5). Each commit costs the topic's
-      readers a file for each partition.
-    * `buffer.memory`: what waits or is being written at most; beyond it `send` blocks.
-    * `max.block.ms`: how long `send` blocks at most, also until the topic can be read.
-    * `max.request.size`: the largest record. A topic's `max.message.bytes` may ask for less.
-    * `delivery.timeout.ms`: how long after `send` a record is given up.
-    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: how often a failed commit is tried
-      again, and after how long; the wait doubles each time, give or take a fifth.
-    * `enable.idempotence`: what was written already, and was not known to be, is not written again.
-    * `principal`: by whose ACLs the producer writes; `super.users` and
-      `allow.everyone.if.no.acl.found` as the coordinator has them.
+    * `batch.size`: the size at which a batch is written without lingering (Kafka: 16384). The
+      default is larger because a commit costs as much as ten thousand records. A commit also
+      contains the smaller batches that wait.
+    * `linger.ms`: the time for which a batch waits for more records (Kafka: 5). The default is
+      longer because each commit adds a file per partition that the topic's readers must open.
+    * `buffer.memory`: the limit on records that wait or are in flight. At the limit `send` blocks.
+    * `max.block.ms`: the longest time for which `send` blocks, for memory or for a topic that
+      cannot be read.
+    * `max.request.size`: the largest record. A topic's `max.message.bytes` may be lower.
+    * `delivery.timeout.ms`: the time after which an unwritten batch fails, counted from the `send`
+      of its first record.
+    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: the number of retries of a failed
+      commit, and the backoff before each. The backoff doubles with each retry, with 20% jitter.
+    * `enable.idempotence`: whether a retry after an unknown outcome is deduplicated by the topic's
+      log, so that no record is written twice.
+    * `principal`: the principal that ACLs must allow to write. `super.users` and
+      `allow.everyone.if.no.acl.found` have the same meaning as for the coordinator.
     """
 
     batch_size: PositiveLong = 1 << 20
