@@ -15,7 +15,14 @@ import pytest
 TOP = Path(__file__).parent.parent
 # Folders of which all files are counted, without their subfolders. A package joins the list when it
 # is rewritten, and stays.
-FINISHED = ("coordinator", "coordinator/group", "coordinator/producer", "schemas", "schemas/kafka")
+FINISHED = (
+    "coordinator",
+    "coordinator/consumer",
+    "coordinator/group",
+    "coordinator/producer",
+    "schemas",
+    "schemas/kafka",
+)
 # A long page that is not rewritten yet, in a finished package.
 UNFINISHED_PAGES = ("schemas/VIEWS.md",)
 MOST_PER_10_000 = 10

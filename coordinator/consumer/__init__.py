@@ -1,7 +1,7 @@
-"""A member's side of the classic consumer-group protocol: Kafka's ConsumerCoordinator.
+"""The member's side of the classic consumer-group protocol: Kafka's ConsumerCoordinator.
 
-`coordinator.ConsumerCoordinator` is what a client drives, with `settings`, `events`, `errors` and
-`protocol` as the types of its arguments and results; `assignors` divides partitions as Kafka's
-assignors do; the other modules are internal. Nothing here knows how requests are sent, reads a
-clock, starts a thread, or knows the broker's side (`coordinator.group`).
+A client drives `coordinator.ConsumerCoordinator`. The types of its arguments and results are in
+`settings`, `events`, `errors` and `protocol`. `assignors` has Kafka's assignors. The other modules
+are internal. Nothing here sends requests, reads a clock, starts a thread, or depends on the
+broker's side (`coordinator.group`).
 """

@@ -1,7 +1,8 @@
-"""Automatic commits: every known position, every auto.commit.interval.ms, from the user's poll.
+"""Automatic commits of all known positions, every auto.commit.interval.ms, from the user's poll.
 
-A failure raises nothing: it is the `error` of the CommitDone that each automatic commit ends with.
-Source: Kafka's ConsumerCoordinator (maybeAutoCommitOffsetsAsync).
+A failed commit raises nothing: its error is in the CommitDone of the commit. A commit without any
+position ends without a CommitDone. Source: Kafka's ConsumerCoordinator
+(maybeAutoCommitOffsetsAsync).
 """
 
 from __future__ import annotations
@@ -35,15 +36,18 @@ class AutoCommit:
 
     @property
     def deadline(self) -> int | None:
-        """When to call `poll` again, absolute ms; None if automatic commits are off."""
+        """The time (absolute ms) at which `poll` is due; None if automatic commits are off."""
         return self._next_at if self.is_enabled else None
 
     def restart(self, now: int) -> None:
-        """Start the interval at `now` (ms), as after a new assignment."""
+        """Restart the interval at `now` (absolute ms), for example after a new assignment."""
         self._next_at = now + self._settings.auto_commit_interval_ms
 
     def poll(self, now: int) -> None:
-        """Commit if the interval is over; after a retriable failure, retry.backoff.ms is waited."""
+        """Commit if the interval is over.
+
+        After a retriable failure the next commit is due after retry.backoff.ms instead.
+        """
         if not self.is_enabled:
             return
         running = self._running
@@ -56,5 +60,5 @@ class AutoCommit:
             self._running = self.commit(now)
 
     def commit(self, now: int) -> Operation[None]:
-        """Commit every known position now, asynchronously."""
+        """Start an asynchronous commit of every known position; return its operation."""
         return self._commits.commit_async(now, self._subscription.consumed())

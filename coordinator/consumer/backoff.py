@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt (KIP-580)."""
+"""The exponential backoff between attempts, with jitter (KIP-580)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Protocol
 BASE = 2
 JITTER = 0.2
 
-# A number in [0, 1); the caller's randomness.
+# Returns a random number in [0, 1). Injected, so that the consumer stays pure.
 Jitter = Callable[[], float]
 
 
 class Retrying(Protocol):
-    """Settings of a client that tries again."""
+    """The retry settings of a client."""
 
     @property
     def retry_backoff_ms(self) -> int:
-        """The first pause, ms."""
+        """The first backoff, ms."""
         ...
 
     @property
     def retry_backoff_max_ms(self) -> int:
-        """The longest pause, ms."""
+        """The longest backoff, ms."""
         ...
 
 
 class Backoff:
-    """retry.backoff.ms, doubled by every attempt up to retry.backoff.max.ms, spread by 20%."""
+    """A backoff that starts at retry.backoff.ms and doubles up to retry.backoff.max.ms.
+
+    Each value has a jitter of 20% up or down, and never exceeds the maximum.
+    """
 
     def __init__(self, settings: Retrying, jitter: Jitter) -> None:
         self._first_ms = min(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -35,8 +38,9 @@ class Backoff:
         self._jitter = jitter
 
     def __call__(self, attempts: int) -> int:
-        """The pause after a failed attempt, ms; `attempts` failed before that one."""
-        # 2**31 ms is over any maximum that the setting can hold.
+        """Return the backoff (ms) after a failed attempt, which `attempts` failures preceded."""
+        # The doubling stops at 2**31: more would exceed the maximum, which is at most 2**31 - 1 ms
+        # for a consumer. A record producer's settings are 64-bit, and there the cap is a limit.
         grown = self._first_ms * BASE ** min(attempts, 31)
         spread = 1 - JITTER + 2 * JITTER * self._jitter()
         return min(int(min(grown, self._max_ms) * spread), self._max_ms)

@@ -1,7 +1,7 @@
-"""Calls that last longer than one request: sent again after a backoff, until their deadline.
+"""Calls that may need several requests: retried after a backoff, until their deadline.
 
 Source: the loops of Kafka's ConsumerCoordinator.commitOffsetsSync and fetchCommittedOffsets, and
-the commits that its commitOffsetsAsync lets wait for the coordinator.
+the pending commits of its commitOffsetsAsync, which are sent when the coordinator is found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Operation(Generic[T]):
-    """The outcome of a call: not done, or done with a value or an error."""
+    """The outcome of a call: pending, or done with a value or an error."""
 
     __slots__ = ("_value", "done", "error")
 
@@ -27,19 +27,19 @@ class Operation(Generic[T]):
         self._value: T | None = None
 
     def succeed(self, value: T) -> None:
-        """End with a value; without effect once it is done."""
+        """Complete the operation with a value; do nothing if it is already done."""
         if not self.done:
             self.done = True
             self._value = value
 
     def fail(self, error: ConsumerError) -> None:
-        """End with an error; without effect once it is done."""
+        """Complete the operation with an error; do nothing if it is already done."""
         if not self.done:
             self.done = True
             self.error = error
 
     def result(self) -> T:
-        """The value. Raises the error, or RuntimeError while it is not done."""
+        """Return the value. Raises the error, or RuntimeError while the operation is pending."""
         if self.error is not None:
             raise self.error
         if not self.done:
@@ -48,10 +48,11 @@ class Operation(Generic[T]):
 
 
 class Call:
-    """One call: how to send it, and how far it is.
+    """A call that has not ended, with its retry state.
 
-    `attempt` sends it, `fail` ends it with an error. `tries_again` False: one failed attempt ends
-    it. `deadline` in absolute ms, None for no limit.
+    `attempt` sends the request, `fail` ends the call with an error. `what` names the call in error
+    messages. `tries_again`: whether retriable errors are retried; if False, the first failed
+    attempt ends the call. `deadline` is in absolute ms, None for no limit.
     """
 
     __slots__ = ("attempt", "attempts", "deadline", "fail", "retry_at", "tries_again", "what")
@@ -71,12 +72,13 @@ class Call:
         self.deadline = deadline
         self.tries_again = tries_again
         self.attempts = 0
-        # None while its request is on its way.
+        # The time of the next attempt, absolute ms. None while a request is in flight, and for a
+        # call that sends none (a synchronous commit without offsets).
         self.retry_at: int | None = now
 
 
 class Calls:
-    """The calls that have not ended, in the order in which they were made."""
+    """The pending calls, in the order in which they were made."""
 
     def __init__(self, lookup: CoordinatorLookup, backoff: Backoff) -> None:
         self._lookup = lookup
@@ -86,17 +88,17 @@ class Calls:
         lookup.on_failed.append(self._on_lookup_failed)
 
     def start(self, now: int, call: Call) -> None:
-        """Start a call: it is sent at once if the coordinator is known, else when it is found."""
+        """Add a call; send it now if the coordinator is known, else when it is found."""
         self._calls.append(call)
         self.tick(now)
 
     def end(self, call: Call) -> None:
-        """Forget the call: it has ended."""
+        """Remove a call that has ended."""
         if call in self._calls:
             self._calls.remove(call)
 
     def failed(self, now: int, call: Call, error: ConsumerError) -> None:
-        """An attempt failed: try again after the backoff, or end the call with the error."""
+        """Handle a failed attempt: schedule a retry after the backoff, or fail the call."""
         if call not in self._calls:
             return
         if call.tries_again and error.retriable:
@@ -107,7 +109,7 @@ class Calls:
             call.fail(now, error)
 
     def tick(self, now: int) -> None:
-        """End the calls past their deadline, and send those that are due."""
+        """Fail the calls past their deadline with CoordinatorTimeoutError, and send due calls."""
         for call in list(self._calls):
             if call not in self._calls:
                 continue
@@ -128,7 +130,7 @@ class Calls:
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        """The time (absolute ms) at which `tick` is due; None if no timer runs."""
         times = [call.deadline for call in self._calls if call.deadline is not None]
         if self._lookup.node is not None:
             times += [call.retry_at for call in self._calls if call.retry_at is not None]

@@ -1,13 +1,15 @@
-"""OffsetCommit, synchronous and asynchronous, and how its error codes change the membership.
+"""OffsetCommit, synchronous and asynchronous, and the effect of its error codes on the membership.
 
 Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
-OffsetCommitResponseHandler). The codes are in `reactions`.
+OffsetCommitResponseHandler). The reaction to each code is in `reactions`.
 
-In two points this differs from Kafka. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID in answer to a commit
-of an older generation does not reset the member's newer generation. Kafka's Stable consumer resets
-it, and so loses partitions that it owns. And a member's commit that waits for the coordinator until
-the member has left fails. Kafka's consumer sends it without a generation, and an empty group takes
-it: its offsets may go back.
+Two differences from Kafka:
+
+* ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID for a commit of an older generation does not reset the
+  member's newer generation. Kafka's consumer resets it in state Stable, and loses partitions that
+  it owns.
+* A member's commit fails if the member leaves before the coordinator is found. Kafka's consumer
+  sends such a commit without a generation. An empty group accepts it, and its offsets may go back.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ _API = "offset_commit"
 
 
 class PendingCommit:
-    """One commit that has not ended. `commit_id` None: an automatic commit.
+    """A commit that has not ended. `commit_id` None: an automatic or a synchronous commit.
 
-    `of_member`: asked for while the group assigned the partitions, so that no one but the member
-    commits them.
+    `of_member`: whether the consumer was subscribed when the commit was made. Such a commit is sent
+    only with the generation of a Stable member; another commit is sent without a generation.
     """
 
     __slots__ = ("asynchronous", "call", "commit_id", "of_member", "offsets", "operation")
@@ -70,7 +72,7 @@ class PendingCommit:
 
 
 class Commits:
-    """The commits that have not ended; an asynchronous one ends as an entry of `completed`."""
+    """The pending commits, and the results of asynchronous ones in `completed`."""
 
     def __init__(
         self,
@@ -93,20 +95,25 @@ class Commits:
 
     @property
     def pending(self) -> int:
-        """How many asynchronous commits have not ended."""
+        """The number of pending asynchronous commits."""
         return self._asynchronous
 
     def commit_async(
         self, now: int, offsets: PartitionOffsets, commit_id: int | None = None
     ) -> Operation[None]:
-        """Commit with one attempt; a CommitDone in `completed` says how it ended."""
+        """Start a commit with one attempt; return its operation.
+
+        The result is also added to `completed`, unless the commit has neither offsets nor an id.
+        Raises ValueError for a negative offset.
+        """
         commit = self._start(now, offsets, asynchronous=True, commit_id=commit_id, deadline=None)
         return commit.operation
 
     def commit_sync(self, now: int, offsets: PartitionOffsets, timeout_ms: int) -> Operation[None]:
-        """Commit, and retry retriable failures until `timeout_ms` is over.
+        """Start a commit that retries retriable failures for `timeout_ms`; return its operation.
 
-        Without offsets, wait until the asynchronous commits made before have ended.
+        Without offsets the operation succeeds when no asynchronous commit is pending. Raises
+        ValueError for a negative offset.
         """
         commit = self._start(
             now, offsets, asynchronous=False, commit_id=None, deadline=now + timeout_ms
@@ -281,7 +288,10 @@ def _topics(offsets: PartitionOffsets) -> tuple[OffsetCommitTopic, ...]:
 
 
 def _deciding_code(response: Response) -> int:
-    """The first code that is not NONE, TOPIC_AUTHORIZATION_FAILED only if there is no other."""
+    """Return the code that decides the commit, 0 (NONE) if all partitions were committed.
+
+    The first error code decides. TOPIC_AUTHORIZATION_FAILED decides only if there is no other.
+    """
     body = response.offset_commit
     topics = () if body is None else body.topics
     codes = [p.error_code for topic in topics for p in topic.partitions] or [response.error_code]

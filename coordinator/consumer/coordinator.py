@@ -1,22 +1,22 @@
-"""The consumer coordinator: a user's call, a timer or an answer in; requests and events out.
+"""The consumer coordinator: its input is calls, timers and answers, its output requests and events.
 
-A consumer without a group, or that chooses its partitions itself (`assign`), is one too: it never
-joins, and without a group it makes no request at all.
+It also serves a consumer without a group, and one that chooses its partitions (`assign`). These
+never join. Without a group no request is sent.
 
-Pure: the time is an argument of every call; how to make request ids and randomness are arguments of
-the constructor. It is not thread-safe: the driver holds one lock around each call. Two threads may
-use it.
+Pure: the time is an argument of the calls, and the constructor takes the sources of request ids and
+of randomness. It is not thread-safe: the driver holds one lock around each call. The driver uses
+two threads:
 
-* The user's thread calls `poll` and the user's own calls: `subscribe`, commits, `seek`, `close`.
-  Only `poll` joins, commits automatically, and returns events. After a RevokePartitions,
-  LosePartitions or AssignPartitions the driver runs the listener, after a CallAssignor its `run`,
-  without the lock, and then calls `callback_done`; the rebalance waits for that.
-* A background thread calls `tick`, which sends heartbeats, looks for the coordinator, gives up late
-  answers, retries commits, notices a lost session, and leaves the group when the user has not
-  polled for max.poll.interval.ms. Any thread may call `response`.
+* The user's thread calls `poll` and the user's calls: `subscribe`, commits, `seek`, `close`. Only
+  `poll` joins, commits automatically, and returns events. For RevokePartitions, LosePartitions and
+  AssignPartitions the driver runs the listener, for CallAssignor its `run`. It does so without the
+  lock, and then calls `callback_done`, for which the rebalance waits.
+* A background thread calls `tick`. It sends heartbeats, finds the coordinator, times out requests,
+  retries commits and detects an expired session. It leaves the group if the user has not polled for
+  max.poll.interval.ms.
 
-After each call there may be requests to send (`take_requests`) and lines to log (`take_notes`).
-Source: Kafka's ConsumerCoordinator.
+Any thread may call `response`. After each call there may be requests to send (`take_requests`) and
+lines to log (`take_notes`). Source: Kafka's ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 class ConsumerCoordinator:
-    """One consumer, of one group or of none.
+    """One consumer, with or without a group.
 
-    `new_request_id` makes unique ids; `jitter` returns numbers in [0, 1). `subscription` holds the
-    assigned partitions with their positions; seek, pause, resume and resets are called on it.
+    `new_request_id` returns unique ids; `jitter` returns random numbers in [0, 1). `subscription`
+    has the assigned partitions with their positions; the driver calls its `seek`, `pause`, `resume`
+    and `request_reset`. `closed`: whether `close` has completed.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ConsumerCoordinator:
             self._notes,
         )
         self._commit_ids = 0
-        # The steps that the user's thread has begun, and whether the listener is running.
+        # The steps in progress in the user's thread; None: the next poll begins with `_begin`.
         self._steps: Steps | None = None
         self._begin: Callable[[int], Steps] = self._working
         self._leaving = False
@@ -105,10 +106,10 @@ class ConsumerCoordinator:
         self._in_callback = False
         self._refreshing: tuple[int, Operation[Committed]] | None = None
 
-    # --- what the user wants --------------------------------------------------------------------
+    # --- the user's calls -----------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
-        """Subscribe to a list of topics, or to those whose whole names match a pattern.
+        """Subscribe to topics, or to all topics with a name that the pattern matches completely.
 
         Replaces the previous subscription; the next poll joins. Raises SubscriptionError, and
         InvalidGroupIdError without a group.
@@ -121,11 +122,12 @@ class ConsumerCoordinator:
         self._rebalance.subscription_changed()
 
     def assign(self, now: int, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions in place of those before, without joining; none: unsubscribe.
+        """Assign these partitions in place of the previous ones, without joining the group.
 
-        The group takes no part in it, so no listener is called. With a group, positions begin at
-        its committed offsets, and are committed automatically before they are replaced. Raises
-        SubscriptionError, also while there is a subscription.
+        No listener is called, because the group does not assign them. Without partitions this is
+        `unsubscribe`. With a group, positions start at its committed offsets. If automatic commits
+        are on, the previous positions are committed. Raises SubscriptionError for an invalid
+        partition, and while the consumer is subscribed to topics or a pattern.
         """
         wanted = tuple(partitions)
         if not wanted:
@@ -133,13 +135,13 @@ class ConsumerCoordinator:
             return
         before = self.subscription.consumed()
         self.subscription.assign_from_user(wanted)
-        # Kafka's consumer does so only if auto.commit.interval.ms is over, though no rebalance
-        # commits these later.
+        # Kafka's consumer commits here only if auto.commit.interval.ms is over. That may lose
+        # positions, because no rebalance commits them later.
         if before and self._auto_commit.is_enabled:
             self._commits.commit_async(now, before)
 
     def unsubscribe(self, now: int) -> None:
-        """Give up all partitions and leave; poll until `is_subscribed` is False."""
+        """Begin to give up all partitions and to leave; poll until `is_subscribed` is False."""
         if self.subscription.is_subscribed:
             self._leave_by(now, self._unsubscribing)
         else:
@@ -148,8 +150,9 @@ class ConsumerCoordinator:
     def update_topics(self, topics: Mapping[str, int]) -> None:
         """Set the catalogue: every topic with its number of partitions.
 
-        The member does not join before the first catalogue. A change of the member's topics, or of
-        the group's if it leads, causes a rebalance.
+        The member joins only after the first catalogue. It joins again if the catalogue changes the
+        topics that its pattern matches. A leader also joins again if a topic of the group, or its
+        number of partitions, changes.
         """
         self._rebalance.update_topics(topics)
 
@@ -159,19 +162,22 @@ class ConsumerCoordinator:
         timeout_ms: int = 30_000,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Commit if commits are automatic, give up all partitions, leave; poll until `closed`.
+        """Begin to close: commit automatically if enabled, give up all partitions, and leave.
 
-        The consumer is closed within the timeout, whether or not the coordinator answers.
+        Poll until `closed`. The poll at the timeout closes the consumer even if the coordinator
+        does not answer. With internal.leave.group.on.close false, no listener is called and the
+        consumer does not leave.
         """
         self._in_callback = False
         closing = partial(self._closing, ends_at=now + timeout_ms, operation=operation)
         self._leave_by(now, closing)
 
     def commit_async(self, now: int, offsets: PartitionOffsets | None = None) -> int:
-        """Commit offsets, or all positions; a CommitDone with the id returned says how it ended.
+        """Start a commit of these offsets, or of all positions; return its id.
 
-        Raises FencedInstanceIdError, InvalidGroupIdError without a group, and ValueError for an
-        offset below 0.
+        A CommitDone with this id has the result. Raises FencedInstanceIdError and
+        GroupAuthorizationError, InvalidGroupIdError without a group, and ValueError for a negative
+        offset.
         """
         group_of(self.settings)
         self._membership.raise_failure()
@@ -183,13 +189,18 @@ class ConsumerCoordinator:
     def commit_sync(
         self, now: int, offsets: PartitionOffsets | None = None, timeout_ms: int | None = None
     ) -> Operation[None]:
-        """Commit offsets, or all positions, trying again until default.api.timeout.ms.
+        """Start a commit of these offsets, or of all positions; return its operation.
 
-        `tick` and `response` drive it, also while a listener runs. Its errors: CommitFailedError,
-        RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
-        TopicAuthorizationError, OffsetMetadataTooLargeError, CoordinatorTimeoutError. Asynchronous
-        commits made earlier end before it does: hand out `completed_commits` first. Raises
-        InvalidGroupIdError without a group.
+        Retriable failures are retried for `timeout_ms`, by default default.api.timeout.ms. `tick`
+        and `response` drive the operation, also while a listener runs.
+
+        The operation fails with CommitFailedError, RebalanceInProgressError, FencedInstanceIdError,
+        GroupAuthorizationError, TopicAuthorizationError, OffsetMetadataTooLargeError or
+        CoordinatorTimeoutError. Asynchronous commits made earlier end before it succeeds, so the
+        driver handles `completed_commits` before it returns to the user.
+
+        Raises FencedInstanceIdError and GroupAuthorizationError, InvalidGroupIdError without a
+        group, and ValueError for a negative offset.
         """
         group_of(self.settings)
         self._membership.raise_failure()
@@ -197,7 +208,7 @@ class ConsumerCoordinator:
         return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
 
     def completed_commits(self) -> list[CommitDone]:
-        """The asynchronous commits that have ended and that `poll` did not return."""
+        """Return and remove the results of asynchronous commits that `poll` has not returned."""
         done = list(self._commits.completed)
         self._commits.completed.clear()
         return done
@@ -205,10 +216,11 @@ class ConsumerCoordinator:
     def committed(
         self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> Operation[Committed]:
-        """Fetch the group's committed offsets of partitions, None for one without an offset.
+        """Start to fetch the group's committed offsets of these partitions; return the operation.
 
-        `tick` and `response` drive it. Its errors: CoordinatorTimeoutError,
-        GroupAuthorizationError, TopicAuthorizationError, UnknownTopicOrPartitionError. Raises
+        Its value has None for a partition without a committed offset. `tick` and `response` drive
+        it. It fails with CoordinatorTimeoutError after `timeout_ms` (default.api.timeout.ms),
+        GroupAuthorizationError, TopicAuthorizationError or UnknownTopicOrPartitionError. Raises
         InvalidGroupIdError without a group.
         """
         group_of(self.settings)
@@ -221,10 +233,11 @@ class ConsumerCoordinator:
     # --- the user's thread ----------------------------------------------------------------------
 
     def poll(self, now: int) -> Event | None:
-        """Go on with the user's thread's steps; returns the next event, None if there is none yet.
+        """Resume the steps of the user's thread; return the next event, None if there is none yet.
 
         Call it until it returns None, and again after each answer and at `poll_deadline`. Raises
-        ConsumerError for what the user must act on, and RuntimeError before `callback_done`.
+        ConsumerError for an error that the user must handle. Raises RuntimeError if
+        `callback_done` was not called for the last event.
         """
         if self._in_callback:
             raise RuntimeError("poll() while the listener runs: callback_done() was not called")
@@ -242,7 +255,7 @@ class ConsumerCoordinator:
         return self._go_on(now)
 
     def callback_done(self) -> None:
-        """The listener has run, or raised: the rebalance may go on at the next poll."""
+        """Record that the listener or assignor has returned or raised; the next poll continues."""
         self._in_callback = False
 
     def _go_on(self, now: int) -> Event | None:
@@ -260,7 +273,7 @@ class ConsumerCoordinator:
             self._leaving = False
             return None
         except Exception:
-            # The steps hold no state that is not also elsewhere: the next poll starts them anew.
+            # The steps keep no state of their own, so the next poll can restart them.
             self._steps = None
             raise
         self._last_step = step
@@ -278,7 +291,11 @@ class ConsumerCoordinator:
             now = yield Wait(self._auto_commit.deadline)
 
     def _refresh_positions(self, now: int) -> None:
-        """Start where a position is not known: from the committed offset, if there is a group."""
+        """Initialize unknown positions from the committed offsets, else by auto.offset.reset.
+
+        Without a group there are no committed offsets. Raises NoOffsetForPartitionError, and the
+        error of the fetch of committed offsets.
+        """
         subscription = self.subscription
         if self._refreshing is not None:
             assignment_id, fetch = self._refreshing
@@ -305,10 +322,10 @@ class ConsumerCoordinator:
     # --- leaving --------------------------------------------------------------------------------
 
     def _leave_by(self, now: int, begin: Callable[[int], Steps]) -> None:
-        """Drop the steps that the user's thread has begun; the next poll begins to leave."""
+        """Drop the steps in progress; the next poll begins to leave with the steps of `begin`."""
         if self._steps is not None and not isinstance(self._last_step, Wait | CallAssignor):
-            # The listener has run for this event: without its effect it would run again. What
-            # follows an assignor's call is not wanted any more: a join, or another event.
+            # The listener has run for this event. Apply the event, or the listener would run
+            # again. After an assignor's call nothing is applied: a join or an event would follow.
             with suppress(StopIteration):
                 self._steps.send(now)
         self._steps = None
@@ -347,32 +364,35 @@ class ConsumerCoordinator:
     # --- any thread -----------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Let the timers act that need no user; call it at `tick_deadline`."""
+        """Run the timers that do not need the user's thread; call it at `tick_deadline`."""
         if self.closed:
             return
         self._lookup.tick(now)
         self._membership.tick(now)
         self._calls.tick(now)
-        # Again, for one of them may just have asked for the coordinator.
+        # Again, because the membership or a call may have requested the coordinator just now.
         self._lookup.tick(now)
 
     def response(self, now: int, response: Response) -> bool:
-        """Take an answer; False if none is waited for. The driver then wakes the user's thread."""
+        """Handle an answer. Return False if its request is not in flight or the consumer is closed.
+
+        If True, the driver wakes the user's thread.
+        """
         return not self.closed and self._requests.answer(now, response)
 
     def take_requests(self) -> list[RequestEvent]:
-        """The requests to send now, in order; each is given out once."""
+        """Return and remove the requests to send now, in order."""
         return self._requests.take()
 
     def take_notes(self) -> list[Note]:
-        """The lines to log; each is given out once."""
+        """Return and remove the lines to log."""
         notes = list(self._notes)
         self._notes.clear()
         return notes
 
     @property
     def tick_deadline(self) -> int | None:
-        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        """The time (absolute ms) at which `tick` is due; None if no timer runs."""
         if self.closed:
             return None
         sources = (self._requests, self._lookup, self._membership, self._calls)
@@ -381,13 +401,13 @@ class ConsumerCoordinator:
 
     @property
     def poll_deadline(self) -> int | None:
-        """When `poll` has something to do even without an answer, absolute ms; None for never."""
+        """The time (absolute ms) at which `poll` is due even without an answer; None for never."""
         step = self._last_step
         if self.closed or self._membership.failure is not None or not isinstance(step, Wait):
             return None
         return step.at
 
-    # --- questions ------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -396,12 +416,12 @@ class ConsumerCoordinator:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the group is to assign partitions."""
+        """Whether the consumer is subscribed to topics or a pattern, so that the group assigns."""
         return self.subscription.is_subscribed
 
     @property
     def unknown_topics(self) -> frozenset[str]:
-        """The topics subscribed to that are not in the catalogue."""
+        """The subscribed topics that the catalogue lacks; none before the first catalogue."""
         return self._rebalance.unknown_topics()
 
     @property
@@ -411,16 +431,16 @@ class ConsumerCoordinator:
 
     @property
     def generation(self) -> Generation:
-        """Generation, member id and assignor: Kafka's groupMetadata()."""
+        """The generation, member id and selected assignor, as in Kafka's groupMetadata()."""
         return self._membership.generation
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member leads its present generation."""
+        """Whether the member is the leader of its present generation."""
         return self._rebalance.is_leader
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether the next poll goes on with a rebalance."""
+        """Whether the next poll begins or continues a rebalance."""
         membership = self._membership
         return self.is_subscribed and (membership.rejoin_needed or membership.joining)

@@ -1,8 +1,8 @@
-"""The consumer's errors: exceptions whose messages name the setting to look at.
+"""The consumer's errors, with messages that name the setting to check.
 
-They are raised where the user's thread must act, and are plain values in the results of commits.
-`code` is the coordinator's error code, None where the consumer found the error itself. `retriable`
-says that the same call may succeed later without any change.
+They are raised if the user's thread must act, and are plain values in the results of commits.
+`code` is the coordinator's error code, None if the consumer detected the error itself. `retriable`:
+whether the same call may succeed later without any change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 
 
 class ConsumerError(RuntimeError):
-    """Base class; by itself, an error code that the consumer has no rule for."""
+    """The base class of the consumer's errors. Raised itself for a code without an own class."""
 
     retriable = False
 
@@ -22,84 +22,84 @@ class ConsumerError(RuntimeError):
 
 
 class RetriableError(ConsumerError):
-    """A temporary condition: the coordinator loads, moves, or does not know a topic yet."""
+    """A temporary condition, such as a coordinator that loads or moves, or an unknown topic."""
 
     retriable = True
 
 
 class DisconnectedError(RetriableError):
-    """The coordinator did not answer in time, or was marked unknown before it did."""
+    """A request without an answer: it timed out, or the coordinator was marked unknown."""
 
 
 class CoordinatorTimeoutError(ConsumerError):
-    """A call did not end within its timeout."""
+    """A call that did not end within its timeout."""
 
 
 class CommitFailedError(ConsumerError):
-    """The commit cannot succeed: the member no longer belongs to the group's generation."""
+    """A commit that cannot succeed: the consumer is not a member of the group's generation."""
 
 
 class RebalanceInProgressError(ConsumerError):
-    """The commit must wait: poll until the rebalance is over, then commit what is still owned."""
+    """A commit during a rebalance: poll until it is over, then commit the owned partitions."""
 
 
 class RetriableCommitFailedError(RetriableError):
-    """An asynchronous commit failed with a retriable error; it was not retried."""
+    """A retriable failure of an asynchronous commit, which is not retried."""
 
 
 class FencedInstanceIdError(ConsumerError):
-    """Another consumer with the same group.instance.id has replaced this one, which must stop."""
+    """A fenced consumer: another one joined with its group.instance.id. It must stop."""
 
 
 class GroupMaxSizeReachedError(ConsumerError):
-    """The group has as many members as the coordinator allows."""
+    """A join of a group that has group.max.size members."""
 
 
 class InconsistentGroupProtocolError(ConsumerError):
-    """This member offers no assignor of the group's, or the group is not one of consumers."""
+    """A member without a common assignor with the group, or a group of another protocol type."""
 
 
 class InvalidAssignmentError(ConsumerError):
-    """An assignor of the user's own gave an assignment that would break the group."""
+    """An invalid assignment by an assignor, as a faulty assignor of the user may return it."""
 
 
 class InvalidSessionTimeoutError(ConsumerError):
-    """The session timeout is outside the coordinator's bounds."""
+    """A session.timeout.ms outside the coordinator's bounds."""
 
 
 class InvalidGroupIdError(ConsumerError):
-    """The coordinator does not accept the group's name, or the consumer has no group."""
+    """A group.id that the coordinator does not accept, or a consumer without one."""
 
 
 class GroupAuthorizationError(ConsumerError):
-    """The consumer may not use the group."""
+    """A principal that is not authorized to use the group."""
 
 
 class TopicAuthorizationError(ConsumerError):
-    """The consumer may not use a topic."""
+    """A principal that is not authorized to use a topic."""
 
 
 class UnsupportedVersionError(ConsumerError):
-    """The coordinator does not know the version of a request."""
+    """A request version that the coordinator does not support."""
 
 
 class OffsetMetadataTooLargeError(ConsumerError):
-    """The metadata committed with an offset is longer than the coordinator allows."""
+    """Metadata of a committed offset that exceeds offset.metadata.max.bytes."""
 
 
 class UnknownTopicOrPartitionError(ConsumerError):
-    """A topic or partition does not exist."""
+    """A topic or partition that does not exist."""
 
 
 class NoOffsetForPartitionError(ConsumerError):
-    """There is no committed offset, and auto.offset.reset is "none"."""
+    """A partition without a committed offset, while auto.offset.reset is "none"."""
 
 
 class OffsetOutOfRangeError(ConsumerError):
-    """A position is before the log start or after the log end, and auto.offset.reset is "none"."""
+    """A position outside the log (start to end), while auto.offset.reset is "none"."""
 
 
-# Kafka's subclasses of RetriableException among the codes of group coordination.
+# The codes of group coordination that are RetriableException in Kafka.
 RETRIABLE_CODES: frozenset[int] = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -163,7 +163,7 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
 
 
 def group_of(settings: ConsumerSettings) -> str:
-    """The group's name. Raises InvalidGroupIdError without one."""
+    """Return the group.id. Raises InvalidGroupIdError if there is none."""
     if settings.group_id is None:
         raise InvalidGroupIdError(
             "To use the group management or offset commit APIs, you must provide a valid group.id "
@@ -173,14 +173,17 @@ def group_of(settings: ConsumerSettings) -> str:
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code, or the number of an unknown code."""
+    """Return Kafka's name of an error code, or the number of an unknown code."""
     return ERROR_NAMES.get(code, str(code))
 
 
 def fatal(
     api: str, code: int, settings: ConsumerSettings, message: str | None = None
 ) -> ConsumerError:
-    """The exception for a code that is not retried; `message` is the coordinator's own."""
+    """Return the exception for a code that is not retried.
+
+    `message` is the coordinator's error message, if there is one.
+    """
     kind, text = _FATAL.get(code, (ConsumerError, "an answer that the consumer has no rule for"))
     text = text.format(
         group=settings.group_id,
@@ -193,10 +196,10 @@ def fatal(
 
 
 def passing(api: str, code: int) -> RetriableError:
-    """The exception for a code that may be retried."""
+    """Return the exception for a code that may be retried."""
     return RetriableError(f"{api}: {name_of(code)}", code)
 
 
 def disconnected(api: str) -> DisconnectedError:
-    """The exception for an answer that did not come."""
+    """Return the exception for a request without an answer."""
     return DisconnectedError(f"{api}: the coordinator did not answer, or was given up before")

@@ -1,4 +1,4 @@
-"""Events for the user's thread, in order, and lines for a log."""
+"""Events for the user's thread, and lines for the log."""
 
 from __future__ import annotations
 
@@ -15,30 +15,37 @@ T = TypeVar("T")
 
 
 class RevokePartitions(Struct, frozen=True):
-    """Run the listener's on_partitions_revoked: the member still owns these and gives them up."""
+    """A request to run on_partitions_revoked. The member still owns these partitions."""
 
     partitions: tuple[TopicPartition, ...]
     reason: str
 
 
 class LosePartitions(Struct, frozen=True):
-    """Run on_partitions_lost: the generation was lost, others may already own these."""
+    """A request to run on_partitions_lost: other members may already own these partitions.
+
+    The generation was lost, or the consumer leaves the group during a rebalance.
+    """
 
     partitions: tuple[TopicPartition, ...]
     reason: str
 
 
 class AssignPartitions(Struct, frozen=True):
-    """Run on_partitions_assigned: these are new; the coordinator's `assignment` has all."""
+    """A request to run on_partitions_assigned for the new partitions.
+
+    The `assignment` of the ConsumerCoordinator has all partitions.
+    """
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
 
 
 class CallAssignor(Generic[T]):
-    """Call `run`: an assignor, which may be the user's own, then does its part of a rebalance.
+    """A request to call `run`, which calls an assignor for its part of a rebalance.
 
-    What it returned is `result`; what it raised, `run` raises too, and it is `error`.
+    The assignor may be the user's code. `result` is its result. `error` is its exception, which
+    `run` also raises.
     """
 
     __slots__ = ("_call", "error", "result")
@@ -49,7 +56,7 @@ class CallAssignor(Generic[T]):
         self.error: Exception | None = RuntimeError("the driver did not call run()")
 
     def run(self) -> None:
-        """Call the assignor; raises what it raises."""
+        """Call the assignor, and store its result or error. Raises what the assignor raises."""
         try:
             self.result = self._call()
         except Exception as error:
@@ -59,9 +66,9 @@ class CallAssignor(Generic[T]):
 
 
 class CommitDone(Struct, frozen=True):
-    """An asynchronous commit ended; `error` None: the offsets are committed.
+    """The result of an asynchronous commit. `error` None: the offsets are committed.
 
-    `commit_id` is what `commit_async` returned, None for an automatic commit.
+    `commit_id` is the id that `commit_async` returned, None for an automatic commit.
     """
 
     commit_id: int | None
@@ -75,7 +82,7 @@ Event: TypeAlias = (
 
 
 class Note(Struct, frozen=True):
-    """A line for the log. `level` is a name of Python's logging levels, in lower case."""
+    """A line for the log. `at` is in absolute ms, `level` a Python logging level in lower case."""
 
     at: int
     level: str

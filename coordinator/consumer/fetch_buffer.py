@@ -1,12 +1,12 @@
-"""Records that are fetched ahead of the program, and which partitions to fetch next.
+"""The buffer of records that are fetched ahead of the program, and the next partitions to fetch.
 
 Source: Fetcher, FetchBuffer, FetchCollector and CompletedFetch of Kafka's consumer. A partition has
-one fetch at a time: when all its records are handed out, the next one is wanted, and is under way
-while the program works on them.
+at most one fetch, in flight or buffered. When all its records are handed out, the next fetch is
+wanted, and runs while the program processes the records.
 
-Every fetch says which offset comes next. It is handed out only while that offset is the partition's
-position, so records that a seek, a reset or a rebalance has made wrong are never handed out,
-whenever their fetch ends.
+Every fetch has the offset of its next record. Its records are handed out only if that offset is the
+partition's position. So a fetch that a seek, a reset or a rebalance has made stale is dropped, at
+whatever time it completes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from group_coordinator.coordinator.consumer.subscription import SubscriptionStat
 
 
 class HasOffset(Protocol):
-    """A record, as far as the buffer knows it."""
+    """A record with an offset, which is all that the buffer reads of it."""
 
     @property
     def offset(self) -> int:
-        """The record's place in its partition."""
+        """The record's offset in its partition."""
         ...
 
 
 R = TypeVar("R", bound=HasOffset)
-# Which end of a partition was looked up, and its offset, or why there is none.
+# Results of offset lookups: the end of the partition that was looked up, and its offset or error.
 Found = dict[TopicPartition, tuple[AutoOffsetReset, "int | Exception"]]
 
 
 class CompletedFetch(Generic[R]):
-    """What a fetch of a partition from `offset` on found: records of `size` bytes, or an error.
+    """The result of a fetch from `offset` of a partition: records of `size` bytes, or an error.
 
-    `offset` is that of the next record to hand out, `next_offset` that after all of them.
+    `offset` advances as records are taken: it is the position at which the next one is handed out.
+    `next_offset` is the offset after the last record.
     """
 
     __slots__ = ("_records", "_taken", "error", "next_offset", "offset", "partition", "size")
@@ -59,7 +60,7 @@ class CompletedFetch(Generic[R]):
         self._taken = 0
 
     def take(self, most: int) -> list[R]:
-        """Take the next records, `most` of them at most, and go on to the offset after them."""
+        """Remove and return the next records, at most `most`; advance `offset` past them."""
         some = list(self._records[self._taken : self._taken + most])
         self._taken += len(some)
         if some:
@@ -73,16 +74,17 @@ class CompletedFetch(Generic[R]):
 
 
 class FetchBuffer(Generic[R]):
-    """The completed fetches of one consumer, and what it has still to look up and to fetch.
+    """The completed fetches of one consumer, and its pending lookups and fetches.
 
-    `collect` is for the user's thread. What is wanted is as of the last `collect`, as Kafka's
-    consumer sends fetches only from `poll`. Partitions take turns, both when records are handed out
-    and when they are fetched: a partition that always has records keeps no other one waiting.
+    The user's thread calls `collect`, `forget_lookups` and `log_end`, the fetcher the other
+    methods. `wanted` and `resets` follow the subscription as of the last `collect`, because Kafka's
+    consumer sends fetches only from `poll`. Partitions take turns when records are handed out and
+    when they are fetched. So a partition that always has records does not starve the others.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._settings = settings
-        # The partition whose turn it is comes first.
+        # In the order of turns: the first partition is handed out next.
         self._completed: dict[TopicPartition, CompletedFetch[R]] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._last_fetched: dict[TopicPartition, int] = {}
@@ -95,11 +97,12 @@ class FetchBuffer(Generic[R]):
     # --- the user's thread ----------------------------------------------------------------------
 
     def collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[R]]:
-        """Hand out max.poll.records records at most, and move the positions behind them.
+        """Return at most max.poll.records records, and set the positions to the offsets after them.
 
-        An error of a fetch or of a lookup is raised in its turn, and again when the next one ends
-        as this one did. OFFSET_OUT_OF_RANGE is raised if auto.offset.reset is "none", and has the
-        partition's position looked up otherwise.
+        Raises the error of a fetch when its partition has its turn, and the error of a lookup. The
+        fetch or lookup is then repeated, and its error raised again if it fails again.
+        OffsetOutOfRangeError is raised only if auto.offset.reset is "none"; otherwise it resets the
+        partition's position.
         """
         try:
             self._reset(subscription)
@@ -124,7 +127,7 @@ class FetchBuffer(Generic[R]):
             position = subscription.assignment.get(one)
             if position is None or position.offset != fetch.offset:
                 del self._completed[one]
-            # A paused partition's records are kept for the time after it is resumed.
+            # The records of a paused partition are kept until it is resumed.
             elif one not in fetchable or not room:
                 continue
             elif fetch.error is not None:
@@ -148,27 +151,30 @@ class FetchBuffer(Generic[R]):
         subscription.request_reset(one, reset)
 
     def forget_lookups(self, partitions: Iterable[TopicPartition]) -> None:
-        """Use no offset for these partitions that was looked up before now."""
+        """Discard the lookups for these partitions, and the results of all lookups in flight.
+
+        A later `collect` then uses only an offset that was looked up after this call.
+        """
         self._lookup += 1
         for one in partitions:
             self._found.pop(one, None)
 
     def log_end(self, partition: TopicPartition) -> int | None:
-        """The partition's log end as of its last fetch, None if there was none."""
+        """Return the partition's log end as of its last fetch; None before the first fetch."""
         return self._log_ends.get(partition)
 
-    # --- whoever fetches ------------------------------------------------------------------------
+    # --- the fetcher ----------------------------------------------------------------------------
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The partitions whose records may be handed out, with their positions."""
+        """The positions of the fetchable partitions, as of the last `collect`."""
         return self._positions
 
     def wanted(self) -> dict[TopicPartition, int]:
-        """The partitions to fetch with the offsets to fetch from, the one that waits longest first.
+        """Return the partitions to fetch with their offsets, the least recently fetched first.
 
-        None while fetch.max.bytes are waiting to be handed out. Records of paused partitions do not
-        count: nobody could make room by handing them out.
+        Empty while fetch.max.bytes are buffered. Records of paused partitions do not count, because
+        `collect` cannot hand them out to free their memory.
         """
         ahead = sum(fetch.size for one, fetch in self._completed.items() if one in self._positions)
         if ahead and ahead >= self._settings.fetch_max_bytes:
@@ -178,7 +184,7 @@ class FetchBuffer(Generic[R]):
         return {one: self._positions[one] for one in idle}
 
     def add(self, fetch: CompletedFetch[R]) -> None:
-        """Add a fetch that is done; one that nobody wants any more is dropped."""
+        """Add a completed fetch; drop it if its offset is no longer the partition's position."""
         if self._positions.get(fetch.partition) != fetch.offset:
             return
         self._turn += 1
@@ -190,11 +196,11 @@ class FetchBuffer(Generic[R]):
         self._log_ends[partition] = offset
 
     def resets(self) -> tuple[int, dict[TopicPartition, AutoOffsetReset]]:
-        """The partitions whose position has to be looked up, and a number for `resolve`."""
+        """Return a number for `resolve`, and the partitions to reset with the end to look up."""
         waiting = {one: at for one, at in self._resets.items() if one not in self._found}
         return self._lookup, waiting
 
     def resolve(self, lookup: int, found: Found) -> None:
-        """Take offsets that were looked up, unless they are to be forgotten meanwhile."""
+        """Add the results of a lookup, unless `forget_lookups` was called since `resets`."""
         if lookup == self._lookup:
             self._found.update(found)

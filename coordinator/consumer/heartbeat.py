@@ -1,6 +1,7 @@
-"""The three timers of a member: its next heartbeat, its session, the user's next poll.
+"""The three timers of a member: the next heartbeat, the session, and the user's next poll.
 
-Times are absolute ms. `membership` asks and sends; nothing is sent here. Source: Kafka's Heartbeat.
+Times are absolute ms. `membership` reads the timers and sends the heartbeats. Source: Kafka's
+Heartbeat.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 
 
 class Heartbeat:
-    """When to send a heartbeat, when the session ends, and when the user has polled too late."""
+    """The deadlines of the next heartbeat, of the session, and of the user's next poll."""
 
     def __init__(self, settings: ConsumerSettings, backoff: Backoff, now: int) -> None:
         self._settings = settings
@@ -19,39 +20,39 @@ class Heartbeat:
         self.reset_timeouts(now)
 
     def reset_timeouts(self, now: int) -> None:
-        """Restart every timer, as a generation begins."""
+        """Restart every timer, because a generation begins."""
         self.due_at = now + self._settings.heartbeat_interval_ms
         self.reset_session(now)
         self.poll(now)
 
     def reset_session(self, now: int) -> None:
-        """Restart the session, as when the coordinator was found."""
+        """Restart the session timeout, for example when the coordinator is found."""
         self.session_ends_at = now + self._settings.session_timeout_ms
 
     def poll(self, now: int) -> None:
-        """The user polled."""
+        """Restart max.poll.interval.ms, because the user polled."""
         self.poll_ends_at = now + self._settings.max_poll_interval_ms
 
     def sent(self, now: int) -> None:
-        """A heartbeat was sent; the next is due an interval later, answered or not."""
+        """Schedule the next heartbeat one interval after this one, even if it is not answered."""
         self.due_at = now + self._settings.heartbeat_interval_ms
 
     def received(self, now: int) -> None:
-        """The coordinator answered and knows the member."""
+        """Restart the session and the backoff, because the coordinator answered the member."""
         self._failures = 0
         self.reset_session(now)
 
     def failed(self, now: int) -> None:
-        """The heartbeat failed: send the next one after the backoff."""
+        """Schedule the next heartbeat after the backoff, because the last one failed."""
         self.due_at = now + self._backoff(self._failures)
         self._failures += 1
 
     def is_due(self, now: int) -> bool:
-        """Whether to send a heartbeat."""
+        """Whether the next heartbeat is due."""
         return now >= self.due_at
 
     def session_expired(self, now: int) -> bool:
-        """Whether no heartbeat was answered for session.timeout.ms."""
+        """Whether no heartbeat was answered within session.timeout.ms."""
         return now >= self.session_ends_at
 
     def poll_expired(self, now: int) -> bool:
@@ -60,5 +61,5 @@ class Heartbeat:
 
     @property
     def deadline(self) -> int:
-        """The earliest of the three, absolute ms."""
+        """The earliest of the three deadlines, absolute ms."""
         return min(self.due_at, self.session_ends_at, self.poll_ends_at)

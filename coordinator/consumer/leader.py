@@ -1,7 +1,7 @@
-"""The leader's part: read all subscriptions, assign, check and write the assignments.
+"""The leader's part of a rebalance: decode subscriptions, assign, check and encode assignments.
 
 Source: Kafka's ConsumerCoordinator (onLeaderElected, validateCooperativeAssignment). Kafka checks
-cooperative moves only; what else breaks a group it lets the members find out.
+only cooperative moves. This leader also checks for assignments that would break the group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from group_coordinator.schemas.messages import (
 
 
 def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
-    """Each member's subscription, with its instance id, by member id. Raises ProtocolError."""
+    """Return the subscriptions, with instance ids, by member id. Raises ProtocolError."""
     return {
         member.member_id: msgspec.structs.replace(
             decode_subscription(member.metadata), group_instance_id=member.group_instance_id
@@ -43,12 +43,15 @@ def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
 
 
 def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
-    """The topics that any member subscribes to."""
+    """Return the topics that at least one member subscribes to."""
     return frozenset(topic for one in subscriptions.values() for topic in one.topics)
 
 
 def partitions_held(group: DescribeGroupsResponse) -> dict[str, int]:
-    """How many partitions of each topic the members hold. Raises ConsumerError."""
+    """Return the number of assigned partitions of each topic, over all members.
+
+    Raises ConsumerError if an assignment cannot be decoded.
+    """
     try:
         held = [decode_assignment(one.assignment) for one in group.members if one.assignment]
     except ProtocolError as error:
@@ -61,9 +64,10 @@ def assign(
     counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
 ) -> tuple[SyncGroupAssignment, ...]:
-    """Every member's assignment, as the leader's SyncGroup carries it.
+    """Call the assignor; return all assignments for the leader's SyncGroup.
 
-    Raises InvalidAssignmentError, and what the assignor raises.
+    `counts` are the partition counts of the topics. Raises InvalidAssignmentError, and what the
+    assignor raises.
     """
     given = assignor.assign(counts, subscriptions)
     for fault in _faults(given, counts, subscriptions):
@@ -80,7 +84,11 @@ def _faults(
     counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
 ) -> Iterator[str]:
-    """What would break the group: each member waits for its part, each partition has one owner."""
+    """Yield the faults of assignments.
+
+    Each member needs an assignment. Each partition must exist, belong to a subscribed topic, and
+    have one owner.
+    """
     for member_id in subscriptions.keys() - given.keys():
         yield f"nothing, not even an empty Assignment, to {member_id!r}"
     owners: dict[TopicPartition, str] = {}
@@ -107,9 +115,10 @@ def _faults(
 def _check_moves(
     name: str, given: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription]
 ) -> None:
-    """Refuse to move a partition that its owner keeps while it joins, as cooperative members do.
+    """Raise InvalidAssignmentError if a partition moves from a member that still owns it.
 
-    `cooperative-sticky` is left out, as in Kafka: it knows which claims are of an old generation.
+    Cooperative members keep their partitions while they join. `cooperative-sticky` is not checked,
+    as in Kafka: it ignores ownership claims of an older generation.
     """
     owned = {m: frozenset(s.owned_partitions) for m, s in subscriptions.items()}
     owner = {one: member_id for member_id, some in owned.items() for one in some}

@@ -1,4 +1,4 @@
-"""The group's coordinator: found with FindCoordinator, marked unknown when it does not answer.
+"""The lookup of the group's coordinator with FindCoordinator.
 
 Source: Kafka's AbstractCoordinator (ensureCoordinatorReady, lookupCoordinator,
 markCoordinatorUnknown).
@@ -31,10 +31,11 @@ _API = "find_coordinator"
 
 
 class CoordinatorLookup:
-    """The group's coordinator, looked for while it is wanted and unknown.
+    """The group's coordinator, looked up while it is wanted and unknown.
 
-    `on_found` are called when it is found, `on_failed` with the error when an attempt failed.
-    `failure` is an error that is not retriable, for the user's thread to raise.
+    `node` is the coordinator, None while it is unknown. The callbacks `on_found` are called when it
+    is found, `on_failed` with the error after a failed attempt. `failure` is an error that is not
+    retriable, which the user's thread raises.
     """
 
     def __init__(
@@ -54,12 +55,15 @@ class CoordinatorLookup:
         self.on_failed: list[Callable[[int, ConsumerError], None]] = []
 
     def want(self) -> None:
-        """Look for the coordinator, if it is unknown, from the next `tick` on."""
+        """Request a lookup by the next `tick`, if the coordinator is unknown."""
         if self.node is None:
             self._wanted = True
 
     def mark_unknown(self, now: int, cause: str) -> None:
-        """Forget the coordinator, and give up the requests that it has not answered."""
+        """Mark the coordinator as unknown, and fail its requests in flight.
+
+        FindCoordinator requests stay in flight.
+        """
         if self.node is None:
             return
         text = f"the coordinator of group {self._settings.group_id!r} is unknown: {cause}"
@@ -68,7 +72,10 @@ class CoordinatorLookup:
         self._requests.abandon(now, but=_API)
 
     def tick(self, now: int) -> None:
-        """Give up requests past their timeout; send FindCoordinator if it is wanted."""
+        """Time out requests, and send FindCoordinator if the coordinator is wanted.
+
+        A timeout of another request than FindCoordinator marks the coordinator as unknown.
+        """
         late = [api for api in self._requests.expire(now) if api != _API]
         if late:
             self.mark_unknown(now, f"no answer in time to {', '.join(late)}")
@@ -78,7 +85,10 @@ class CoordinatorLookup:
 
     @property
     def deadline(self) -> int | None:
-        """When to send FindCoordinator, absolute ms; None if not wanted, or sent already."""
+        """The time (absolute ms) of the next FindCoordinator.
+
+        None if the coordinator is not wanted, or the request is in flight.
+        """
         return self._retry_at if self._wanted and not self._asking else None
 
     def _on_answer(self, now: int, response: Response | None) -> None:

@@ -1,8 +1,8 @@
-"""Membership of the group: join, sync, heartbeat, leave, and how each answer changes it.
+"""Membership of the group: join, sync, heartbeat, leave, and the effect of each answer.
 
-This is the part of Kafka's AbstractCoordinator during which no user code runs, so any thread may
-drive it. `rebalance` decides when to join and what happens before and after a join; `reactions`
-says what each error code means.
+This is the part of Kafka's AbstractCoordinator that runs no user code, so any thread may drive it.
+`rebalance` decides when to join, and does the work before and after a join. `reactions` has the
+reaction to each error code.
 """
 
 from __future__ import annotations
@@ -64,25 +64,26 @@ _AFTER_BACKOFF = (Reaction.RETRY, Reaction.FIND_COORDINATOR)
 
 
 class Joined(Struct, frozen=True):
-    """An attempt to join succeeded; `assignment` is what the leader assigned, as bytes."""
+    """A successful attempt to join. `assignment` is the leader's assignment, encoded."""
 
     assignment: bytes
 
 
 class JoinFailed(Struct, frozen=True):
-    """An attempt to join failed; `at_once`: join again without a backoff."""
+    """A failed attempt to join. `at_once`: whether to join again without a backoff."""
 
     error: ConsumerError
     at_once: bool = False
 
 
 class Membership:
-    """One member.
+    """The membership of one consumer: its state, its generation, and its attempt to join.
 
-    `elected` is the answer to JoinGroup that made the member the leader, until `sync`. `outcome` is
-    the result of the present attempt to join, kept until `rebalance` takes it. `needs_prepare`: the
-    partitions owned must be dealt with before the next join. `failure` is an error found in the
-    background, for the user's thread to raise.
+    `rejoin_needed`: whether the next poll must join, for `rejoin_reason`. `needs_prepare`: whether
+    the owned partitions must be committed, revoked or declared lost before the next join.
+    `joining`: whether an attempt to join is in progress. `outcome` is its result until `rebalance`
+    takes it. `elected` is the answer to JoinGroup that made the member the leader, until `sync`.
+    `failure` is an error of a background request, which the user's thread raises.
     """
 
     def __init__(
@@ -114,17 +115,20 @@ class Membership:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the member has sent JoinGroup and has no assignment yet."""
+        """Whether the member has sent JoinGroup and not yet received its assignment."""
         return self.state in REBALANCING
 
     def request_rejoin(self, now: int, reason: str, detail: str = "") -> None:
-        """Join again at the next poll; JoinGroup carries the reason (KIP-800)."""
+        """Make the next poll join again; JoinGroup carries the reason (KIP-800).
+
+        The log gets `detail`, if given, in place of the reason.
+        """
         self._note(now, "info", f"joins again: {detail or reason}")
         self.rejoin_reason = reason
         self.rejoin_needed = True
 
     def reset(self, now: int, reason: str, keep_member_id: bool = False) -> None:
-        """Forget the generation, and the member id unless it is kept; rejoin at the next poll."""
+        """Reset the generation, and the member id unless it is kept; rejoin at the next poll."""
         self.state = MemberState.UNJOINED
         member_id = self.generation.member_id if keep_member_id else NO_MEMBER_ID
         self.generation = Generation(member_id=member_id)
@@ -137,7 +141,7 @@ class Membership:
         self.reset(now, reason, keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
 
     def end_attempt(self) -> None:
-        """Drop the present attempt to join; an answer to it will be ignored."""
+        """End the present attempt to join; later answers to it are ignored."""
         self._attempt += 1
         self.joining = False
         self.elected = None
@@ -146,7 +150,10 @@ class Membership:
     # --- join -----------------------------------------------------------------------------------
 
     def join(self, now: int, protocols: tuple[JoinGroupProtocol, ...]) -> None:
-        """Send JoinGroup; `outcome` will hold the result of it and of the SyncGroup after it."""
+        """Send JoinGroup. `outcome` will be the result of it and of the SyncGroup after it.
+
+        If the member becomes the leader, `elected` is set first, and the caller must call `sync`.
+        """
         self.end_attempt()
         self.joining = True
         self.state = MemberState.PREPARING_REBALANCE
@@ -186,7 +193,7 @@ class Membership:
             self.sync(now, ())
 
     def sync(self, now: int, assignments: tuple[SyncGroupAssignment, ...]) -> None:
-        """Send SyncGroup, as the leader with everybody's assignment."""
+        """Send SyncGroup. `assignments` are those of all members if this leader assigned."""
         self.elected = None
         if self.state is not MemberState.COMPLETING_REBALANCE:
             self.fail(ConsumerError("the generation was lost while the leader assigned"), True)
@@ -212,7 +219,7 @@ class Membership:
         elif body.protocol_type not in (None, PROTOCOL_TYPE):
             self.fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
         elif self.state is not MemberState.COMPLETING_REBALANCE or self.generation != sent:
-            # A heartbeat was answered meanwhile, and lost the generation.
+            # The answer to a heartbeat has reset the generation in the meantime.
             self.fail(ConsumerError("the generation was lost while the member synced"), True)
         elif body.protocol_name not in (None, sent.protocol_name):
             self.fail(
@@ -271,7 +278,7 @@ class Membership:
     # --- heartbeat ------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Do what Kafka's heartbeat thread does each time it wakes."""
+        """Check the timers and heartbeat or leave, as Kafka's heartbeat thread does."""
         if self.state not in HEARTBEATING:
             return
         heartbeat = self._heartbeat
@@ -298,7 +305,7 @@ class Membership:
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        """The time (absolute ms) at which `tick` is due; None if no timer runs."""
         if self.state in HEARTBEATING and self._lookup.node is not None:
             return self._heartbeat.deadline
         return None
@@ -323,7 +330,7 @@ class Membership:
                 self.request_rejoin(now, "group is already rebalancing")
         elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._heartbeat.failed(now)
-            # One that is fenced stays so, whatever is answered to its other heartbeats.
+            # A fenced member stays fenced, whatever the answers to its other heartbeats are.
             if not isinstance(self.failure, FencedInstanceIdError):
                 self.failure = fatal("heartbeat", code, self._settings, response.error_message)
         elif self.generation != sent:
@@ -336,12 +343,15 @@ class Membership:
                 self.fence(now, fatal("heartbeat", code, self._settings, response.error_message))
 
     def fence(self, now: int, error: ConsumerError) -> None:
-        """Another consumer took this one's instance id: `raise_failure` raises from now on."""
+        """Fence the member: another consumer has its group.instance.id.
+
+        `raise_failure` raises the error from now on.
+        """
         self.reset(now, "the group.instance.id was taken over")
         self.failure = error
 
     def raise_failure(self) -> None:
-        """Raise `failure`, if there is one: once, but FencedInstanceIdError every time."""
+        """Raise `failure`, if there is one. FencedInstanceIdError is raised by every call."""
         failure = self.failure
         if failure is not None:
             if not isinstance(failure, FencedInstanceIdError):
@@ -356,9 +366,10 @@ class Membership:
         reason: str,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Leave: send LeaveGroup once, without retries, if the coordinator may know the member.
+        """Leave the group, and reset the membership.
 
-        A static member is not removed unless `operation` says so: its restart needs no rebalance.
+        LeaveGroup is sent once, without retries, if the coordinator may know the member. A static
+        member sends it only with LEAVE_GROUP, because its restart then needs no rebalance.
         """
         static = self._settings.group_instance_id is not None
         leaves = operation is GroupMembershipOperation.LEAVE_GROUP or (

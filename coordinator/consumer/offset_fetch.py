@@ -1,4 +1,4 @@
-"""OffsetFetch: what the group has committed for partitions.
+"""OffsetFetch: the committed offsets of partitions.
 
 Source: Kafka's ConsumerCoordinator (fetchCommittedOffsets, OffsetFetchResponseHandler).
 """
@@ -22,7 +22,7 @@ from group_coordinator.schemas.messages import (
     OffsetFetchTopic,
 )
 
-# None where nothing is committed.
+# Committed offsets; None for a partition without one.
 Committed = dict[TopicPartition, "OffsetAndMetadata | None"]
 _API = "offset_fetch"
 
@@ -34,7 +34,10 @@ def fetch_offsets(
     queries: Queries,
     timeout_ms: int | None = None,
 ) -> Operation[Committed]:
-    """Fetch committed offsets, retrying until `timeout_ms` is over; None for no limit."""
+    """Fetch committed offsets; return the operation.
+
+    Retriable failures are retried for `timeout_ms`, None for no limit.
+    """
     wanted = tuple(sorted(set(partitions)))
     if wanted:
         what = f"fetching the committed offsets of group {settings.group_id!r}"
@@ -46,7 +49,10 @@ def fetch_offsets(
 
 
 def _read(settings: ConsumerSettings, body: OffsetFetchResponse) -> Committed:
-    """What is committed. Raises ConsumerError, a retriable one if offsets are not stable yet."""
+    """Return the committed offsets of an answer.
+
+    Raises ConsumerError for a partition's error code, RetriableError if offsets are not stable yet.
+    """
     unstable = False
     for topic in body.topics:
         for partition in topic.partitions:

@@ -1,7 +1,7 @@
-"""A member's position in one assigned partition.
+"""The consumer's position in one assigned partition.
 
-Source: TopicPartitionState of Kafka's SubscriptionState, without what concerns fetching from
-brokers. A position is the offset of the next row to hand to the user, which is what is committed.
+A position is the offset of the next row to hand to the user, and the offset that a commit commits.
+Source: TopicPartitionState of Kafka's SubscriptionState, without its state of broker fetches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
 
 
 class OffsetAndMetadata(Struct, frozen=True):
-    """An offset to commit, or committed, with its metadata."""
+    """An offset to commit, or a committed offset, with its metadata."""
 
     offset: int
     metadata: str = ""
@@ -22,7 +22,7 @@ class OffsetAndMetadata(Struct, frozen=True):
 
 
 class PositionState(Enum):
-    """Whether a position is known, and else how it is found."""
+    """The state of a position: known, or how it is to be found."""
 
     INITIALIZING = "the committed offset has to be fetched"
     AWAIT_RESET = "the earliest or latest offset has to be looked up"
@@ -30,7 +30,12 @@ class PositionState(Enum):
 
 
 class TopicPartitionState:
-    """One assigned partition: its position, whether it is paused or about to be revoked."""
+    """The state of one assigned partition.
+
+    `offset` is the position, None while it is unknown. `reset` is the end to look up, if any.
+    `paused`: whether the user has paused the partition. `pending_revocation`: whether it is about
+    to be revoked, so that no more rows are handed out.
+    """
 
     __slots__ = ("offset", "paused", "pending_revocation", "reset", "state")
 
@@ -42,13 +47,13 @@ class TopicPartitionState:
         self.pending_revocation = False
 
     def seek(self, offset: int) -> None:
-        """Set the position."""
+        """Set the position, and cancel a pending reset."""
         self.state = PositionState.FETCHING
         self.offset = offset
         self.reset = None
 
     def request_reset(self, reset: AutoOffsetReset) -> None:
-        """Have the position looked up at this end."""
+        """Make the position unknown, until the offset of this end is looked up."""
         self.state = PositionState.AWAIT_RESET
         self.offset = None
         self.reset = reset

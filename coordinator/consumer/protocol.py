@@ -2,8 +2,8 @@
 
 Versions 0-3 are written and read. A newer version is read as version 3: it may only add fields at
 the end (ConsumerProtocol.java), and bytes after the known fields are ignored. Version 1 added the
-owned partitions (KIP-429), 2 the generation, 3 the rack (KIP-881). The coordinator reads only the
-topics: see `coordinator.group.subscription`.
+owned partitions (KIP-429), version 2 the generation, version 3 the rack (KIP-881). The group
+coordinator reads only the topics: see `coordinator.group.subscription`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUBSCRIPTION, _ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAs
 
 
 class ProtocolError(Exception):
-    """Bytes that are no subscription or assignment, or one that cannot be encoded; says why."""
+    """Invalid bytes of a subscription or assignment, or one that cannot be encoded."""
 
 
 class TopicPartition(NamedTuple):
@@ -38,11 +38,11 @@ class TopicPartition(NamedTuple):
 
 
 class Subscription(Struct, frozen=True):
-    """What a member tells the leader: the topics it wants, and the partitions it owns.
+    """A member's subscription: the topics to assign, and the partitions that the member owns.
 
-    `owned_partitions` are those that it keeps while it rejoins, none for an eager member.
-    `generation_id` is the generation that assigned them, -1 if unknown. `group_instance_id` is not
-    part of the bytes: the leader takes it from JoinGroup's list of members.
+    `owned_partitions` are those that a cooperative member keeps while it rejoins; an eager member
+    has none. `generation_id` is the generation that assigned them, -1 if unknown.
+    `group_instance_id` is not encoded: the leader takes it from the members in JoinGroup's answer.
     """
 
     topics: tuple[str, ...]
@@ -54,7 +54,7 @@ class Subscription(Struct, frozen=True):
 
 
 class Assignment(Struct, frozen=True):
-    """What the leader gives to one member."""
+    """One member's assignment by the leader."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -73,7 +73,7 @@ class TopicPartitions(Struct):
 def encode_subscription(s: Subscription, version: int = NEWEST_PROTOCOL_VERSION) -> bytes:
     """Return a subscription's bytes, with topics and partitions sorted. Raises ProtocolError.
 
-    Fields that an older version does not have are left out.
+    An older version omits the fields that it does not have.
     """
     message = struct(_SUBSCRIPTION)(
         topics=sorted(s.topics),
@@ -112,7 +112,7 @@ def _encode(name: str, version: int, message: Any) -> bytes:
 
 
 def decode_subscription(blob: bytes) -> Subscription:
-    """Read a subscription. An empty rack is none, as for Kafka's leader. Raises ProtocolError."""
+    """Decode a subscription. An empty rack counts as none, as in Kafka. Raises ProtocolError."""
     read = _decode(_SUBSCRIPTION, blob)
     return Subscription(
         topics=read.topics,
@@ -124,17 +124,17 @@ def decode_subscription(blob: bytes) -> Subscription:
 
 
 def decode_assignment(blob: bytes) -> Assignment:
-    """Read an assignment. Raises ProtocolError.
+    """Decode an assignment. Raises ProtocolError.
 
-    Empty bytes, which SyncGroup answers to a member that the leader left out, are an error too: the
-    caller decides what they mean.
+    Empty bytes are an error too. SyncGroup answers them to a member that the leader left out, and
+    the caller decides how to handle that.
     """
     read = _decode(_ASSIGNMENT, blob)
     return Assignment(flatten(read.assigned_partitions), read.user_data)
 
 
 def flatten(grouped: Iterable[Any]) -> tuple[TopicPartition, ...]:
-    """Return the partitions of all topics, one by one; of whatever `TopicPartitions` are like."""
+    """Return the single partitions of objects with the fields of `TopicPartitions`."""
     return tuple(TopicPartition(g.topic, number) for g in grouped for number in g.partitions)
 
 

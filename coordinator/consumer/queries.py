@@ -1,4 +1,4 @@
-"""Requests that only ask, sent again after a backoff until they are answered.
+"""Read-only requests to the coordinator, retried with backoff until they are answered.
 
 Source: Kafka's ConsumerCoordinator (fetchCommittedOffsets, OffsetFetchResponseHandler).
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Queries:
-    """The queries that have not ended."""
+    """The sender of read-only requests."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Queries:
         what: str,
         timeout_ms: int | None = None,
     ) -> Operation[T]:
-        """Ask until `timeout_ms` is over, None for no limit; the value is what `read` returns.
+        """Send a request; return its operation. The value is the result of `read`.
 
-        `read` is given the answer's body if the answer's own code is NONE, and raises ConsumerError
-        for what else is wrong; after a retriable one it is asked again. `what` is what people call
-        it.
+        Retriable failures are retried for `timeout_ms`, None for no limit. `read` is called with
+        the body of an answer with code NONE. It raises ConsumerError for other errors, and the
+        request is retried if that is retriable. `what` names the query in error messages.
         """
         operation: Operation[T] = Operation()
 

@@ -1,7 +1,7 @@
-"""The consumer's reaction to each error code of each API, as tables.
+"""Tables of the consumer's reaction to each error code of each API.
 
-A code that an API's table lacks ends the attempt with an exception; for Heartbeat it counts as a
-failed heartbeat, and the next one is sent after the backoff. Source: the response handlers of
+A code that is not in an API's table ends the attempt with an exception. For Heartbeat it counts as
+a failed heartbeat, and the next one is sent after the backoff. Source: the response handlers of
 Kafka's AbstractCoordinator and ConsumerCoordinator.
 """
 
@@ -25,7 +25,8 @@ class Reaction(Enum):
     FATAL = "an exception, for the user to act on"
 
 
-# A signed request that comes too late is answered REQUEST_TIMED_OUT. Kafka's have no deadline.
+# REQUEST_TIMED_OUT is the answer to a signed request that arrives after its deadline. Requests of
+# Kafka have no deadline.
 _MOVED: dict[int, Reaction] = {
     ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
@@ -58,7 +59,7 @@ ON_SYNC: dict[int, Reaction] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
 }
 
-# REBALANCE_IN_PROGRESS counts as a heartbeat that was received.
+# REBALANCE_IN_PROGRESS counts as a successful heartbeat.
 ON_HEARTBEAT: dict[int, Reaction] = {
     **_MOVED,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
@@ -68,9 +69,9 @@ ON_HEARTBEAT: dict[int, Reaction] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
 }
 
-# The first code of an OffsetCommit's partitions that is not NONE decides. After RETRY and
-# FIND_COORDINATOR a synchronous commit is sent again and an asynchronous one fails; after REJOIN or
-# a reset no commit is sent again.
+# The first error code of an OffsetCommit's partitions decides, TOPIC_AUTHORIZATION_FAILED only if
+# there is no other. After RETRY and FIND_COORDINATOR a synchronous commit is retried, and an
+# asynchronous one fails. After REJOIN or a reset no commit is retried.
 ON_OFFSET_COMMIT: dict[int, Reaction] = {
     **_MOVED,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
@@ -85,7 +86,8 @@ ON_OFFSET_COMMIT: dict[int, Reaction] = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.FATAL,
 }
 
-# The top-level code of an OffsetFetch or a DescribeGroups, then an OffsetFetch's partitions' codes.
+# ON_QUERY: the top-level code of OffsetFetch and DescribeGroups. ON_FETCHED_PARTITION: the code of
+# a partition in an OffsetFetch.
 ON_QUERY: dict[int, Reaction] = {
     **dict.fromkeys(RETRIABLE_CODES, Reaction.RETRY),
     **_MOVED,

@@ -1,13 +1,15 @@
-"""The rebalance as the user's thread sees it: automatic commit, listener, join, listener.
+"""The rebalance in the user's thread: automatic commit, listener, join, listener.
 
-The steps are generators that the user's `poll` resumes, written in the order in which they happen.
-A `yield` hands the user's thread an event, or a Wait, and returns the time of the next poll. The
-listener's and the assignors' code runs in between, and while it does, timers and answers go on.
+The steps are generators, written in the order of the rebalance, which the user's `poll` resumes. A
+`yield` hands the user's thread an event or a Wait, and returns the time of the next poll. The code
+of listeners and assignors runs in between; timers and answers are handled in the meantime.
 
-Eager members give up all partitions before they join. Cooperative members keep theirs, join, give
-up only those that the leader took away, and join again, so that these can go to others. If the
-generation was lost, its partitions are lost as well: another member may own them already. Source:
-Kafka's AbstractCoordinator (joinGroupIfNeeded) and ConsumerCoordinator (onJoinPrepare,
+Eager members give up all partitions before they join. Cooperative members keep theirs and join.
+Then they give up only the partitions that the leader took away, and join again, so that other
+members can get these. If the generation was lost, its partitions are lost as well, because another
+member may own them already.
+
+Source: Kafka's AbstractCoordinator (joinGroupIfNeeded) and ConsumerCoordinator (onJoinPrepare,
 onJoinComplete).
 """
 
@@ -67,18 +69,18 @@ from group_coordinator.schemas.messages import (
 
 
 class Wait(Struct, frozen=True):
-    """The user's thread has nothing to do until an answer comes, or until `at` (absolute ms)."""
+    """A pause of the user's thread until an answer arrives, or until `at` (absolute ms)."""
 
     at: int | None = None
 
 
-# Yields events and waits, is resumed with the time (ms), and returns the time.
+# Yields events and waits, is resumed with the time (absolute ms), and returns the time.
 Steps: TypeAlias = "Generator[Event | Wait, int, int]"
 WAIT = Wait()
 
 
 class Rebalance:
-    """Decides when to join, and takes the steps before and after a join."""
+    """The decision when to join, and the steps before and after a join."""
 
     def __init__(
         self,
@@ -102,12 +104,12 @@ class Rebalance:
         assignors = settings.new_assignors()
         self._assignors = {one.name: one for one in assignors}
         self._protocol = rebalance_protocol(assignors)
-        # The catalogue of topics with their partition counts; None until there is one.
+        # The catalogue of topics with their partition counts; None before the first one.
         self._catalogue: dict[str, int] | None = None
-        # The counts of the topics that matter to this member, now and when it assigned as leader.
+        # The partition counts of the watched topics, now and when this member assigned as leader.
         self._watched: dict[str, int] = {}
         self._assigned_for: dict[str, int] | None = None
-        # What the members hold, asked for by a leader that did not assign in its generation.
+        # The query for the members' assignments, by a leader that did not assign in its generation.
         self._held: tuple[Generation, Operation[dict[str, int]]] | None = None
         self._joined_topics: frozenset[str] | None = None
         self._failures = 0
@@ -123,19 +125,19 @@ class Rebalance:
         self._watch()
 
     def subscription_changed(self) -> None:
-        """Follow a change of the user's subscription."""
+        """Match the pattern and the watched topics again after a change of the subscription."""
         if self._catalogue is not None:
             self._subscription.match(self._catalogue)
         self._watch()
 
     def unknown_topics(self) -> frozenset[str]:
-        """The topics subscribed to that the catalogue lacks; none before there is a catalogue."""
+        """Return the subscribed topics that the catalogue lacks; none before the first one."""
         if self._catalogue is None:
             return frozenset()
         return self._subscription.topics - self._catalogue.keys()
 
     def forget(self) -> None:
-        """Follow the user's unsubscribing."""
+        """Clear the state of the last join, because the user has unsubscribed."""
         self._joined_topics = self._assigned_for = None
         self.is_leader = False
         self._watch()
@@ -146,7 +148,10 @@ class Rebalance:
         self._watched = {topic: catalogue[topic] for topic in watched if topic in catalogue}
 
     def needed(self, now: int) -> bool:
-        """Whether to join, or to go on with a join."""
+        """Whether to begin or to continue a join.
+
+        Requests a join if the subscription, or the partition counts of a leader, have changed.
+        """
         membership, subscription = self._membership, self._subscription
         if not subscription.is_subscribed:
             return False
@@ -164,10 +169,10 @@ class Rebalance:
     # --- the user's thread ----------------------------------------------------------------------
 
     def run(self, now: int) -> Steps:
-        """Join until the member has an assignment; returns the time then.
+        """Join until the member has an assignment; return the time (ms) at the end.
 
-        Raises ConsumerError for what the user must act on. The progress of the join is kept in the
-        membership and the subscription, so that another `run` goes on from there.
+        Raises ConsumerError for an error that the user must handle. The progress is kept in the
+        membership and the subscription, so another `run` continues after an error.
         """
         membership = self._membership
         said: tuple[frozenset[str], list[bytes | None]] | None = None
@@ -189,7 +194,7 @@ class Rebalance:
             elif now < self._retry_at:
                 now = yield Wait(self._retry_at)
             elif said is None:
-                # The loop looks again whether to join: much may have changed during the call.
+                # The loop checks `needed` again, because the state may change during the call.
                 topics = self._subscription.topics
                 call = CallAssignor(partial(self._user_data, topics))
                 now = yield call
@@ -204,7 +209,8 @@ class Rebalance:
         outcome = membership.outcome
         membership.end_attempt()
         if isinstance(outcome, Joined):
-            # In another state, a heartbeat has lost the generation since and requested a join.
+            # In another state, the answer to a heartbeat has reset the generation since then, and
+            # has requested a join.
             if membership.state is MemberState.STABLE:
                 membership.needs_prepare = True
                 self._failures = 0
@@ -247,10 +253,14 @@ class Rebalance:
         return now
 
     def _commit_before(self, now: int) -> Steps:
-        """Commit the positions, retrying at most for the rebalance timeout that others wait."""
+        """Commit the positions, with retries for at most the rebalance timeout.
+
+        The other members wait no longer than this timeout for the member to join.
+        """
         ends_at = now + self._settings.max_poll_interval_ms
         if self._protocol is RebalanceProtocol.EAGER:
-            # Rows handed out while the commit is under way would be handed out twice.
+            # The commit in flight does not cover rows that are handed out later, so the next owner
+            # would hand them out again.
             self._subscription.mark_pending_revocation()
         attempts = 0
         while True:
@@ -270,7 +280,7 @@ class Rebalance:
     def _protocols(
         self, topics: frozenset[str], user_data: list[bytes | None]
     ) -> tuple[JoinGroupProtocol, ...]:
-        """What JoinGroup offers; `user_data` are those of each assignor."""
+        """Return the protocols for JoinGroup, one for each assignor with its user data."""
         self._joined_topics = topics
         owned = self._subscription.assigned
         generation_id = self._membership.generation.generation_id
@@ -290,10 +300,10 @@ class Rebalance:
             for name, data in zip(self._assignors, user_data, strict=True)
         )
 
-    # --- in between: the leader -----------------------------------------------------------------
+    # --- during the join: the leader ------------------------------------------------------------
 
     def _lead(self, now: int, join: JoinGroupResponse) -> Steps:
-        """Have the assignor assign, and sync. Now this member watches the topics of all members."""
+        """Assign as the leader, and sync; from now on watch the topics of all members."""
         membership = self._membership
         try:
             assignor = self._assignor(join.protocol_name)
@@ -308,8 +318,9 @@ class Rebalance:
         self.is_leader = True
         self._assigned_for = self._watched
         if join.skip_assignment:
-            # A static leader that came back: the group keeps its assignment (KIP-814). Only the
-            # members' assignments show what was added to their topics while it was away.
+            # A static leader has rejoined, and the group keeps its assignment (KIP-814). Partitions
+            # may have been added while the leader was away. To detect this, `needed` compares the
+            # partition counts of the members' assignments with the catalogue.
             what = f"describing group {self._settings.group_id!r}"
             body, read = DescribeGroupsRequest(), leader.partitions_held
             held = self._queries.ask(now, "describe_groups", body, read, what)
@@ -321,14 +332,17 @@ class Rebalance:
         if call.result is not None:
             membership.sync(now, call.result)
             return now
-        # `poll` has raised the error already.
+        # `run` of the call has already raised the error in the user's thread.
         membership.end_attempt()
         cause = type(call.error).__name__
         membership.request_rejoin(now, f"rebalance failed due to {cause}", str(call.error))
         return now
 
     def _compare_held(self, now: int) -> None:
-        """Take the counts that the members' assignments cover for those that were assigned."""
+        """Take the assigned partition counts from the members' assignments, once fetched.
+
+        The result is ignored if the generation has changed since the query.
+        """
         if self._held is None or not self._held[1].done:
             return
         generation, held = self._held
@@ -391,7 +405,10 @@ class Rebalance:
         return (yield AssignPartitions(added, generation.generation_id))
 
     def _add_matched_topics(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Add topics that match the pattern and that only the leader's catalogue has so far."""
+        """Subscribe to assigned topics that this member had not matched when it joined.
+
+        They match the pattern, and only the leader's newer catalogue had them at the join.
+        """
         if self._subscription.pattern is None or self._joined_topics is None:
             return
         added = {one.topic for one in assigned} - self._joined_topics
@@ -403,7 +420,10 @@ class Rebalance:
     # --- giving up ------------------------------------------------------------------------------
 
     def drop(self, now: int, reason: str) -> Steps:
-        """Give up all partitions before the member leaves."""
+        """Revoke all partitions before the member leaves, or declare them lost.
+
+        They are lost if the generation is lost or a rebalance is in progress.
+        """
         owned = self._subscription.assigned
         if owned:
             membership = self._membership

@@ -1,7 +1,7 @@
-"""Requests to be sent, and requests whose answers are waited for.
+"""Requests to send, and requests in flight.
 
-An answer that comes after its request's timeout, or after the request was abandoned, is ignored.
-Source: what Kafka's ConsumerNetworkClient decides.
+An answer is ignored if its request has timed out or was abandoned. Source: the decisions of Kafka's
+ConsumerNetworkClient.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from group_coordinator.coordinator.consumer.errors import group_of
 from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 from group_coordinator.schemas.messages import RequestEvent, Response
 
-# Called once, with the time (ms) and the answer, or None if there will be none.
+# Called once, with the time (ms) and the answer; None if the request timed out or was abandoned.
 Handler = Callable[[int, "Response | None"], None]
 
 
 class InFlight(Struct):
-    """A request whose answer is waited for until `deadline` (absolute ms)."""
+    """A request without an answer, which times out at `deadline` (absolute ms)."""
 
     api: str
     deadline: int
@@ -28,7 +28,7 @@ class InFlight(Struct):
 
 
 class Requests:
-    """Makes requests, and passes each answer to the handler of its request."""
+    """The outgoing requests, and those in flight with the handlers of their answers."""
 
     def __init__(self, settings: ConsumerSettings, new_request_id: Callable[[], str]) -> None:
         self._settings = settings
@@ -39,9 +39,9 @@ class Requests:
     def send(
         self, now: int, api: str, body: Struct, handler: Handler, timeout_ms: int | None = None
     ) -> None:
-        """Send a request; its answer is waited for `timeout_ms`, by default request.timeout.ms.
+        """Queue a request, which times out after `timeout_ms`, by default request.timeout.ms.
 
-        Raises InvalidGroupIdError without a group: no coordinator is asked anything then.
+        Raises InvalidGroupIdError without a group, because a coordinator belongs to a group.
         """
         request = RequestEvent(
             request_id=self._new_request_id(),
@@ -56,13 +56,13 @@ class Requests:
         self._outgoing.append(request)
 
     def take(self) -> list[RequestEvent]:
-        """The requests to send now, in order; each is given out once."""
+        """Return and remove the requests to send now, in order."""
         taken = list(self._outgoing)
         self._outgoing.clear()
         return taken
 
     def answer(self, now: int, response: Response) -> bool:
-        """Handle an answer; False if it is not waited for."""
+        """Pass an answer to its request's handler. Return False if the request is not in flight."""
         asked = self._in_flight.pop(response.request_id, None)
         if asked is None:
             return False
@@ -70,12 +70,12 @@ class Requests:
         return True
 
     def expire(self, now: int) -> list[str]:
-        """Give up the requests past their deadline; returns their APIs."""
+        """Fail the requests past their deadline; return their APIs."""
         late = [key for key, asked in self._in_flight.items() if now >= asked.deadline]
         return self._give_up(now, late)
 
     def abandon(self, now: int, but: str) -> None:
-        """Give up every request except those of one API."""
+        """Fail every request except those of the API `but`."""
         self._give_up(now, [key for key, asked in self._in_flight.items() if asked.api != but])
 
     def _give_up(self, now: int, request_ids: list[str]) -> list[str]:
@@ -88,10 +88,10 @@ class Requests:
 
     @property
     def waiting(self) -> int:
-        """How many answers are waited for."""
+        """The number of requests in flight."""
         return len(self._in_flight)
 
     @property
     def deadline(self) -> int | None:
-        """When the next request is given up, absolute ms; None if none is in flight."""
+        """The time (absolute ms) of the next timeout; None if no request is in flight."""
         return min((asked.deadline for asked in self._in_flight.values()), default=None)

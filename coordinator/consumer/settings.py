@@ -21,7 +21,7 @@ from group_coordinator.coordinator.consumer.assignors import (
 )
 
 _STRATEGY = "partition.assignment.strategy"
-# An assignor may be named as Kafka's own setting names it, by its Java class.
+# Kafka's setting names an assignor by its Java class. These names are accepted as well.
 _JAVA_PACKAGE = "org.apache.kafka.clients.consumer."
 _JAVA_NAMES = {
     "RangeAssignor": "range",
@@ -29,12 +29,12 @@ _JAVA_NAMES = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-# A join may take max.poll.interval.ms; this is added for the round trip (AbstractCoordinator).
+# Added to max.poll.interval.ms, the longest join, for the round trip (AbstractCoordinator). In ms.
 JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
 
 
 class AutoOffsetReset(StrEnum):
-    """Where to begin in a partition without a committed offset."""
+    """The position in a partition without a committed offset: auto.offset.reset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -42,12 +42,12 @@ class AutoOffsetReset(StrEnum):
 
 
 class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
-    """Settings of one consumer. Times in ms.
+    """Settings of one consumer. Times in ms, sizes in bytes.
 
-    `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries.
-    `partition_assignment_strategy` has the names of Kafka's assignors, and classes or functions
-    that make a ConsumerPartitionAssignor. Without a group (`group_id` None) nothing is committed.
-    Raises ConfigError, naming the setting, for values that contradict each other.
+    `max_poll_interval_ms` is also the rebalance timeout in JoinGroup.
+    `partition_assignment_strategy` has names of Kafka's assignors, and classes or functions that
+    return a ConsumerPartitionAssignor. Without a group (`group_id` None) nothing is committed.
+    Raises ConfigError with the setting's name if values are invalid or contradict each other.
     """
 
     group_id: str | None = None
@@ -93,14 +93,14 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def strategy_names(self) -> tuple[str, ...]:
-        """The assignors offered, by the names that are known before they are made."""
+        """The names of the offered assignors, as far as they are known before construction."""
         return tuple(str(getattr(one, "name", one)) for one in self.partition_assignment_strategy)
 
     def new_assignors(self) -> tuple[ConsumerPartitionAssignor, ...]:
-        """Make the assignors of one member, the preferred one first.
+        """Return new assignors for one member, the preferred one first.
 
-        Raises ConfigError if two have one name, if one has none or is none, or if they have no
-        rebalance protocol in common.
+        Raises ConfigError if an assignor is no ConsumerPartitionAssignor, has no name, or has the
+        name of another. Raises it also if the assignors have no common rebalance protocol.
         """
         made = tuple(map(_make_assignor, self.partition_assignment_strategy))
         names = [one.name for one in made]
@@ -115,13 +115,13 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def join_timeout_ms(self) -> int:
-        """How long an answer to JoinGroup is waited for, ms."""
+        """The timeout of a JoinGroup request, ms."""
         longest_join = self.max_poll_interval_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
         return max(self.request_timeout_ms, longest_join)
 
 
 def rebalance_protocol(assignors: tuple[ConsumerPartitionAssignor, ...]) -> RebalanceProtocol:
-    """COOPERATIVE if every one of these assignors supports it, else EAGER."""
+    """Return COOPERATIVE if all of these assignors support it, else EAGER."""
     if RebalanceProtocol.COOPERATIVE in _common_protocols(assignors):
         return RebalanceProtocol.COOPERATIVE
     return RebalanceProtocol.EAGER
@@ -151,10 +151,10 @@ def _make_assignor(one: Any) -> ConsumerPartitionAssignor:
 
 
 def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
-    """Read settings from Kafka's names; the assignors may be one text with commas.
+    """Return the settings that are given under Kafka's names.
 
-    They are called by their names or by Kafka's Java classes. Without a group.id,
-    enable.auto.commit is false by default. Raises ConfigError as `typed`.
+    The assignors may be a string with commas, of names or Kafka's Java classes. Without a group.id
+    the default of enable.auto.commit is false. Raises ConfigError as `typed`.
     """
     given = dict(settings)
     if given.get("group.id") is None:

@@ -1,10 +1,11 @@
-"""The states of a member in its group, and the generation it belongs to.
+"""The states of a member in its group, and the member's generation.
 
 UNJOINED              not in the group, or no longer in it
                       -> PREPARING_REBALANCE  JoinGroup is sent
-PREPARING_REBALANCE   JoinGroup is not answered yet; no heartbeats, the parked join stands for them
+PREPARING_REBALANCE   JoinGroup is in flight or is retried; no heartbeats, a parked join keeps the
+                      session
                       -> COMPLETING_REBALANCE JoinGroup is answered, SyncGroup is sent
-COMPLETING_REBALANCE  SyncGroup is not answered yet; heartbeats
+COMPLETING_REBALANCE  SyncGroup is in flight, or the leader assigns; heartbeats
                       -> STABLE               SyncGroup is answered
                       -> PREPARING_REBALANCE  SyncGroup failed, and the member joins again
 STABLE                heartbeats, commits
@@ -37,7 +38,7 @@ HEARTBEATING = (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
 
 
 class GroupMembershipOperation(Enum):
-    """Whether a consumer that closes stays a member (KIP-1092)."""
+    """The effect of closing a consumer on its membership (KIP-1092)."""
 
     DEFAULT = "dynamic members leave, static ones stay until their session ends"
     LEAVE_GROUP = "leave"
@@ -45,7 +46,7 @@ class GroupMembershipOperation(Enum):
 
 
 class ConsumerGroupMetadata(Struct, frozen=True):
-    """A member of a group at a time: Kafka's groupMetadata()."""
+    """The identity of a member in one generation: Kafka's groupMetadata()."""
 
     group_id: str
     generation_id: int
@@ -56,7 +57,7 @@ class ConsumerGroupMetadata(Struct, frozen=True):
 class Generation(Struct, frozen=True):
     """The member's generation, its id in it, and the assignor that the group selected.
 
-    After ILLEGAL_GENERATION the member id is kept, as the coordinator may still know it.
+    After ILLEGAL_GENERATION the member id is kept, because the coordinator may still know it.
     """
 
     generation_id: int = NO_GENERATION
@@ -65,5 +66,5 @@ class Generation(Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether partitions that the member owned in this generation must be taken for lost."""
+        """Whether the generation is lost, so that its partitions may belong to other members."""
         return self.generation_id == NO_GENERATION or self.member_id == NO_MEMBER_ID

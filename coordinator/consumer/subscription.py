@@ -1,4 +1,4 @@
-"""What the user subscribed to, and what the group assigned for it: Kafka's SubscriptionState."""
+"""The user's subscription, and the assigned partitions: Kafka's SubscriptionState."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SubscriptionError(ValueError):
 
 
 class SubscriptionType(Enum):
-    """Who chooses the partitions: nobody, the group by topics or a pattern, or the user."""
+    """The source of the assignment: none, the group (for topics or a pattern), or the user."""
 
     NONE = "none"
     AUTO_TOPICS = "topics"
@@ -29,12 +29,12 @@ class SubscriptionType(Enum):
 
 
 class SubscriptionState:
-    """Topics, a pattern or partitions, and the assigned partitions with their positions.
+    """The subscription, and the assigned partitions with their positions.
 
-    `mode` changes only from and to NONE. `topics` are the topics subscribed to; for a pattern, the
-    catalogue's topics that it matches. `group_topics` are those of all members, which the leader
-    watches. `assignment_id` changes with every assignment, so that a fetch of offsets for an
-    earlier one is recognised.
+    `mode` changes only from and to NONE. `topics` are the subscribed topics; for a pattern, the
+    catalogue's topics that it matches. `group_topics` are the topics of all members, which the
+    leader watches. `assignment_id` changes with every assignment, so that an offset fetch for an
+    earlier assignment is detected.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class SubscriptionState:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the group is to assign partitions."""
+        """Whether there is a subscription to topics or a pattern, so that the group assigns."""
         return self.mode in (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe to a list of topics in place of the previous list. Raises SubscriptionError."""
+        """Subscribe to these topics in place of the previous ones. Raises SubscriptionError."""
         wanted = frozenset(topics)
         if not wanted or "" in wanted:
             raise SubscriptionError("subscribe() needs topic names; unsubscribe() takes them away")
@@ -61,17 +61,17 @@ class SubscriptionState:
         self.topics = wanted
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to every topic whose whole name matches; `match` finds them.
+        """Subscribe to the topics with a name that the pattern matches completely.
 
-        Raises SubscriptionError.
+        `match` sets them. Raises SubscriptionError.
         """
         self._set_mode(SubscriptionType.AUTO_PATTERN)
         self.pattern = pattern
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others, whatever the group does. Raises SubscriptionError.
+        """Assign exactly these partitions, independently of the group.
 
-        A partition that stays assigned keeps its position.
+        A partition that stays assigned keeps its position. Raises SubscriptionError.
         """
         wanted = tuple(partitions)
         for one in wanted:
@@ -89,13 +89,13 @@ class SubscriptionState:
         self.mode = mode
 
     def match(self, catalogue: Iterable[str]) -> None:
-        """Set `topics` to those of the catalogue that the pattern, if any, matches."""
+        """Set `topics` to the catalogue's topics that the pattern matches, if there is one."""
         if self.pattern is not None:
             matches = self.pattern.fullmatch
             self.topics = frozenset(topic for topic in catalogue if matches(topic))
 
     def unsubscribe(self) -> None:
-        """Forget the subscription and the assignment."""
+        """Remove the subscription and the assignment."""
         self.mode = SubscriptionType.NONE
         self.topics = self.group_topics = frozenset()
         self.pattern = None
@@ -104,7 +104,7 @@ class SubscriptionState:
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """The topics whose partition counts matter to this member."""
+        """The subscribed topics, and for a leader those of the group."""
         return self.topics | self.group_topics
 
     # --- assignment -----------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class SubscriptionState:
         return tuple(sorted(self.assignment))
 
     def covers(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether all of these partitions are of topics that are subscribed to."""
+        """Whether all of these partitions belong to subscribed topics."""
         if self.pattern is not None:
             return all(self.pattern.fullmatch(one.topic) for one in partitions)
         return all(one.topic in self.topics for one in partitions)
@@ -129,7 +129,7 @@ class SubscriptionState:
         self.assignment_id += 1
 
     def mark_pending_revocation(self) -> None:
-        """Hand out no more rows of any partition, so that the positions committed are final."""
+        """Stop handing out rows of all partitions, so that the committed positions are final."""
         for position in self.assignment.values():
             position.pending_revocation = True
 
@@ -142,32 +142,45 @@ class SubscriptionState:
         return position
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next row for the user, None while it is not known."""
+        """Return the offset of the next row for the user, None while it is unknown.
+
+        Raises SubscriptionError for a partition that is not assigned.
+        """
         return self._position(partition).offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go to an offset. Raises SubscriptionError for a partition that is not assigned."""
+        """Set the position.
+
+        Raises SubscriptionError for a negative offset or a partition that is not assigned.
+        """
         if offset < 0:
             raise SubscriptionError(f"there is no offset {offset}")
         self._position(partition).seek(offset)
 
     def request_reset(self, partition: TopicPartition, reset: AutoOffsetReset) -> None:
-        """Go to the earliest or latest offset, which the driver looks up (`awaiting_reset`)."""
+        """Request a reset to the earliest or latest offset, which the driver looks up.
+
+        `awaiting_reset` lists the request. Raises SubscriptionError for a partition that is not
+        assigned.
+        """
         self._position(partition).request_reset(reset)
 
     def resolve_reset(self, partition: TopicPartition, reset: AutoOffsetReset, offset: int) -> None:
-        """Go to the offset that was looked up, unless the reset is no longer wanted."""
+        """Set the position to the offset that was looked up, if the reset is still pending."""
         position = self.assignment.get(partition)
         if position is not None and position.reset is reset:
             position.seek(offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out no rows of these partitions until they are resumed."""
+        """Stop handing out rows of these partitions until `resume`.
+
+        Raises SubscriptionError for a partition that is not assigned.
+        """
         for one in partitions:
             self._position(one).paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo `pause`."""
+        """Undo `pause`. Raises SubscriptionError for a partition that is not assigned."""
         for one in partitions:
             self._position(one).paused = False
 
@@ -178,11 +191,11 @@ class SubscriptionState:
 
     @property
     def initializing(self) -> tuple[TopicPartition, ...]:
-        """The partitions whose committed offsets have to be fetched."""
+        """The partitions with positions that wait for a fetch of committed offsets."""
         return self._in_state(PositionState.INITIALIZING)
 
     def awaiting_reset(self) -> dict[TopicPartition, AutoOffsetReset]:
-        """The partitions whose position has to be looked up, with the end to look at."""
+        """Return the partitions with a pending reset, and the end to look up."""
         return {
             one: position.reset
             for one, position in self.assignment.items()
@@ -190,7 +203,7 @@ class SubscriptionState:
         }
 
     def fetchable(self) -> dict[TopicPartition, int]:
-        """The partitions whose rows may be handed to the user, with their positions."""
+        """Return the positions of the partitions with rows that may be handed to the user."""
         return {
             one: position.offset
             for one, position in self.assignment.items()
@@ -198,7 +211,7 @@ class SubscriptionState:
         }
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Every known position: what an automatic commit commits."""
+        """Return all known positions, which an automatic commit commits."""
         return {
             one: OffsetAndMetadata(position.offset)
             for one, position in self.assignment.items()
@@ -210,7 +223,10 @@ class SubscriptionState:
         committed: Mapping[TopicPartition, OffsetAndMetadata | None],
         reset: AutoOffsetReset,
     ) -> tuple[TopicPartition, ...]:
-        """Start from committed offsets; returns those without one if `reset` is NONE."""
+        """Set initializing positions to committed offsets; request `reset` for those without one.
+
+        If `reset` is NONE, return the partitions without a committed offset.
+        """
         without_offset = []
         for one, offset in committed.items():
             position = self.assignment.get(one)
