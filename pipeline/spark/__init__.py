@@ -1,6 +1,6 @@
-"""What a user's own Spark job calls: the views of a root, and its queries as consumer groups.
+"""The API for a user's Spark job: the views of a root, and streaming queries as consumer groups.
 
-The only package beside the stream, the job and what measures them that imports Spark.
+Besides this package, only `stream`, `session` and `node` import Spark.
 """
 
 from group_coordinator.pipeline.spark.progress_commits import ProgressCommits

@@ -1,6 +1,7 @@
-"""The two small tables of a root that Python computes, as Spark sources: where topics have records.
+"""A Spark data source of `log_segments` and `unindexed_topics`, the tables that Python computes.
 
-A worker computes the rows whenever a query reads them: it reaches the root and has this package.
+A Python worker computes the rows each time a query reads them. The worker must reach the root and
+must have this package.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
 
 _FORMAT = "group-coordinator-table"
 _IN_SPARK = {"VARCHAR": "STRING", "INTEGER": "INT", "BIGINT": "BIGINT"}
-# Spark's own: the first one on the PATH, which need not have this package.
+# Spark's default: the first `python3` on the PATH, which may not have this package.
 _DEFAULT_PYTHON = "python3"
 
 
 def show_computed(
     spark: SparkSession, root: str, prefix: str, as_of: datetime | None, names: Container[str]
 ) -> None:
-    """Make a temporary view of each such table of these names: its rows are new for each query.
+    """Create a temporary view of each computed table in `names`.
 
-    With `as_of` they are computed now, as they were then. Raises NotKept.
+    Each query computes the rows again. With `as_of`, this call computes the rows as of that time,
+    and queries do not compute them again. Raises NotKept.
     """
     wanted = {name: columns for name, columns in COMPUTED.items() if name in names}
     if wanted and as_of is None:
@@ -50,7 +52,7 @@ def show_computed(
 
 
 def computed_rows(root: str, name: str, as_of: datetime | None = None) -> list[tuple[Any, ...]]:
-    """Return the rows of one of the tables. Raises NotKept."""
+    """Return the rows of a computed table, now or as of a time. Raises NotKept."""
     catalog = Catalog(root, as_of)
     rows = catalog.query(f"SELECT * FROM {name}").rows
     catalog.close()
@@ -58,8 +60,8 @@ def computed_rows(root: str, name: str, as_of: datetime | None = None) -> list[t
 
 
 def _register(spark: SparkSession) -> None:
-    """Register the data source, which keeps the Python and the paths that workers have then."""
-    # Spark Connect has no context: its server knows its workers' Python.
+    """Register the data source, which keeps the workers' Python and PYTHONPATH of this moment."""
+    # A session of Spark Connect has no context: its server configures the workers' Python.
     context = getattr(spark, "sparkContext", None)
     with nullcontext() if context is None else _workers_that_find_us(context):
         spark.dataSource.register(ComputedTable)
@@ -67,9 +69,11 @@ def _register(spark: SparkSession) -> None:
 
 @contextmanager
 def _workers_that_find_us(context: SparkContext) -> Iterator[None]:
-    """Have workers find this package: here by the caller's Python, elsewhere as it is shipped.
+    """Configure the workers' Python so that it finds this package, and restore it at the end.
 
-    On a cluster Spark plans with the executors' Python beside the driver.
+    On one machine, workers use the caller's Python unless another one is configured. On a cluster,
+    Spark plans a query on the driver's machine with the executors' Python, so PYTHONPATH gets the
+    driver's packages. The executors themselves find the package that is shipped to them.
     """
     python, environment = context.pythonExec, context.environment
     if not (context.master or "").startswith("local"):
@@ -84,7 +88,7 @@ def _workers_that_find_us(context: SparkContext) -> Iterator[None]:
 
 
 class ComputedTable(DataSource):
-    """One of the tables; the options `root` and `table` say which. It needs a schema."""
+    """A data source of one computed table, with the options `root` and `table`. Needs a schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,17 +96,17 @@ class ComputedTable(DataSource):
         return _FORMAT
 
     def reader(self, schema: StructType) -> ComputedReader:  # noqa: ARG002
-        """Return a reader of the table as it is when it reads."""
+        """Return a reader that computes the table's rows when it reads."""
         return ComputedReader(self.options["root"], self.options["table"])
 
 
 class ComputedReader(DataSourceReader):
-    """Computes a table in one piece: Spark plans a view's partitions once, and reads them anew."""
+    """A reader of one partition: Spark plans a view's partitions once, and reads them per query."""
 
     def __init__(self, root: str, table: str) -> None:
         self._root = root
         self._table = table
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
-        """Return the table's rows."""
+        """Compute and return the table's rows."""
         return iter(computed_rows(self._root, self._table))

@@ -1,4 +1,4 @@
-"""A Spark job as a consumer group: the progress of its streaming queries, committed as offsets."""
+"""A listener that commits the progress of a job's streaming queries as a group's offsets."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 30_000
-# Offsets that do not change are committed again after this time, s: Kafka's retention counts from
-# the last commit of a group without members.
+# Interval at which unchanged offsets are committed again, s. In a group without members, Kafka
+# counts the retention of offsets from the last commit.
 REPEAT_S = 3_600.0
 _LONGEST_BACK_OFF_S = 30.0
 _LATER = {
@@ -55,7 +55,7 @@ _Offsets = dict[tuple[str, int], int]
 
 
 class _Progress(Struct, frozen=True):
-    """What is taken of a progress: each source's description and end offset."""
+    """The progress of a query: for each source, its description and its end offset."""
 
     query: str
     batch: int
@@ -63,20 +63,25 @@ class _Progress(Struct, frozen=True):
 
 
 class ProgressCommits(StreamingQueryListener):
-    """Commits how far streaming queries are, as the offsets of a group without members.
+    """A listener that commits the progress of streaming queries as offsets of a memberless group.
 
-    One line in a job: `spark.streams.addListener(ProgressCommits(root, "my-job"))`. `queries` are
-    the names of the queries that belong to the group; none means all of the session.
+    A job adds it by `spark.streams.addListener(ProgressCommits(root, "my-job"))`. `queries` are the
+    names of the queries that belong to the group; without names, all queries of the session do.
+    `request_timeout_ms` is the timeout of a request, ms.
 
-    A Kafka source's offsets are committed as they are. A Delta source's are those of the topic
-    whose records are the table's rows, else the table's version. A rate source's are its seconds.
+    * A Kafka source: its offsets are committed unchanged.
+    * A Delta source: if the table's rows are the records of a topic, the topic's offsets are
+      committed. Otherwise the table's version is committed.
+    * A rate source: its offset, in seconds, is committed.
 
-    A query never waits: a thread of its own sends the newest progress and leaves out those that it
-    overtakes. While the coordinator or the store is away it tries again, at most every 30 s, with
-    what is newest then. Progress that repeats is committed once an hour. If a query goes back, as
-    after the loss of its streaming checkpoint, that is committed too: the group stands where the
-    query does, and a line of the log says so. What a job's end leaves unsent, the first progress
-    after its next start makes good; `close` waits for it.
+    Queries never wait for a commit. A background thread sends the newest progress of each query and
+    skips older progress. While the coordinator or the store is unavailable, the thread retries with
+    the newest progress, with a backoff of 0.5 to 30 s. Unchanged offsets are committed once an
+    hour.
+
+    If a query goes back, for example because its streaming checkpoint was lost, the smaller offset
+    is committed too, and a warning is logged. `close` waits for progress that is not yet committed.
+    If a job ends without it, the first progress after the job's next start commits the offsets.
     """
 
     def __init__(
@@ -96,18 +101,19 @@ class ProgressCommits(StreamingQueryListener):
         self._newest: dict[str, _Progress] = {}
         self._is_sending = False
         self._is_closed = False
-        # What was committed last, and when.
+        # The last offset of each partition that was committed or refused for good, and the time of
+        # the response (monotonic s).
         self._committed: dict[tuple[str, int], tuple[int, float]] = {}
         self._said: set[str] = set()
         self._thread = background.start("progress-commits", self._run, self._stop)
 
-    # --- what Spark calls -------------------------------------------------------------------------
+    # --- methods that Spark calls -----------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is read yet."""
+        """Do nothing: the query has read no data yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take down how far the query is."""
+        """Queue the query's progress for the next commit."""
         progress = event.progress
         query = progress.name or str(progress.id)
         if self._queries and progress.name not in self._queries:
@@ -118,13 +124,16 @@ class ProgressCommits(StreamingQueryListener):
             self._changed.notify_all()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing was read since."""
+        """Do nothing: the query has read no data since its last progress."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """What was read last is on its way already."""
+        """Do nothing: the query's last progress is already queued."""
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Wait until what was read is committed, and end; False if that took too long."""
+        """Wait until the queued progress is committed, then stop the thread.
+
+        Return False if the progress was not committed within `timeout_s`.
+        """
         with self._changed:
             done = self._changed.wait_for(
                 lambda: not self._newest and not self._is_sending, timeout_s
@@ -138,7 +147,7 @@ class ProgressCommits(StreamingQueryListener):
             self._is_closed = True
             self._changed.notify_all()
 
-    # --- the thread that sends --------------------------------------------------------------------
+    # --- the sending thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
         back_off_s = 0.5
@@ -173,7 +182,7 @@ class ProgressCommits(StreamingQueryListener):
             return taken
 
     def _commit(self, taken: list[_Progress]) -> bool:
-        """Commit what is new in this; False if it has to be tried again."""
+        """Commit the new offsets of the progress; return False if it must be retried."""
         is_done = True
         for progress in taken:
             offsets = {
@@ -231,7 +240,11 @@ class ProgressCommits(StreamingQueryListener):
         )
 
     def _learn(self, answer: Response, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Take down what was committed; False if some of it has to be tried again."""
+        """Record the offsets that were committed or refused; return False if some need a retry.
+
+        An offset that is refused with a non-retriable error counts as committed: it is sent again
+        only after `REPEAT_S`, or when it changes.
+        """
         errors = dict.fromkeys(offsets, answer.error_code)
         if answer.offset_commit is not None:
             for topic in answer.offset_commit.topics:
@@ -250,7 +263,7 @@ class ProgressCommits(StreamingQueryListener):
         return not _LATER.intersection(errors.values())
 
     def _say(self, text: str) -> None:
-        """Say something once, until a commit has succeeded."""
+        """Log a warning, at most once until a commit succeeds."""
         if text not in self._said:
             self._said.add(text)
             log.warning("group %s: %s", self._group, text)

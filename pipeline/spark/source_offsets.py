@@ -1,4 +1,4 @@
-"""What the progress of a streaming query says of each of its sources, as Spark writes it."""
+"""Decoding of a source's end offset in the progress of a Spark streaming query."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from msgspec import Struct
 _DELTA = re.compile(r"DeltaSource\[(?P<table>.*)\]", re.DOTALL)
 _KAFKA = re.compile(r"KafkaV?\d*\[")
 _RATE = re.compile(r"RateStream|RatePerMicroBatch")
-# The topic of rate sources, which have no name of their own.
+# The topic of rate sources, because Spark gives these sources no name.
 RATE_TOPIC = "rate"
 
 
 class DeltaPosition(Struct, frozen=True):
-    """A Delta source has read all versions of a table before this one."""
+    """The position of a Delta source: it has read all versions of the table before `version`."""
 
     table: str
     version: int
 
 
 class SourceOffsets(Struct, frozen=True):
-    """A source has read up to these offsets: topic, partition, the offset of the next record."""
+    """The position of a source: for a topic and partition, the offset of the next record."""
 
     offsets: dict[tuple[str, int], int]
 
@@ -34,11 +34,11 @@ class _DeltaOffset(Struct, rename="camel"):
 
 
 def read_source(description: str, end_offset: str | None) -> SourceOffsets | DeltaPosition | None:
-    """Return how far a source is, from the `description` and `endOffset` of its progress.
+    """Return a source's position, from the `description` and `endOffset` of its progress.
 
-    None for a source that has read nothing, for one of another kind, and for a Delta source that is
-    within the rows that its table had at the start: what is left of them has no version of its own.
-    Of a version that is read in part, nothing counts as read.
+    Return None if the source has read nothing, or is of an unknown kind. Return None also while a
+    Delta source reads its table's initial snapshot, because a position within it is not a version.
+    A version that is read in part counts as unread.
     """
     try:
         told: Any = msgspec.json.decode(end_offset or "null")

@@ -1,4 +1,4 @@
-"""A version of a Delta table as offsets of the topic whose records are the table's rows."""
+"""Conversion of a Delta table's version to offsets of the topic that the table stores."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 class TableOffsets:
-    """The topics of a root that are tables; for one thread at a time."""
+    """A map from versions of tables to offsets of a root's topics. Not thread-safe."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        # Each with the index of its own topic alone.
+        # One for each topic, with the index of this topic only.
         self._topics: dict[str, TableTopics] = {}
 
     def of(self, position: DeltaPosition) -> dict[tuple[str, int], int]:
-        """Return topic and partition -> the offset after the last row of the versions read.
+        """Return the next offset of each topic and partition of the table at a position.
 
-        A table that is no topic is one partition of a topic that has the name of the table's
-        folder, and its offsets are the table's versions. Raises Failure, DeltaError, OSError.
+        The next offset is the one after the last row of the versions that were read. A table that
+        stores no topic counts as partition 0 of a topic with the name of the table's folder; its
+        next offset is the next version. Raises Failure, DeltaError and OSError.
         """
         table = _plain(position.table)
         for topic in log_topics(self._root)[0]:
@@ -49,7 +50,7 @@ class TableOffsets:
         return {(name, 0): position.version}
 
     def _index(self, topic: str) -> None:
-        """Index what is new of a user's table, as a member that consumes it does."""
+        """Index the new rows of a user's table, as a consumer of the topic does."""
         if topic not in self._topics:
             self._topics[topic] = TableTopics(self._root, only=[topic])
         self._topics[topic].catch_up()
@@ -68,6 +69,6 @@ class TableOffsets:
 
 
 def _plain(uri: str) -> str:
-    """A table's URI in one form, whoever wrote it."""
+    """Return a table's URI in normal form, so that URIs of Spark and of this project match."""
     folder = local_folder(uri)
     return uri.rstrip("/") if folder is None else str(folder.resolve())

@@ -1,4 +1,4 @@
-"""The statements of `schemas/views.sql` as Spark takes them: its SQL with a few words replaced."""
+"""Translation of the statements in `schemas/views.sql` from DuckDB's SQL to Spark's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from group_coordinator.pipeline.monitor.view_text import read_statements
 
 
 class SparkStatement(Struct, frozen=True):
-    """What makes a function or a view in Spark, and the names without prefix that it stands on."""
+    """The statement that creates a function or a view in Spark.
+
+    `below` has the names of the tables, views and functions that it uses, without the prefix.
+    """
 
     sql: str
     below: frozenset[str]
     is_view: bool
 
 
-# A macro's parameter is a BIGINT unless it is one of these.
+# Types of macro parameters by name. Other parameters are BIGINT.
 _TYPES = {"moment": "TIMESTAMP", "span": "INTERVAL DAY TO SECOND"}
 _MACRO = re.compile(r"CREATE MACRO (\w+)\((.*?)\) AS( TABLE)?\n")
-# DuckDB's words, and Spark's for the same. `ms_of` is a macro of `duckdb_functions.sql`.
+# DuckDB's syntax and functions, with Spark's equivalents. `duckdb_functions.sql` defines `ms_of`.
 _WORDS = {
     r'"(\w+)"': r"`\1`",
     r"\[\]": "array()",
@@ -34,7 +37,7 @@ _WORDS = {
     r"\bms_of\(": "unix_millis(",
     r"\bunnest\(": "explode(",
 }
-# DuckDB's join with the last row at or before each of the left side, which has two equal columns.
+# DuckDB's ASOF join: each left row joins the last right row at or before it, with two equal keys.
 _ASOF = re.compile(
     r"^FROM (?P<left>\(.*^\)) (?P<name>\w+)\n"
     r"ASOF LEFT JOIN (?P<right>\(.*\) (?P<matched>\w+)|\w+)\n"
@@ -42,8 +45,8 @@ _ASOF = re.compile(
     r"AND (?P<at>\S+) >= (?P<since>\S+)",
     re.MULTILINE | re.DOTALL,
 )
-# Spark has no such join: both sides in one order, and each row of the left takes the last of the
-# other. One shuffle and one sort, however long the history is.
+# Spark has no ASOF join. This query sorts the union of both sides, and each left row takes the last
+# right row at or before it. It needs one shuffle and one sort, however long the history is.
 _MATCHED = """\
 FROM (SELECT {name}, {matched}, {name}.*, {matched}.* FROM (
     SELECT {name}, last_value({matched}) IGNORE NULLS OVER (
@@ -62,10 +65,10 @@ FROM (SELECT {name}, {matched}, {name}.*, {matched}.* FROM (
 
 
 def spark_statements(tables: Iterable[str], prefix: str, now: str) -> dict[str, SparkStatement]:
-    """Return the statements that make the temporary functions and views of a root, in their order.
+    """Return the statements that create a root's temporary functions and views, by name, in order.
 
-    What they make and what they read has names that begin with `prefix`; `tables` are the names of
-    the tables without it. `now` is SQL: the time at which the views are looked at.
+    The names of the tables, views and functions in the statements get the `prefix`; `tables` has
+    the table names without it. `now` is a SQL expression for the time of a query.
     """
     functions, views = read_statements("spark_functions.sql"), read_statements("views.sql")
     names = [name for name, each in views.items() if not each.is_macro]
@@ -87,7 +90,7 @@ def spark_statements(tables: Iterable[str], prefix: str, now: str) -> dict[str, 
 
 
 def with_all_below(statements: Mapping[str, SparkStatement], names: Iterable[str]) -> set[str]:
-    """Return the names, and those of the tables, functions and views that they stand on."""
+    """Return the names, with all tables, functions and views that they use directly or not."""
     needed = set(names)
     for name in reversed([*statements]):
         if name in needed:
@@ -117,11 +120,11 @@ def _head(found: re.Match[str]) -> str:
 def table_query(
     columns: StructType, found: StructType, uri: str | None, version: int | None = None
 ) -> str:
-    """Return the query that reads a Delta table with these columns, and then others that it has.
+    """Return the query that reads a Delta table with `columns` first, then its other columns.
 
-    `found` are the table's own. What it lacks is null: a column, and a field within a struct, which
-    comes after the table's own fields. Without a `uri` there are no rows; with a `version` they are
-    those of that one.
+    `found` has the table's columns. Columns and struct fields that the table lacks are null; such
+    fields come after the struct's other fields. Without a `uri` the query returns no rows. With a
+    `version` it reads that version, otherwise the newest one.
     """
     known = dict(zip(found.names, found, strict=True))
     shown = []
@@ -139,7 +142,10 @@ def table_query(
 
 
 def _filled(value: str, found: DataType, ours: DataType) -> str:
-    """A value with the fields that its structs lack, null; the value itself if they lack none."""
+    """Return the expression of a value with missing struct fields as null.
+
+    Return `value` unchanged if its structs lack no field.
+    """
     if isinstance(found, ArrayType) and isinstance(ours, ArrayType):
         filled = _filled("item", found.elementType, ours.elementType)
         return value if filled == "item" else f"transform({value}, item -> {filled})"

@@ -1,7 +1,7 @@
-"""The tables and views of a root in a Spark session, which Spark itself reads and answers.
+"""The tables and views of a root as temporary views of a Spark session.
 
-The tables are Delta's: executors read what a query needs of them, in parallel and with its filters.
-The views are those of `schemas/views.sql`, by which DuckDB answers as well.
+The tables are Delta tables, which executors read in parallel and with the query's filters. The
+views are those of `schemas/views.sql`, which DuckDB uses too.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 _WITHOUT_DELTA = ("TABLE_OR_VIEW_NOT_FOUND", "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY")
 
 
-# When the views are looked at: they tell how long ago something was.
+# The time of a query, because some views show how long ago an event was.
 NOW = "current_timestamp()"
 _TABLES = {LOGS.get(each.name, each.name): each for each in (*TABLES.values(), *ON_DEMAND)}
 
 
 class UnknownView(Failure):
-    """A root has no such table, view or table function."""
+    """An error: a root has no table, view or table function of this name."""
 
 
 class DeltaMissing(Failure):
-    """The session reads no Delta tables; the message says what to start it with."""
+    """An error: the session cannot read Delta tables; the message has the options to start it."""
 
 
 class StoreMissing(Failure):
-    """The session cannot reach the root's object store; the message says what to start it with."""
+    """An error: the session lacks the object store's classes; the message has the packages."""
 
 
 def register_views(
@@ -68,17 +68,19 @@ def register_views(
     as_of: datetime | None = None,
     names: Iterable[str] | None = None,
 ) -> list[str]:
-    """Make a temporary view of the session for each table and view of a root; return their names.
+    """Create a temporary view for each table and view of a root; return the names.
 
     The macros `offsets_as_of` and `verdicts_over` become table functions. All names begin with
-    `prefix`. With `names` only these are made, and what they stand on: Spark takes half a second
-    for a view. Each query reads the tables as they are then, or, with `as_of`, as all of them were
-    at that time; one without a zone is UTC. A table that is made later is shown as empty until this
-    is called again. Times are of Spark's type `timestamp`, and nothing depends on the session's
-    time zone.
+    `prefix`. With `names`, only these views and the ones that they use are created, because Spark
+    takes half a second for a view.
 
-    The driver and the executors must reach the root. Executors need this package for what stands on
-    `log_segments` and `unindexed_topics`, unless `as_of` is given, and for nothing else. Raises
+    Each query reads the newest versions of the tables, or with `as_of` the versions at that time;
+    a time without a zone is UTC. A table that is created later is empty here until this function
+    is called again. Times have Spark's type `timestamp`. No view depends on the session's time
+    zone.
+
+    The driver and the executors must reach the root. Executors need this package only for
+    `log_segments`, `unindexed_topics` and the views that use them, and not with `as_of`. Raises
     NoRoot, StoreMissing, DeltaMissing, UnknownView, NotKept, SchemaMismatch and LaterRelease.
     """
     _check_reach(spark, root)
@@ -107,7 +109,7 @@ def register_views(
 def _check_reach(spark: SparkSession, root: str) -> None:
     """Raise StoreMissing if the driver lacks the classes of the root's store.
 
-    Of a session of Spark Connect nothing is known: its server's driver is another process.
+    A session of Spark Connect is not checked, because its driver is a process of the server.
     """
     needed = store_class(root)
     if needed is None or getattr(spark, "sparkContext", None) is None:
@@ -121,7 +123,7 @@ def _check_reach(spark: SparkSession, root: str) -> None:
 
 
 def _query(root: str, table: Table, as_of: datetime | None) -> str:
-    """Return the query that reads a table, with the columns of this release and then its others."""
+    """Return the query that reads a table: the columns of this release, then the other columns."""
     uri = table_uri(root, table)
     handle = None
     if is_table(uri):
