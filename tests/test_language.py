@@ -20,6 +20,7 @@ FINISHED = (
     "coordinator/consumer",
     "coordinator/group",
     "coordinator/producer",
+    "pipeline/ownership",
     "pipeline/spark",
     "schemas",
     "schemas/kafka",

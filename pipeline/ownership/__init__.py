@@ -1,9 +1,13 @@
-"""Which node owns which offsets partition, which node is alive, and what operators change of it.
+"""Ownership of offsets partitions by nodes: decisions, leases, fencing, and operators' commands.
 
-`decision_log` reads and appends decisions, `lease` tells which nodes are alive, `prepared` which
-have prepared for what they are to get, `fencing` ends what an earlier start of a node may write,
-`same_node` tells whether that start is alive, `hold` takes all partitions for a while, and
-`partitions` is what operators ask. `node`, `records`, `gateway` and `cli` may import from here.
-What a node decides is in `coordinator.ownership`; nothing here knows the stream, a group's state,
-or Spark.
+* `decision_log` reads and appends decisions.
+* `lease` determines which nodes are alive.
+* `prepared` determines which partitions a node keeps until their next owner has prepared.
+* `fencing` makes every later write of an earlier start of a node fail.
+* `same_node` determines whether an earlier start of this node is alive.
+* `hold` owns all partitions during a change by an operator.
+* `partitions` moves partitions for operators; `listing` shows partitions and nodes to them.
+
+`node`, `records`, `gateway` and `cli` may import from here. `coordinator.ownership` has the rules
+of the decisions. This package does not depend on the stream, the state of groups, or Spark.
 """

@@ -1,13 +1,11 @@
-"""The cluster state of a root: reading it, deciding on it, and the leases of its nodes.
+"""The log of decisions of a root, in the `coordinators` table, with the leases of its nodes.
 
-Everything is in the `coordinators` table. A decision is an append under one transaction identifier
-whose version is its epoch, so Delta's own commits put decisions in a row: a decision that was made
-on an old cluster state is refused. A lease is a transaction too, without rows: its version is the
-time at which the node last said that it is alive, ms. So a node costs the table no rows by living
-on.
+A decision is an append under one transaction identifier, with its epoch as the version. Delta's
+commits therefore order the decisions: a decision on an old cluster state is refused.
 
-No clock is compared with another one: a lease holds while its version changes within `lease.ms` of
-the observer's own time.
+A lease is a transaction without rows. Its version is the time of the last renewal, ms, so renewals
+add no rows to the table. Clocks of two machines are never compared: a lease holds while its version
+changes within `lease.ms` on the observer's clock.
 """
 
 from __future__ import annotations
@@ -54,39 +52,39 @@ class DecisionsLost(Failure):
 
 
 def consumed_app_id(node_id: int) -> str:
-    """The transaction whose version is the version of `requests` up to which a node has read."""
+    """Return the transaction identifier for the next version of `requests` that a node reads."""
     return f"coordinator-consumed-{node_id}"
 
 
 def prepared_app_id(node_id: int) -> str:
-    """The transaction whose version is the epoch of the decisions that a node has prepared for."""
+    """Return the transaction identifier for the last epoch that a node has prepared for."""
     return f"coordinator-prepared-{node_id}"
 
 
 class DecisionLog:
-    """The `coordinators` table of a root, as one thread reads and appends to it.
+    """A reader and writer of the `coordinators` table of a root. Not thread-safe.
 
-    A look costs what others have committed since the last one: a data file is read once, unless
-    the table was rewritten meanwhile, as by upkeep. What fails is tried again as `config` says
-    (offsets.commit.timeout.ms), and then CommitTimeoutError is raised.
+    A read costs only the commits since the last read. Each data file is read once, unless the table
+    was rewritten meanwhile, for example by upkeep. Failed operations are retried; the retry budget
+    is `offsets.commit.timeout.ms` of `config`. Then CommitTimeoutError is raised.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig | None = None) -> None:
-        """Open the table; raises deltalake's TableNotFoundError."""
+        """Open the table. Raises deltalake's TableNotFoundError."""
         self._root = root
         self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         uri = table_uri(root, COORDINATORS)
         self._appender: Appender = Appender(uri)
-        # Asked for once, its versions are those of the files that `file_paths` tells.
+        # After this first request, the appender keeps this version consistent with `file_paths`.
         self._appender.last_version(DECISIONS)
         self._files = open_files(uri)
         self._cluster = ClusterState()
-        # The files whose decisions are known, and the epochs of each node's starts in them.
+        # The files that were read, and the epochs of each node's starts in them.
         self._read: frozenset[str] = frozenset()
         self._starts: defaultdict[int, set[int]] = defaultdict(set)
 
     def read(self) -> ClusterState:
-        """The newest cluster state. Rows are read only when there are new ones."""
+        """Return the newest cluster state. Reads rows only if there are new decisions."""
         return Patience(self._timeout_ms).until_done("read decisions", self._look)
 
     def _look(self) -> ClusterState:
@@ -96,7 +94,7 @@ class DecisionLog:
         return self._cluster
 
     def starts_of(self, node_id: int) -> list[int]:
-        """The epochs of a node's starts, the last one last. As last read."""
+        """Return the epochs of a node's starts in ascending order, as last read."""
         return sorted(self._starts[node_id])
 
     def decide(
@@ -104,14 +102,15 @@ class DecisionLog:
     ) -> ClusterState | None:
         """Append events as the decision after `cluster`; return the new cluster state.
 
-        None if another decision was made meanwhile. The events' epochs are set here.
+        Return None if another decision was made meanwhile. This method sets the events' epochs.
         """
         epoch = cluster.epoch + 1
         rows = [replace(event, epoch=epoch) for event in events]
         patience = Patience(self._timeout_ms)
         append = partial(self._appender.append, to_arrow(COORDINATORS, rows), DECISIONS, epoch)
         if not patience.until_done("write a decision", append):
-            # What an attempt that failed has written, the next one takes for somebody else's.
+            # A failed attempt may have committed the decision. The retry then finds the epoch in
+            # use, as if another node had decided.
             look = partial(self._is_decided, rows, epoch)
             if not (patience.has_failed and patience.until_done("read a decision", look)):
                 return None
@@ -124,7 +123,7 @@ class DecisionLog:
         return self._cluster
 
     def _is_decided(self, rows: Sequence[CoordinatorEvent], epoch: int) -> bool:
-        """Whether these rows are the decision of the epoch."""
+        """Return whether these rows are the decision of the epoch."""
         table = open_table(self._root, COORDINATORS)
         there = read_rows(table, where=pc.field("epoch") == epoch)
         return list(from_arrow(CoordinatorEvent, there)) == list(rows)
@@ -132,9 +131,10 @@ class DecisionLog:
     def decide_until(
         self, events_on: Callable[[ClusterState], Sequence[CoordinatorEvent]]
     ) -> tuple[ClusterState, Sequence[CoordinatorEvent]]:
-        """Decide on the newest cluster state, again until nobody else was faster.
+        """Decide on the newest cluster state, and retry if another decision was made first.
 
-        No events end it. Returns the cluster state and what was decided.
+        `events_on` returns the events for a cluster state; nothing is appended if it returns none.
+        Return the resulting cluster state and the events of the decision.
         """
         while True:
             cluster = self.read()
@@ -146,26 +146,29 @@ class DecisionLog:
                 return decided, events
 
     def lease_of(self, node_id: int) -> int:
-        """When a node last said that it is alive, ms by its own clock, as last read; -1: never."""
+        """Return the time of a node's last lease renewal, as last read; -1 if there is none.
+
+        The time is in ms, by the node's clock.
+        """
         return self._appender.last_version(lease_app_id(node_id))
 
     def consumed_by(self, node_id: int) -> int:
-        """The version of `requests` that a node reads next, as last read; -1 if it has not said."""
+        """Return the next version of `requests` that a node reads, as last read; -1 if unknown."""
         return self._appender.last_version(consumed_app_id(node_id))
 
     def say_consumed(self, node_id: int, version: int) -> None:
-        """Say how far a node has read `requests`."""
+        """Record the next version of `requests` that a node reads."""
         self._say(consumed_app_id(node_id), version)
 
     def prepared_by(self, node_id: int) -> int:
-        """The epoch up to which a node has prepared for what is meant for it; -1 if it never said.
+        """Return the last epoch that a node has prepared for, as last read; -1 if there is none.
 
-        As last read.
+        The node has prepared for all partitions that move to it by decisions up to this epoch.
         """
         return self._appender.last_version(prepared_app_id(node_id))
 
     def say_prepared(self, node_id: int, epoch: int) -> None:
-        """Say that a node has prepared for what was meant for it by the decision of an epoch."""
+        """Record that a node has prepared for the partitions that move to it up to an epoch."""
         self._say(prepared_app_id(node_id), epoch)
 
     def _say(self, app_id: str, version: int) -> None:
@@ -173,15 +176,15 @@ class DecisionLog:
         Patience(self._timeout_ms).until_done(f"say {app_id} {version}", append)
 
     def _is_rewritten(self) -> bool:
-        """Whether a file whose decisions are known is no longer the table's."""
+        """Return whether the table no longer contains a file that was read."""
         paths = self._appender.file_paths()
         return paths is not None and not self._read.issubset(paths)
 
     def _read_on(self) -> None:
-        """Read the files that were not read before, or all after a rewrite.
+        """Read the files that were not read before, or all files after a rewrite.
 
-        So the cluster state is what all rows of the table say, also where an operator has restored
-        an earlier version of the table: nodes that have read other rows would never agree.
+        The cluster state is therefore always the fold of all rows of the table, also after an
+        operator restored an earlier version. Otherwise nodes with different rows would never agree.
         """
         before, known = self._cluster, self._read
         if self._is_rewritten():
@@ -193,12 +196,12 @@ class DecisionLog:
         else:
             newer = [path for path in paths if path not in known]
             rows = read_files(self._files, newer, COORDINATORS.schema)
-        # A restore leaves no row of the decisions that it takes back, but their epochs stay taken:
-        # a decision with one of them would be refused for ever.
+        # A restore removes the rows of later decisions, but their epochs stay in use: a decision
+        # with such an epoch would be refused forever.
         taken = self._appender.last_version(DECISIONS)
         events = from_arrow(CoordinatorEvent, rows)
         cluster = fold(before, events)
-        # From here on nothing fails: files that count as read are in the cluster state.
+        # Nothing fails from here on, so the cluster state includes all files in `_read`.
         self._read = frozenset(paths or ())
         self._note_starts(events)
         self._cluster = replace(cluster, epoch=max(cluster.epoch, taken))

@@ -1,4 +1,4 @@
-"""Fencing off earlier starts of a node at every table that coordinators write."""
+"""Fencing of a node's earlier starts in every table that coordinators write."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def fence(root: str, epoch: Epoch) -> None:
-    """Fence off the earlier starts of a node at every table that coordinators write.
+    """Fence the starts of a node before this epoch, in every table that coordinators write.
 
-    Raises FencedError if the node has started later than this epoch.
+    Raises FencedError if a table has a later epoch of the node.
     """
     for table in WRITTEN:
         raise_epoch(table_uri(root, table), epoch)
 
 
 def fence_dead(root: str, cluster: ClusterState, node_ids: Iterable[int]) -> bool:
-    """Fence off nodes that are dead by this cluster state; False if one started again since."""
+    """Fence dead nodes after this cluster state; return False if one has started again since."""
     try:
         for node_id in node_ids:
             fence(root, Epoch(node_id, cluster.epoch + 1))

@@ -1,9 +1,12 @@
-"""Holding every partition of a root for the time of a change that no coordinator may run beside.
+"""Ownership of all partitions of a root during a change that excludes running coordinators.
 
-Whoever writes records by hand must be their partitions' owner, as in Kafka only a leader appends.
-It takes part in ownership as a node with a negative number, to which partitions come only by moves:
-running coordinators unload and release them, dead ones are fenced. Afterwards the partitions go
-back, and are loaded with what was written. Killed in between, it is a dead node like any other.
+A process that writes records outside a coordinator must own their partitions, as only the leader of
+a partition appends to it in Kafka. The process is a node with a negative number, which receives
+partitions only by moves. Running coordinators unload and release the partitions; dead coordinators
+are fenced.
+
+Afterwards the partitions return to their former owners, which load the new records. If the process
+is killed meanwhile, it is handled like any other dead node.
 """
 
 from __future__ import annotations
@@ -41,10 +44,11 @@ def holding_partitions(
     reason: str,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Epoch]:
-    """Own every partition of the root within the block; yields the epoch to write under.
+    """Own every partition of the root within the block; yield the epoch for writes.
 
-    Waits for running coordinators to give them up, and for the lease of one that died. Creates the
-    tables that are missing. Raises FencedError if somebody else began to hold them.
+    Waits until running coordinators release the partitions, and until the lease of a dead one ends.
+    Creates the tables that are missing. `say` receives a text for users about each wait. Raises
+    FencedError if another process began to hold the partitions.
     """
     ensure_tables(root)
     decisions = DecisionLog(root)
@@ -82,7 +86,7 @@ def _take_all(
         plan = decide(cluster, HOLDER, alive, num_partitions)
         if plan.claim:
             if not fence_dead(root, cluster, plan.fence):
-                continue  # It is asked like any other.
+                continue  # A dead node started again: wait until it releases its partitions.
             decisions.decide(cluster, [_event(CLAIMED, p) for p in plan.claim])
             continue
         owners = sorted({s.owner for s in cluster.partitions.values() if s.owner is not None})
@@ -96,7 +100,11 @@ def _take_all(
 def _given_back(
     cluster: ClusterState, before: ClusterState, epoch: Epoch
 ) -> list[CoordinatorEvent]:
-    """Release what is still held, each partition to whom it was taken from."""
+    """Return the events that release the held partitions to their former owners and stop the node.
+
+    Moves to this node that are still pending are cancelled. Return no events if this start of the
+    node has already stopped or a later one exists.
+    """
     holder = cluster.nodes.get(HOLDER)
     if holder is None or holder.epoch != epoch.number or holder.stopped:
         return []

@@ -1,8 +1,8 @@
-"""Leases: which node is alive.
+"""Leases, which determine the nodes that are alive.
 
-A lease is a transaction of the `coordinators` table: its version is when the node last said that it
-is alive, ms by the node's own clock. No clock is compared with another one: a lease holds while its
-version changes within `lease.ms` of the observer's own time.
+A lease is a transaction of the `coordinators` table. Its version is the time of the last renewal,
+ms by the node's clock. Clocks of two machines are never compared: a lease holds while its version
+changes within `lease.ms` on the observer's clock.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 4
-# How long a query's first batch may take, s. It waits until a cluster has executors to give, and
-# until they have unpacked what they run.
+# Timeout of a query's first batch, s. The batch waits until the cluster provides executors, and
+# until they have unpacked the shipped packages.
 FIRST_BATCH_S = 600.0
 
 
 class AwakeClock:
-    """Seconds in which its process did not stand still, for one thread at a time.
+    """A clock that does not count time in which its process was suspended. Not thread-safe.
 
-    It is read more often than every `longest_gap_s`. A longer gap counts as `longest_gap_s`,
-    because the process was stopped meanwhile, or its machine slept, and has not seen what others
-    did.
+    The process reads the clock at least once every `longest_gap_s`. A longer gap counts as
+    `longest_gap_s`: the process or its machine was suspended meanwhile, so it could not observe
+    other nodes.
     """
 
     def __init__(self, longest_gap_s: float, clock: Callable[[], float]) -> None:
@@ -47,7 +47,7 @@ class AwakeClock:
         self._awake_s = 0.0
 
     def __call__(self) -> float:
-        """Seconds since this clock was made."""
+        """Return the seconds since the clock was created, without the time of suspension."""
         now = self._clock()
         self._awake_s += min(now - self._read_at, self._longest_gap_s)
         self._read_at = now
@@ -55,19 +55,19 @@ class AwakeClock:
 
 
 def longest_gap_s(lease_ms: int) -> float:
-    """The longest time, s, between two looks of a process that does not stand still."""
+    """Return the longest time between two readings in a process that is not suspended, s."""
     return 2 * renewal_interval_s(lease_ms)
 
 
 def renewal_interval_s(lease_ms: int) -> float:
-    """How often a lease is renewed, s."""
+    """Return the interval between two renewals of a lease, s."""
     return lease_ms / _RENEWALS_PER_LEASE / 1000
 
 
 class SignWatch:
-    """Tells whose sign of life has changed within a lease of the observer's own time.
+    """A tracker of leases: a lease holds while its sign changes within `lease_ms`.
 
-    Who was not seen before has all of `lease_ms` to show another sign.
+    The observer's clock counts. The lease of a new holder holds for `lease_ms` from its first sign.
     """
 
     def __init__(self, lease_ms: float, clock: Callable[[], float] = monotonic) -> None:
@@ -76,7 +76,7 @@ class SignWatch:
         self._seen: dict[int, tuple[object, float]] = {}
 
     def holds(self, who: int, sign: object) -> bool:
-        """Take note of a sign; whether the lease holds."""
+        """Record the current sign of a holder; return whether its lease holds."""
         now = self._clock()
         seen, since = self._seen.get(who, (None, now))
         if sign != seen:
@@ -86,15 +86,18 @@ class SignWatch:
 
 
 def renew(appender: Appender, app_id: str, now_ms: int) -> None:
-    """Renew a lease: its version is the time, or more where the clock was set back."""
+    """Renew a lease: append the time as its version, or a larger one if the clock was set back.
+
+    `now_ms` is the time, ms.
+    """
     appender.append(None, app_id, max(now_ms, appender.last_version(app_id) + 1))
 
 
 class Observer:
-    """Tells which nodes are alive, by seeing their leases change.
+    """An observer of leases, which determines the nodes that are alive.
 
-    Time in which its process stood still does not count against others: otherwise the nodes of a
-    machine that wakes up would all take each other for dead.
+    Time in which the observer's process was suspended does not count. Otherwise all nodes of a
+    machine that resumes would consider each other dead.
     """
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
@@ -102,7 +105,7 @@ class Observer:
         self._signs = SignWatch(lease_ms, AwakeClock(longest_gap_s(lease_ms), clock))
 
     def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
-        """The nodes that have not stopped and whose lease holds; always this one."""
+        """Return this node, and all nodes that have not stopped and have a lease that holds."""
         living = {self._me}
         for node_id, node in cluster.nodes.items():
             if not node.stopped and self._signs.holds(node_id, (node.epoch, lease_of(node_id))):
@@ -111,11 +114,11 @@ class Observer:
 
 
 class ProgressWatch:
-    """Tells whether a node's query gets on: whether its count of batches changed lately.
+    """A watchdog of a node's query: the query progresses while its count of batches changes.
 
-    A query that hangs would hold its partitions for ever while its process renews the lease. For
-    one thread that says what to watch, and others that ask. Time in which the process, and its
-    query with it, stood still does not count (`AwakeClock`).
+    Without it a query that hangs would own its partitions forever, because the process renews the
+    lease. Thread-safe: one thread sets the query, other threads read its progress. Time in which
+    the process was suspended does not count (`AwakeClock`).
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class ProgressWatch:
         self._has_got_on = False
 
     def watch(self, count: Callable[[], int] | None) -> None:
-        """Watch a query from now on; None while there is none to watch."""
+        """Watch the query with this count of batches from now on; None: there is no query."""
         with self._lock:
             self._count = count
             self._seen = 0 if count is None else count()
@@ -138,7 +141,7 @@ class ProgressWatch:
             self._has_got_on = False
 
     def stuck_s(self) -> float:
-        """For how long the query has not got on, seconds; 0 if there is none."""
+        """Return the seconds since the query's last progress; 0 without a query."""
         with self._lock:
             if self._count is None:
                 return 0.0
@@ -148,13 +151,13 @@ class ProgressWatch:
             return now - self._since
 
     def gets_on(self) -> bool:
-        """Whether the query has got on within the timeout."""
+        """Return whether the query has progressed within the timeout. True without a query."""
         return self.stuck_s() <= self._timeout_s
 
     def hangs(self) -> bool:
-        """Whether the query is to be given up: others may serve its groups long before that.
+        """Return whether the query must be abandoned. Other nodes may take over long before that.
 
-        A first batch may take `FIRST_BATCH_S`: a query that is begun anew would only wait again.
+        A first batch may take `FIRST_BATCH_S`, because a restarted query would only wait again.
         """
         stuck_s = self.stuck_s()
         shortest_s = 0.0 if self._has_got_on else FIRST_BATCH_S
@@ -162,9 +165,10 @@ class ProgressWatch:
 
 
 class LeaseRenewal:
-    """Says that this node is alive, at once and then four times a lease, until it is stopped.
+    """The renewal of this node's lease by a thread: immediately, then four times per `lease_ms`.
 
-    Nothing is said while `gets_on` is false: others take over then, and fence this node off.
+    The lease is not renewed while `gets_on` returns False. Other nodes then fence this node and
+    take over its partitions.
     """
 
     def __init__(
@@ -186,7 +190,7 @@ class LeaseRenewal:
         self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
 
     def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing the lease."""
         self._renewals.stop()
 
     def _try_to_renew(self) -> None:
@@ -199,12 +203,12 @@ class LeaseRenewal:
         try:
             self.renew()
         except STORE_FAILS as error:
-            # Should it go on like this, others take over, and this node is fenced off.
+            # If renewals keep failing, other nodes fence this node and take over its partitions.
             log.warning("the lease was not renewed: %s", error)
 
     def renew(self) -> None:
-        """Renew now, from any thread. Raises DeltaError, OSError and Failure."""
-        # An appender is one thread's: of two, one would take the other's commit for its own too,
-        # and go on one version beyond the log's end.
+        """Renew the lease now. Thread-safe. Raises DeltaError, OSError and Failure."""
+        # An appender is not thread-safe: one of two threads would take the other's commit for its
+        # own too, and continue one version after the log's end.
         with self._renewing:
             renew(self._appender, self._app_id, self._clock())

@@ -1,7 +1,7 @@
-"""What an operator sees: offsets partitions and the coordinators that own them.
+"""Offsets partitions and the coordinators that own them, as operators see them.
 
-Read by DuckDB alone where the root is in a local folder: `partitions list` need not wait for Arrow
-and delta-rs.
+For a root in a local folder only DuckDB reads the tables, so that `partitions list` need not import
+Arrow and delta-rs.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 
 class PartitionRow(Struct, frozen=True):
-    """An offsets partition as `partitions list` shows it; `since` in UTC.
+    """An offsets partition as `partitions list` shows it; `since` is in UTC.
 
-    `node_id` null: nobody owns it now. `alive_ms` is how long ago its owner last said that it is
-    alive, by the two machines' clocks, null once it has stopped.
+    `node_id` null: the partition has no owner now. `to_node` is the target of its move, if any.
+    `alive_ms` is the time since its owner last renewed its lease, ms, by the clocks of both
+    machines; null if the owner has stopped.
     """
 
     partition: int
@@ -50,7 +51,10 @@ class PartitionRow(Struct, frozen=True):
 
 
 def list_partitions(root: str) -> list[PartitionRow]:
-    """Every partition that was ever claimed, and whose it is. Raises Failure without any."""
+    """Return every partition of the cluster state, with its owner.
+
+    Raises Failure if no coordinator has run at the root.
+    """
     cluster = _cluster(root)
     leases = _leases(root)
     rows = []
@@ -76,10 +80,10 @@ def list_partitions(root: str) -> list[PartitionRow]:
 
 
 def describe_nodes(root: str) -> list[str]:
-    """A sentence for each coordinator, and for the partitions that nobody owns.
+    """Return a sentence for each coordinator, and one for the partitions without an owner.
 
-    A coordinator's sentence tells where it is reached, whether it is alive, and what it owns.
-    Raises Failure where no coordinator has run.
+    A coordinator's sentence has its address, its state, the time since its last lease renewal and
+    its partitions. Raises Failure if no coordinator has run at the root.
     """
     cluster = _cluster(root)
     leases = _leases(root)
@@ -111,7 +115,7 @@ def _partitions(numbers: Collection[int]) -> str:
 
 
 def _cluster(root: str) -> ClusterState:
-    """The nodes and partitions. To be read before the leases: a known node has a lease."""
+    """Return the cluster state. Read it before the leases: then each of its nodes has a lease."""
     catalog = Catalog(root)
     if not catalog.has_table(LOGS[COORDINATORS.name]):
         raise Failure(f"no coordinator has run at {root}")
@@ -122,7 +126,10 @@ def _cluster(root: str) -> ClusterState:
 
 
 def _leases(root: str) -> Callable[[int], int]:
-    """When each node last said that it is alive, by its own clock, ms; -1 never."""
+    """Return a function from a node to the time of its last lease renewal, ms; -1 if none.
+
+    The time is by the node's clock. Raises Failure if the table's log cannot be read.
+    """
     folder = local_folder(f"{root.rstrip('/')}/{COORDINATORS.name}")
     table = None
     if folder is not None:
@@ -132,7 +139,7 @@ def _leases(root: str) -> Callable[[int], int]:
         except duckdb.Error as error:
             raise Failure(f"the log of {folder} cannot be read: {first_line(error)}") from error
     if table is None:
-        # Imported for a root elsewhere: it needs Arrow, delta-rs and a store's client.
+        # Imported only if needed: it imports Arrow, delta-rs and a store's client.
         from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 
         return DecisionLog(root).lease_of

@@ -1,4 +1,4 @@
-"""What an operator moves: offsets partitions, from coordinator to coordinator."""
+"""Moves of offsets partitions between coordinators, by an operator."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS
 
 _POLL_S = 0.1
-# An operator decides here under a number that no node has.
+# The node number of an operator's decisions. No node has it.
 _OPERATOR = -1
 
 
 def open_decisions(root: str) -> DecisionLog:
-    """The decision log of an existing root; raises Failure if there is none."""
+    """Return the decision log of a root. Raises Failure if no coordinator has run there."""
     if not is_table(table_uri(root, COORDINATORS)):
         raise Failure(f"no coordinator has run at {root}")
     return DecisionLog(root)
 
 
 def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
-    """Ask for a partition to be moved; its owner gives it up once the other node is alive.
+    """Decide the move of a partition to a node; its owner then releases it once the node is ready.
 
-    Returns the cluster state with the move on it. Raises Failure for a partition or a node that
-    there is not, and for one that is already on its way.
+    Return the cluster state with the move. Raises Failure for an unknown partition or node, and for
+    a partition that its owner is already unloading for a move.
     """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
@@ -47,7 +47,10 @@ def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
 
 
 def cancel(decisions: DecisionLog, partition: int) -> None:
-    """Take a move back. Raises Failure if there is none, or if it is too late."""
+    """Cancel the move of a partition.
+
+    Raises Failure if the partition is unknown, has no move, or is already unloading or released.
+    """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
         state = _known(cluster, partition)
@@ -70,7 +73,10 @@ def await_move(
     timeout_s: float,
     say: Callable[[str], None] = lambda _text: None,
 ) -> None:
-    """Wait until a node owns a partition; raises Failure if it was cancelled or takes too long."""
+    """Wait until a node owns a partition; `say` receives a text about each stage of the move.
+
+    Raises Failure if the move is cancelled or takes longer than `timeout_s`.
+    """
     limit = monotonic() + timeout_s
     said = ""
     while (state := _known(cluster := decisions.read(), partition)).owner != to_node:
@@ -89,7 +95,7 @@ def await_move(
 
 
 def _stage(cluster: ClusterState, state: PartitionState) -> str:
-    """What a move waits for."""
+    """Return a text for users about the stage of a move."""
     if state.owner is None:
         stage = f"released, node {state.to_node} loads it"
     elif state.unloading:

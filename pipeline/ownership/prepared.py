@@ -1,14 +1,14 @@
-"""Whether the node that a partition is meant for has prepared for it.
+"""Preparation of a node for the partitions that move to it.
 
-A node that is to get partitions reads ahead what their claims will need, which takes seconds where
-much is kept, and then says so: a transaction of the `coordinators` table whose version is the epoch
-of the decisions that it has prepared for. Their owner keeps the partitions until then, and goes on
-deciding for them. Only how long groups wait depends on it: a node claims what it has not prepared
-for as well.
+The target of a move reads ahead the data that its claim needs, which takes seconds if there is much
+data. Then it records the epoch of the decisions that it has prepared for, as the version of a
+transaction of the `coordinators` table. Until then the owner keeps the partition and decides its
+groups' requests. Preparation only shortens the time for which groups wait: a node may also claim
+partitions that it has not prepared for.
 
-A node says so for the first time before it says that it is ready: until then it is not waited for.
-No node is waited for longer than `MOST_S`: it may have died within its lease, hang, or have more to
-read than that.
+A node first records that it has prepared before it declares itself ready; before that record, no
+owner waits for it. An owner waits at most `MOST_S` for a node, which may have died within its
+lease, may hang, or may have more data to read.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ MOST_S = 20.0
 
 
 class Preparations:
-    """Tells which of its partitions a node holds back, look by look."""
+    """The partitions that a node keeps until their next owner has prepared."""
 
     def __init__(self, me: int) -> None:
         self._me = me
-        # The moves that are held back, by partition and epoch, and when each was seen first.
+        # The time at which each delayed move was first seen, s, by partition and epoch.
         self._since: dict[tuple[int, int], float] = {}
 
     def held(self, cluster: ClusterState, prepared_by: Callable[[int], int]) -> set[int]:
-        """The partitions whose next owner still prepares; `prepared_by` gives what a node said."""
+        """Return the partitions with a next owner that still prepares.
+
+        `prepared_by` returns the last epoch that a node has prepared for.
+        """
         now = monotonic()
         self._since = {
             (number, state.meant_epoch): self._since.get((number, state.meant_epoch), now)
@@ -50,5 +53,5 @@ def _is_awaited(
     node = None if state.to_node is None else cluster.nodes.get(state.to_node)
     if node is None or node.node_id == state.owner:
         return False
-    # What an earlier start has said counts for nothing.
+    # Epochs that an earlier start of the node recorded are ignored.
     return node.epoch <= prepared_by(node.node_id) < state.meant_epoch

@@ -1,14 +1,15 @@
-"""Whether another process runs the same node, which a start of that node would end.
+"""Detection of another process that runs the same node.
 
-A start fences off every earlier one, because a node that was killed is started again. A second
-process that was given a number by mistake would so end a coordinator that works. Therefore the
-node's lease is looked at when the process starts, and again when the start is decided, which is
-seconds later because a JVM starts in between. A lease that has moved has a holder that is alive.
-If it has not moved the start goes on at once: nobody waits for a lease to end.
+A start fences every earlier start of its node, because a killed node is started again. A second
+process with the same number by mistake would therefore end a working coordinator.
 
-In Kafka the controller refuses a broker whose number is registered with a session that is valid
-(KIP-631, ClusterControlManager.registerBroker, DUPLICATE_BROKER_REGISTRATION). A broker that was
-killed waits until its old session ends.
+So a process reads the node's lease when it starts, and again when it decides its start. A JVM
+starts in between, which takes seconds. If the lease was renewed meanwhile, its holder is alive.
+Otherwise the start continues immediately, without a wait for the end of the lease.
+
+In Kafka the controller refuses a broker if its id is registered with a valid session (KIP-631,
+ClusterControlManager.registerBroker, DUPLICATE_BROKER_REGISTRATION). A broker that was killed waits
+until its old session ends.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ NO_LEASE = -1
 
 
 class NodeRuns(Failure):
-    """Another process runs the node; the message names it, and says what to do."""
+    """An error: another process runs the node. The message names the process, and what to do."""
 
 
 class SeenLease(Struct, frozen=True):
-    """What a look found: a node's lease, and the epoch of the last decision of all nodes."""
+    """A node's lease as read once, with the epoch of the last decision of all nodes."""
 
     lease: int = NO_LEASE
     epoch: int = NO_EPOCH
 
 
 def see_lease(root: str, node_id: int, timeout_ms: int) -> SeenLease:
-    """Look at a node's lease; what fails is tried again for `timeout_ms`.
+    """Read a node's lease; retry failures for `timeout_ms`.
 
-    Raises CommitTimeoutError then, and TornRoot for a table that a loss of power left torn.
+    Raises CommitTimeoutError after that time, and TornRoot if a loss of power left the table torn.
     """
     check_whole_table(root, COORDINATORS)
     look = partial(_see, root, node_id)
@@ -62,9 +63,9 @@ def _see(root: str, node_id: int) -> SeenLease:
 
 
 def is_alive(seen: SeenLease, node: NodeState | None, lease: int) -> bool:
-    """Whether a process of the node is alive: it renewed its lease since a look, or started.
+    """Return whether a process of the node is alive: it renewed its lease or started since `seen`.
 
-    `node` and `lease` are those of now. One that has said that it stopped is not alive.
+    `node` and `lease` are the current ones. A node that has recorded its stop is not alive.
     """
     if node is None or node.stopped:
         return False
