@@ -22,6 +22,7 @@ FINISHED = (
     "coordinator/producer",
     "pipeline/ownership",
     "pipeline/spark",
+    "pipeline/upkeep",
     "schemas",
     "schemas/kafka",
 )

@@ -1,25 +1,24 @@
-"""Compaction of the offsets topic, as Kafka's log cleaner compacts: the newest record of every key.
+"""Compaction of the offsets topic to the newest record of every key, as in Kafka's log cleaner.
 
 The cleaned part of the log is segment -1; appends begin at segment 0. The newest segment is the
-active one, which compaction never touches, so no append and no compaction work on the same files.
-Which records are clean and which are dirty is told by their segment. One commit removes the cleaned
-segments and adds the records that are kept to segment -1, each with the log offset it had.
+active one. Compaction never touches it, so appends and compaction never work on the same files. A
+record's segment determines whether the record is clean or dirty. One commit removes the cleaned
+segments and adds the kept records to segment -1, each with its log offset.
 
-Which records are kept, after Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
+The rules for kept records follow Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
 
-* A key is the columns of `RECORD_KEY`, nulls included: records of an unknown kind have keys too.
-  The newest record of a key is kept, also if a newer one is in a segment that is not cleaned yet.
+* A key is the columns of `RECORD_KEY`, nulls included: records of an unknown type have keys too.
+  The newest cleaned record of a key is kept, even if an uncleaned segment has a newer record.
 * A record without a key (no partition, record_type, group_id or log_offset) is removed, as Kafka
   removes the invalid messages of a compacted topic. Their number is reported.
-* A tombstone is removed once it is delete.retention.ms old, counted from its own timestamp. Kafka
-  counts from the cleaner's first pass over the tombstone and keeps that time in the batch; a row
-  has no column for it. A tombstone that is removed early misleads no reader: one version of the
-  table lacks both the tombstone and all that it deletes, and a follower of the log reads the
-  appended files, not the cleaned ones.
-* A tombstone stays while a segment that is not cleaned holds an older record of its key.
+* A tombstone is removed once it is delete.retention.ms old by its timestamp. Kafka counts from the
+  cleaner's first pass over the tombstone and stores that time in the batch; a row has no column for
+  it. Early removal of a tombstone misleads no reader. The same commit removes the tombstone and all
+  records that it deletes. A tail of the log reads the appended files, not the cleaned files.
+* A tombstone is kept while an uncleaned segment contains an older record of its key.
 
-Superseded offset commits, and removed tombstones, move to `offsets_history` if they were in force
-at any time within offsets_history.retention.ms: from them "the offsets as of" a time are computed.
+Superseded offset commits and removed tombstones move to `offsets_history`, if they were in force at
+any time within offsets_history.retention.ms. `offsets_as_of` computes past offsets from them.
 """
 
 from __future__ import annotations
@@ -67,9 +66,11 @@ _SAME_PLACE = "other.partition = records.partition AND other.log_offset = record
 
 
 class CompactionResult(Struct, frozen=True):
-    """What a compaction did to the cleaned segments; `skipped` says why it did nothing.
+    """The result of a compaction for the cleaned segments.
 
-    `invalid` counts records without a key, `history` those that moved to `offsets_history`.
+    `history` is the number of records that moved to `offsets_history`, `tombstones` of removed
+    tombstones, and `invalid` of removed records without a key. `skipped` is the reason if there was
+    no compaction.
     """
 
     records_before: int = 0
@@ -83,7 +84,7 @@ class CompactionResult(Struct, frozen=True):
     skipped: str | None = None
 
     def line(self) -> str:
-        """Return the result as one line."""
+        """Return the result as one line of text."""
         if self.skipped is not None:
             return f"offsets_topic: not compacted, {self.skipped}"
         return (
@@ -95,17 +96,20 @@ class CompactionResult(Struct, frozen=True):
 
 
 class LogToClean(Struct, frozen=True):
-    """The files of the offsets topic: cleaned, to be cleaned, and not to be touched."""
+    """The files of the offsets topic: clean, dirty, and the rest, which compaction must not touch.
+
+    The rest are the active segment, segments that are too young, and files without a segment.
+    """
 
     clean: list[DataFile]
     dirty: list[DataFile]
     rest: list[DataFile]
 
     def dirty_ratio(self) -> float:
-        """Return the share of the records that is dirty; 1 if a file's records are not known.
+        """Return the ratio of dirty records to all records; 1 if a file's count is unknown.
 
-        Kafka compares bytes. Most of a small append's file is its footer, so that by bytes a log
-        would be dirty after few records.
+        Kafka compares bytes. A small append's file consists mostly of its footer, so a log would be
+        dirty by bytes after a few records.
         """
         if any(file.records is None for file in (*self.clean, *self.dirty)):
             return 1.0
@@ -114,10 +118,10 @@ class LogToClean(Struct, frozen=True):
 
 
 def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> LogToClean:
-    """Sort the files into clean, dirty, and the rest, which must not be touched.
+    """Divide the files into clean, dirty, and the rest, which must not be touched.
 
-    As in Kafka, the first closed segment with a record younger than `lag_ms` ends the dirty part. A
-    file without a segment, which no writer of ours makes, is of the rest.
+    As in Kafka, the dirty part ends before the first closed segment with a record younger than
+    `lag_ms`. A file without a segment belongs to the rest; no writer of this project creates one.
     """
     by_segment: dict[int, list[DataFile]] = {}
     rest: list[DataFile] = []
@@ -148,8 +152,9 @@ def compact(
 ) -> CompactionResult:
     """Compact the closed segments if enough records are dirty; `force` ignores the ratio.
 
-    Killed at any point and run again, it gives the same. Raises RewriteConflict if another
-    compaction was committed first, Failure for a file that cannot be read, DeltaError and OSError.
+    A run that is killed at any point can be repeated, with the same result. `say` receives a text
+    about each step; it may raise an exception to stop the run. Raises RewriteConflict if another
+    compaction was committed first, Failure if a file cannot be read, DeltaError and OSError.
     """
     started = time.monotonic()
     topic = open_table(root, OFFSETS_TOPIC)
@@ -204,20 +209,21 @@ def _reason_to_skip(found: LogToClean, settings: UpkeepSettings, force: bool) ->
 
 
 class _CompactionRun:
-    """One compaction: the records in DuckDB, and the files that are written from them."""
+    """One compaction: the records in DuckDB, and the tables to which it writes files."""
 
     def __init__(self, engine: Engine, topic: TableFiles, history: TableFiles) -> None:
         self._engine = engine
         self._topic = topic
         self._history = history
-        # The run's number rises with every compaction: each compaction is a version of the topic.
+        # The run's number rises with every compaction, because each one commits a version.
         self._number = topic.handle.version()
 
     def find_newest(self, files: Sequence[DataFile], horizon_ms: int) -> tuple[int, int]:
-        """Make the table `newest`, a row per key; return the records read, and those without a key.
+        """Create the tables `newest` and `in_force`.
 
-        The table `in_force` has the log offset of the record that was the key's newest at the
-        horizon.
+        `newest` has one row for each key. For a key with a later record or a tombstone, `in_force`
+        has the log offset of the newest offset commit at the horizon (ms). Return the numbers of
+        all records and of the records without a key.
         """
         self._engine.show("all_records", self._topic, files)
         self._engine.run(
@@ -249,7 +255,10 @@ class _CompactionRun:
         return total, total - int(valid)
 
     def drop_tombstones(self, uncleaned: Sequence[DataFile], horizon_ms: int) -> int:
-        """Delete the tombstones before the horizon from `newest`; return how many."""
+        """Delete tombstones older than the horizon (ms) from `newest`; return their number.
+
+        A tombstone stays if an uncleaned file contains an older record of its key.
+        """
         due = f"is_tombstone AND written_ms < {horizon_ms}"
         ((count,),) = self._engine.run(f"SELECT count(*) FROM newest WHERE {due}")
         if not count:
@@ -262,11 +271,11 @@ class _CompactionRun:
         return int(dropped)
 
     def write_history(self, horizon_ms: int) -> int:
-        """Append to the history the removed records that were in force after the horizon.
+        """Append the removed offset commits that were in force after the horizon to the history.
 
         The history is committed before the log loses the records. If a run was killed between the
-        two commits, the history records a later run than the log does, and the next run does not
-        append again what the history has.
+        two commits, the history has a later run's number than the log. Then the next run does not
+        append the records again that the history already has. Return the number of added records.
         """
         query = (
             f"SELECT * FROM records WHERE record_type = '{OFFSET_COMMIT}' "
@@ -286,7 +295,7 @@ class _CompactionRun:
     def write_survivors(self, cleaned: Sequence[DataFile]) -> list[DataFile]:
         """Replace the cleaned files by one file of the records in `newest`; return the added files.
 
-        The records are in the order of the log, so that those of one partition lie together.
+        The records are ordered by partition and log offset, so a partition's records are adjacent.
         """
         ((has_bytes,),) = self._engine.run(f"SELECT EXISTS (FROM records WHERE {_HAS_BYTES})")
         columns = "*" if has_bytes else "* EXCLUDE (key, value)"
@@ -296,7 +305,7 @@ class _CompactionRun:
             "ORDER BY partition, log_offset"
         )
         if not has_bytes:
-            # The columns of nulls are left out of the sort, which they would make slower.
+            # The sort omits the two columns of nulls, because they would make it slower.
             query = f"SELECT *, NULL::BLOB AS key, NULL::BLOB AS value FROM ({query})"
         added = self._topic.write(self._engine, query, {SEGMENT: str(CLEAN_SEGMENT)})
         survivors = [] if added is None else [added]

@@ -1,10 +1,13 @@
-"""Making a table of ours plain again that somebody has altered, as by Spark's ALTER TABLE.
+"""Removal of Delta table features from a table that was altered, for example by ALTER TABLE.
 
-One commit takes back all that the table asks for beyond plain files (`pipeline.delta.protocol`):
-the protocol, the properties, what is noted at columns. It exchanges the files that do not hold
-their rows as they are: those with a deletion vector, and all where columns have other names in the
-files. So a table is altered or plain whenever a process is killed. Rows, their order and their
-files' times stay; the versions, and what applications have written, go on.
+One commit resets the table's protocol, the properties of the features, and Delta's metadata of
+columns (`pipeline.delta.protocol`). It also rewrites the files that do not store the table's rows
+directly. These are the files with a deletion vector, or all files if column mapping has renamed
+columns.
+
+The commit is atomic: if the process is killed, the table is either unchanged or plain. Rows, their
+order and the files' modification times stay the same. The table keeps its version numbers and its
+transaction identifiers.
 """
 
 from __future__ import annotations
@@ -50,18 +53,19 @@ _OURS = {table.name: table for table in (*TABLES.values(), *ON_DEMAND)}
 
 
 def asked_features(uri: str) -> tuple[str, ...]:
-    """Return what a table asks for beyond plain files, sorted, by Delta's names.
+    """Return the table features that a table needs beyond plain files, sorted, by Delta's names.
 
-    Raises Failure, such as NoPlainCheckpoint, and OSError for a log that cannot be read.
+    Raises Failure, such as NoPlainCheckpoint, and OSError if the log cannot be read.
     """
     return _features(_read(uri))
 
 
 def make_plain(uri: str) -> None:
-    """Make a table plain; nobody else may write to it. A file's rows are in memory at a time.
+    """Make a table plain. No other process may write to the table meanwhile.
 
-    Raises UnsupportedTable for what is not undone here, Failure for a table that lacks columns of
-    ours or to which somebody writes, and OSError; then the table is as it was.
+    The rows of one file at a time are in memory. On an error the table is unchanged. Raises
+    UnsupportedTable for features that this function cannot remove. Raises Failure if the table
+    lacks required columns or cannot be read, or if another process wrote to it. Raises OSError.
     """
     state = _read(uri)
     features = _features(state)
@@ -83,7 +87,7 @@ def make_plain(uri: str) -> None:
         names = {_physical(field): str(field["name"]) for field in state.fields}
         old = DataFile(added.path, added.size or 0, 0, None, added.partition_values)
         removed = remove_action(old, now_ms, data_change=False)
-        # A file is told by its path and its vector.
+        # Delta identifies a file by its path and its deletion vector.
         if added.deletion_vector is not None:
             removed["remove"]["deletionVector"] = added.deletion_vector
         actions.append(removed)
@@ -101,7 +105,7 @@ def make_plain(uri: str) -> None:
 
 
 def _read(uri: str) -> TableState[AddedFile]:
-    """Read the log of a table; its transactions are not kept."""
+    """Read the log of a table, without its transaction identifiers."""
     columns = ("add", "metaData", "protocol")
     return replay(
         open_log(uri),
@@ -118,7 +122,7 @@ def _features(state: TableState[AddedFile]) -> tuple[str, ...]:
 
 
 def _check_columns(uri: str, state: TableState[AddedFile]) -> None:
-    """Raise Failure for one of the root's tables that lacks a column that every release has."""
+    """Raise Failure if a table of the root lacks a column that all releases require."""
     ours = _OURS.get(uri.rstrip("/").rpartition("/")[2])
     names = {field["name"] for field in state.fields}
     lacking = [] if ours is None else [name for name in ours.required if name not in names]
@@ -139,7 +143,7 @@ def _plain_protocol() -> dict[str, Any]:
 def _plain_description(
     state: TableState[AddedFile], features: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the table's metaData without what belongs to the features."""
+    """Return the table's metaData action without the properties and metadata of the features."""
     gone = ("delta.feature.", *(each for feature in features for each in UNDONE[feature]))
     kept = {name: value for name, value in state.properties.items() if not name.startswith(gone)}
     schema = msgspec.json.encode(_plain_type({"type": "struct", "fields": state.fields})).decode()
@@ -149,7 +153,7 @@ def _plain_description(
 
 
 def _plain_type(type_: Any) -> Any:
-    """Return a type of Delta's JSON whose fields may be null and have nothing of Delta's noted."""
+    """Return a type of a Delta schema with all fields nullable and without `delta.` metadata."""
     if not isinstance(type_, dict):
         return type_
     plain = {name: _plain_type(value) for name, value in type_.items()}
@@ -174,7 +178,10 @@ def _plain_type(type_: Any) -> Any:
 
 
 def _masks(uri: str) -> dict[str, pa.Array]:
-    """Return which rows stay of each file with a deletion vector, by its path below the table."""
+    """Return the selection vector of each file with a deletion vector: True for rows that stay.
+
+    The keys are the files' paths relative to the table.
+    """
     handle = open_delta(uri)
     root = unquote(urlparse(handle.table_uri).path).rstrip("/")
     found = to_table(handle.deletion_vectors())
@@ -186,7 +193,7 @@ def _masks(uri: str) -> dict[str, pa.Array]:
 
 
 def _rows(files: FileSystem, added: AddedFile, mask: pa.Array | None) -> pa.Table:
-    """Return the rows of a file that were not deleted."""
+    """Return the rows of a file that its deletion vector does not delete."""
     with read_whole(added.file), files.open_input_file(added.file) as opened:
         rows = pq.ParquetFile(opened).read()
     if added.deletion_vector is None:
@@ -197,19 +204,19 @@ def _rows(files: FileSystem, added: AddedFile, mask: pa.Array | None) -> pa.Tabl
 
 
 def _physical(field: Mapping[str, Any]) -> str:
-    """The name that a field has in files."""
+    """Return a field's physical name, which it has in files (Delta's column mapping)."""
     return str(field["metadata"].get(_PHYSICAL, field["name"]))
 
 
 def _is_renamed(field: Mapping[str, Any]) -> bool:
-    """Whether a field, or one within it, has another name in files."""
+    """Return whether a field, or a field within it, has another name in files."""
     return _physical(field) != field["name"] or any(
         map(_is_renamed, _fields(field["type"])),
     )
 
 
 def _fields(type_: Any) -> list[dict[str, Any]]:
-    """The fields of a struct, or of the structs in an array or a map."""
+    """Return the fields of a struct, or of the structs in an array or a map."""
     if not isinstance(type_, dict):
         return []
     parts = [type_.get(name) for name in ("elementType", "keyType", "valueType")]
@@ -217,7 +224,7 @@ def _fields(type_: Any) -> list[dict[str, Any]]:
 
 
 def _with_names(rows: pa.Table, fields: Iterable[dict[str, Any]]) -> pa.Table:
-    """Return the rows of a file with the names that the table's columns have."""
+    """Return the rows of a file with the logical names of the table's columns."""
     named = {
         field["name"]: _named(rows.column(_physical(field)).combine_chunks(), field["type"])
         for field in fields
@@ -227,7 +234,7 @@ def _with_names(rows: pa.Table, fields: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def _named(values: pa.Array, type_: Any) -> pa.Array:
-    """Return values of a type with the names of the fields within it."""
+    """Return values with the logical names of the fields in their type."""
     if not any(map(_is_renamed, _fields(type_))):
         return values
     if pa.types.is_struct(values.type):

@@ -1,8 +1,9 @@
-"""Repair: every table of a root is made readable and plain again, or left alone by name.
+"""Repair of a root's tables: torn tables become readable, and altered tables become plain.
 
-After a loss of power a table may be torn. What was torn is lost: its rows may have been
-acknowledged, and a streaming checkpoint may count their batch as written. `log.flush.enable` keeps
-batches from that. A table that somebody has altered loses no row (`pipeline.upkeep.plain`).
+A table that cannot be repaired is reported by name. After a loss of power a table may be torn. The
+rows of torn commits are lost: they may have been acknowledged, and a streaming checkpoint may count
+their batch as written. `log.flush.enable` prevents this for batches. The repair of an altered table
+loses no rows (`pipeline.upkeep.plain`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 
 class RepairResult(Struct, frozen=True):
-    """What is torn of one table, and whether it was mended; `failure` says why it was not.
+    """The faults of one table.
 
-    `asks_for`: what the table asks for beyond plain files; mended, it asks for nothing.
+    `torn` lists its torn commits and Delta checkpoints. `asks_for` lists the table features that it
+    needed beyond plain files. `mended`: whether the repair was executed. `failure` is the reason
+    why it was not.
     """
 
     table: str
@@ -40,7 +43,10 @@ class RepairResult(Struct, frozen=True):
     asks_for: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the result as lines: one for each torn file, and one for what is asked for."""
+        """Return the result as lines of text: one for each torn file, and one for the features.
+
+        A failure is one line.
+        """
         if self.failure is not None:
             return [self.failure]
         done = "voided" if self.mended else "to be voided"
@@ -52,11 +58,11 @@ class RepairResult(Struct, frozen=True):
 
 
 def repair(root: str, execute: bool = False) -> list[RepairResult]:
-    """Find what is torn or altered of the tables under a root, and mend it if it is to be executed.
+    """Find the torn and altered tables of a root; with `execute`, repair them.
 
-    Returns the tables of which something is. No process may use the root meanwhile. In a store,
-    where nothing is torn, topics' tables are not among them. Raises OSError for what cannot be
-    read.
+    Return a result for each table with a fault. No process may use the root meanwhile. In an object
+    store no table can be torn, and tables of topics are not checked there. Raises OSError if a file
+    cannot be read.
     """
     folder = local_folder(root)
     if folder is None:
@@ -72,7 +78,11 @@ def repair(root: str, execute: bool = False) -> list[RepairResult]:
 
 
 def _users_tables(root: str, found: dict[str, str]) -> dict[str, str]:
-    """Return why tables are left as they are: users' own, served as topics, are never changed."""
+    """Return the tables that must not be changed, each with the reason.
+
+    These are users' tables that are served as topics; if the definitions of topics cannot be read,
+    all tables in `found`.
+    """
     try:
         defined = read_definitions(root)
     except STORE_FAILS as error:
@@ -90,7 +100,7 @@ def _users_tables(root: str, found: dict[str, str]) -> dict[str, str]:
 def _repair_table(
     name: str, uri: str, execute: bool, why_left: str | None = None
 ) -> RepairResult | None:
-    """Return what was found of a table, None if nothing; with `why_left` nothing is changed."""
+    """Return the faults of a table, None if it has none; with `why_left` change nothing."""
     folder = local_folder(uri)
     torn = [] if folder is None else find_torn(folder)
     result = RepairResult(name, torn, mended=False)
@@ -102,7 +112,7 @@ def _repair_table(
     try:
         if folder is not None and torn and execute:
             result = structs.replace(result, torn=mend(folder, torn))
-        # Of a torn table it is not known.
+        # The features of a torn table are unknown, because its log cannot be read.
         asks_for = () if torn and not execute else asked_features(uri)
         if asks_for and execute:
             make_plain(uri)
@@ -114,6 +124,6 @@ def _repair_table(
 
 
 def _tables(folder: Path) -> list[Path]:
-    """Return the tables of a root, also those beside its streaming checkpoints."""
+    """Return the tables in a root's folder and in its subfolders, one level deep."""
     logs = [*folder.glob("*/_delta_log"), *folder.glob("*/*/_delta_log")]
     return sorted(log.parent for log in logs)

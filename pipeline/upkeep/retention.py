@@ -1,25 +1,30 @@
-"""Retention: old files are removed, small files are packed, and unused files are deleted.
+"""Retention: removal of old files, packing of small files, and deletion of unused files.
 
-A row's age is counted from when it was written, which is its file's modification time, and not from
-a time within the row: a producer may set `sent_at` wrong, or not at all, and its request must be
-answered all the same. Only whole files are removed, once their newest row is past the retention, so
-that nothing is rewritten.
+A row's age counts from the time at which it was written, which is its file's modification time. A
+time within the row is not used: a client may set `sent_at` wrong or not at all, and its request
+must still be answered. Only whole files are removed, once their newest row exceeds the retention,
+so no file is rewritten.
 
-Packing makes one file of the many small files of a UTC day (and partition), and gives it the
-modification time of its newest row: a row is removed at most a day late. Delta's OPTIMIZE cannot be
-used: its file is as young as the OPTIMIZE, and in a quiet table it would pack old rows with new
-ones again and again, so that they are never removed. The commit of a packed file says that no data
-changed: Spark's streams and our tails ignore it and read the small files, which stay until VACUUM.
+Packing replaces the small files of a UTC day (and partition) by one file, which gets the
+modification time of its newest row. A row is therefore removed at most a day late. Delta's OPTIMIZE
+cannot be used, because its file gets the time of the OPTIMIZE. In a table with few appends it would
+pack old rows with new rows repeatedly, so that the old rows are never removed. The commit of a
+packed file declares that no data changed. Spark's streams and this project's tails ignore the
+commit and read the small files, which exist until VACUUM.
 
-Clocks. In a local folder the file system gives a file its modification time, elsewhere the machine
-that writes it does, and the node that runs retention compares it with its own clock. A clock that
-is wrong by a minute moves what is removed by a minute. Up to a day is allowed for: answers are kept
-a day longer than packing alone requires, so that none is removed before its request. With a
-client's clock wrong by more, its requests may outlive their answers, and a coordinator that starts
-without its streaming checkpoint decides them again; or they are removed by the next run, answered
-or not. A node whose own clock is wrong by more than ten minutes against the store's removes and
-deletes nothing there (`pipeline.delta.store_check`); on a local disk the two are one clock, and one
-that is set ahead by days removes what is that much younger, as in Kafka.
+Clocks: in a local folder the file system sets a file's modification time; in a store the machine
+that writes the file does. The node that runs retention compares this time with its own clock. A
+clock that is wrong by a minute shifts the removal by a minute.
+
+Retention tolerates clocks that are wrong by up to a day: answers are kept a day longer than packing
+alone requires, so that no answer is removed before its request. If a client's clock is wrong by
+more, one of two faults may occur. Requests may exist longer than their answers; a coordinator that
+starts without its streaming checkpoint then decides them again. Or the next run removes requests,
+answered or not.
+
+If a node's clock differs from the store's by more than ten minutes, the node removes and deletes
+nothing there (`pipeline.delta.store_check`). On a local disk both are the same clock. A clock that
+is set ahead by days removes files that many days too early, as in Kafka.
 """
 
 from __future__ import annotations
@@ -70,15 +75,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The size of a packed file, bytes; a file of half the size is not packed again.
+# Maximum size of a packed file, bytes. A file of at least half this size is not packed.
 PACKED_BYTES = 128 << 20
-# Fewer small files are not worth a commit, and more are not opened at once.
+# Fewer small files than LEAST_FILES are not worth a commit. At most MOST_FILES are opened at once.
 LEAST_FILES = 8
 MOST_FILES = 2_000
 
 
 class RetentionResult(Struct, frozen=True):
-    """What retention did to one table; `failure` says why it could not go on."""
+    """The result of retention for one table; `failure` is the error that stopped it."""
 
     table: str
     records_before: int = 0
@@ -94,7 +99,7 @@ class RetentionResult(Struct, frozen=True):
     def of(
         cls, table: str, before: Sequence[DataFile], after: Sequence[DataFile], started: float
     ) -> RetentionResult:
-        """Return what became of a table's files since `started`, monotonic s."""
+        """Return the result from a table's files before and after; `started` in monotonic s."""
         return cls(
             table=table,
             records_before=count_records(before),
@@ -107,7 +112,7 @@ class RetentionResult(Struct, frozen=True):
         )
 
     def line(self) -> str:
-        """Return the result as one line."""
+        """Return the result as one line of text."""
         if self.failure is not None:
             return f"{self.table}: {self.failure}"
         return (
@@ -118,21 +123,21 @@ class RetentionResult(Struct, frozen=True):
 
 
 def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
-    """Return each table with its retention, ms; None for a table whose rows stay."""
+    """Return each table with its retention, ms; None if its rows are kept."""
     return [
         (REQUESTS, settings.requests_retention_ms),
-        # A rejection is the answer to a request that names nobody to answer.
+        # A rejection replaces the response to an event that cannot be answered.
         (REJECTED_REQUESTS, settings.responses_retention_ms),
         (RESPONSES, settings.responses_retention_ms),
         (GROUP_EVENTS, settings.group_events_retention_ms),
         (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
         # Compaction removes its records; its small files are packed as in the other tables.
         (OFFSETS_TOPIC, None),
-        # Every decision stays: the cluster state is folded from all decisions, and they are few.
+        # Decisions are kept, because the cluster state is the fold of all of them. They are few.
         (COORDINATORS, None),
-        # The index of a topic's records stays as well.
+        # The index of topics' records is kept too.
         (TOPIC_INDEX, None),
-        # A row for each start and stop of a gateway.
+        # Kept too: one row for each start and stop of a gateway.
         (GATEWAYS, None),
     ]
 
@@ -143,11 +148,11 @@ def retain(
     now_ms: int,
     say: Callable[[str], None] = log.info,
 ) -> list[RetentionResult]:
-    """Remove, pack and vacuum in every table; a failure in one table does not stop the others.
+    """Remove, pack and vacuum files of every table; a failure of one table does not stop the rest.
 
-    Killed at any point and run again, it continues from its last commit. A table that does not
-    exist is left out. `now_ms` is compared with the modification times that the writers' clocks
-    gave.
+    A run that is killed at any point continues from its last commit when it is repeated. Tables
+    that do not exist are skipped. `now_ms` is compared with the files' modification times. `say`
+    receives a text before each table; it may raise an exception to stop the run.
     """
     results = []
     for table, retention_ms in retentions(settings):
@@ -187,11 +192,11 @@ def _retain_table(
 
 
 def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:
-    """Make one file of a batch.
+    """Replace the files of a batch by one file.
 
-    A file that is damaged, or whose rows do not fit the table, stays as it is: it fails the batch,
-    and is found by halves. Otherwise one such file would keep all files of its table from being
-    packed until it is past the retention. What fails for another reason fails the table.
+    A file that is damaged, or has rows that do not fit the table, fails the batch. It is found by
+    bisection and left unchanged. Otherwise one such file would prevent the packing of its table
+    until it exceeds the retention. A failure for another reason fails the whole table.
     """
     engine.show("small_files", files, batch)
     newest_ms = max(file.modified_ms for file in batch)
@@ -212,7 +217,7 @@ def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:
 
 
 def packs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    """Yield the small files that become one file: of one partition and UTC day, oldest first."""
+    """Yield the batches of small files to pack: each of one partition and UTC day, oldest first."""
 
     def drawer(file: DataFile) -> tuple[list[tuple[str, str]], int]:
         values = sorted((name, str(value)) for name, value in file.partition.items())

@@ -1,4 +1,4 @@
-"""Upkeep on a schedule, beside a running coordinator: compaction and retention in one thread."""
+"""Scheduled upkeep in the process of a coordinator: compaction and retention in one thread."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _NICENESS = 10
 
 
 class UpkeepStopped(Failure):
-    """Upkeep was asked to stop; its commits stay, and the next run continues from them."""
+    """A signal that upkeep was asked to stop. The next run continues from the last commit."""
 
 
 class Upkeep:
-    """Compaction and retention, each at its own interval, in one thread.
+    """A scheduler of compaction and retention, each at its own interval, in one thread.
 
-    A failure is logged in one line and tried again an interval later; it never reaches the caller.
-    The first run of each is one interval after the start: a coordinator that starts again reads the
-    requests that came meanwhile before upkeep packs their files.
+    A failure is logged, and the task is retried after its interval; the caller gets no exception.
+    Each task first runs one interval after the start. A restarted coordinator can therefore read
+    the requests that arrived meanwhile before upkeep packs their files.
     """
 
     def __init__(self, root: str, settings: UpkeepSettings, clock: Callable[[], int]) -> None:
@@ -57,7 +57,7 @@ class Upkeep:
         self._due = {name: start_ms + interval for name, (interval, _) in self._tasks.items()}
 
     def run_due(self, now_ms: int) -> list[str]:
-        """Start the tasks that are due and return their names; none while a run is under way."""
+        """Start the due tasks and return their names; start none while a run is in progress."""
         if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
             return []
         names = [name for name, due_ms in self._due.items() if due_ms <= now_ms]
@@ -67,11 +67,14 @@ class Upkeep:
         return names
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the run under way; return whether it has ended."""
+        """Wait for the run in progress, at most `timeout_s`; return whether it has ended."""
         return self._thread is None or self._thread.has_ended(timeout_s)
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Start no further run, end the present one at its next step; return whether it ended."""
+        """Start no further run and stop the current one at its next step.
+
+        Return whether the run ended within `timeout_s`.
+        """
         self._stopping.set()
         return self.wait(timeout_s)
 
@@ -87,7 +90,7 @@ class Upkeep:
                 text = first_line(error)
                 log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
             except Exception:
-                # No failure of upkeep may keep the coordinator from answering requests.
+                # A failure of upkeep must not prevent the coordinator from answering requests.
                 log.exception("%s failed, tried again in %d s", name, interval // 1000)
             self._due[name] = self._clock() + interval
 
@@ -113,7 +116,7 @@ class Upkeep:
 
 
 def _be_nice() -> None:
-    """Give the thread a low priority where a thread has its own, which is on Linux."""
+    """Give the thread a low priority, if the system has priorities of threads, as Linux does."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     except (AttributeError, OSError) as error:

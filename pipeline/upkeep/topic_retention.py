@@ -1,15 +1,18 @@
-"""Retention of topics that have tables of their own, after Kafka's log retention; and packing.
+"""Retention and packing of the topics with separate tables, after Kafka's log retention.
 
-Only whole files go, the oldest of a partition first, so that the log start rises and nothing is
-rewritten: a file once its newest record is past `retention.ms` by the record's own timestamp, and
-while the others still have `retention.bytes`. Kafka deletes its segments by the same two rules.
-A file in which an idempotent producer's batch is stays ten minutes at least: until then the
-producer may send the batch again, and would have it written twice.
+Only whole files are removed, the oldest of a partition first: the log start offset rises, and no
+file is rewritten. A file is removed by one of two rules, as segments are in Kafka:
 
-Small files that follow each other become one, whose records are in the order of their offsets. A
-packed file spans at most an eighth of the retention, and at most a day: a record is removed at most
-that much late. Readers follow the table's log to the packed file. The state of its batches'
-producers is kept in it, unless their records were written more than a day ago
+* Its newest record is older than `retention.ms`, by the record's timestamp.
+* The partition's files without it still have at least `retention.bytes`.
+
+A file with a batch of an idempotent producer is kept for at least ten minutes. Until then the
+producer may resend the batch, which would be written twice without the file.
+
+Adjacent small files are packed into one, with the records in the order of their offsets. A packed
+file spans at most an eighth of the retention, and at most a day. A record is removed late by at
+most this time. Readers follow the table's log to the packed file. The packed file keeps the
+producer state of its batches, except for files written more than a day ago
 (producer.id.expiration.ms).
 
 Source: Apache Kafka, UnifiedLog.deleteOldSegments, LogConfig.
@@ -65,12 +68,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A packed file has at most this share of what a topic keeps.
+# A packed file has at most 1/_SHARE of a topic's retention, in time and in bytes.
 _SHARE = 8
 _LEAST_SPAN_MS = 60_000
 _LEAST_PACKED_BYTES = 1 << 20
 _PRODUCER_EXPIRATION_MS = DAY_MS
-# Twice the longest that a client sends a batch again by default: librdkafka's message.timeout.ms.
+# Twice the longest default time for which a client resends a batch, ms: librdkafka's
+# message.timeout.ms.
 SENT_AGAIN_MS = 600_000
 
 
@@ -81,12 +85,15 @@ def retain_topics(
     say: Callable[[str], None] = log.info,
     thorough: bool = True,
 ) -> list[RetentionResult]:
-    """Remove and pack in every topic with a table of its own; one failure does not stop the others.
+    """Remove and pack files of every topic with a separate table.
 
-    `thorough`: unused files and old log files are deleted, too, and the tables of topics that were
-    deleted. Otherwise a topic without anything to remove or to pack has no result. Killed at any
-    point and run again, it continues from its last commit. `now_ms` is compared with the records'
-    timestamps.
+    A failure of one topic does not stop the others. With `thorough`, unused files, old log files
+    and the tables of deleted topics are deleted too. Without it, a topic has no result if no file
+    is removed or packed.
+
+    A run that is killed at any point continues from its last commit when it is repeated. `now_ms`
+    is compared with the records' timestamps. `say` receives a text before each topic; it may raise
+    an exception to stop the run.
     """
     in_force, dead = log_topics(root)
     results = []
@@ -99,8 +106,8 @@ def retain_topics(
         if done is not None:
             results.append(done)
     for topic, since in dead:
-        # A topic that is being created has its table first; and an appender that stood still since
-        # the deletion must find the commit that tells of it.
+        # The table of a topic is created before the topic. Also, an appender that was suspended
+        # since the deletion must still find the commit that records it.
         if thorough and since < now_ms - HOUR_MS:
             try:
                 _delete(topic)
@@ -130,7 +137,7 @@ def _retain_topic(
     before = data_files(handle)
     with tempfile.TemporaryDirectory(prefix="retention-") as scratch:
         files = TableFiles(handle, Path(scratch))
-        # Another node's upkeep may have removed them since they were looked up.
+        # Another node's upkeep may have removed the files since they were listed.
         if due and not files.gone(due):
             files.rewrite(due, [])
         for run in runs:
@@ -143,7 +150,7 @@ def _retain_topic(
 
 
 def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:
-    """The segments of a partition that are past its topic's retention: the first ones."""
+    """Return the first segments of a partition that exceed its topic's retention."""
     found: list[Segment] = []
     left = sum(segment.file.size for segment in partition.segments)
     for segment in partition.segments:
@@ -151,7 +158,7 @@ def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> l
         is_old = limit >= 0 and segment.max_timestamp < now_ms - limit
         most = config.retention_bytes
         is_over = most >= 0 and left - segment.file.size >= most
-        # A batch that comes again is known by the file that it is in.
+        # A resent batch is recognised as a duplicate only while its file exists.
         is_known = bool(segment.batches) and segment.file.modified_ms > now_ms - SENT_AGAIN_MS
         if is_known or not (is_old or is_over):
             break
@@ -161,7 +168,7 @@ def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> l
 
 
 def packs(segments: Sequence[Segment], config: TopicConfig) -> Iterator[list[Segment]]:
-    """Yield the small segments of a partition that become one: neighbours, of one span of time."""
+    """Yield the runs of small segments to pack: adjacent, and within one span of time."""
     span_ms = DAY_MS
     if config.retention_ms >= 0:
         span_ms = min(DAY_MS, max(config.retention_ms // _SHARE, _LEAST_SPAN_MS))
@@ -189,9 +196,10 @@ def packs(segments: Sequence[Segment], config: TopicConfig) -> Iterator[list[Seg
 
 
 def _worth_while(run: list[Segment]) -> Iterator[list[Segment]]:
-    """Yield the run without the first files that are larger than all that follow them.
+    """Yield the run without leading files that are larger than all following files together.
 
-    So what was packed before is packed again when as much has come, and not at each look.
+    A packed file is therefore packed again only once the newer files have its size, and not at each
+    run. Yield nothing if fewer than `LEAST_FILES` files remain.
     """
     rest = sum(segment.file.size for segment in run)
     for place, segment in enumerate(run):
@@ -204,7 +212,7 @@ def _worth_while(run: list[Segment]) -> Iterator[list[Segment]]:
 
 
 def _pack(files: TableFiles, run: Sequence[Segment], now_ms: int) -> None:
-    """Make one file of the segments, a row group in memory at a time."""
+    """Replace the segments by one file, with one row group at a time in memory."""
     partition = run[0].file.partition
     path, target = files.new_file(partition)
     records = 0
@@ -250,7 +258,7 @@ def _pack(files: TableFiles, run: Sequence[Segment], now_ms: int) -> None:
 
 
 def _delete(topic: TopicTable) -> None:
-    """Delete the table of a topic that is not there any more."""
+    """Delete the table of a deleted topic."""
     folder = local_folder(topic.table)
     if folder is not None:
         if folder.exists():

@@ -1,4 +1,4 @@
-"""VACUUM: deleting the files that no recent version of a table needs."""
+"""VACUUM: the deletion of files that no recent version of a table needs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-# A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default
-# number of attempts some commits beside busy appenders are given up.
+# Each append that commits first costs a commit of delta-rs one attempt. With the default number of
+# attempts, delta-rs gives up some commits to tables with frequent appends.
 _PATIENT = CommitProperties(max_commit_retries=1_000)
 
 
 def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
-    """Delete the files that no version of the last `retention_hours` needs; return how many.
+    """Delete the files that no version of the last `retention_hours` needs; return their number.
 
-    Files that a killed rewrite or append left behind are among them. The properties of the table,
-    `name`, are set so that its log names removed files for as long. Raises ClockSkew: a file's age
-    is the store's time against this machine's.
+    This includes the files of killed rewrites and appends. The properties of the table `name` are
+    set so that its log retains removed files for the same time. Raises ClockSkew if this machine's
+    clock differs too much from the store's, because a file's age is the difference of the two.
     """
     check_clock(handle.table_uri)
     refresh(handle)
