@@ -22,6 +22,7 @@ FINISHED = (
     "coordinator/producer",
     "pipeline/ownership",
     "pipeline/spark",
+    "pipeline/topics",
     "pipeline/upkeep",
     "schemas",
     "schemas/kafka",

@@ -1,19 +1,24 @@
 """Delta tables as topics: a row is a record, with a partition and an offset that never change.
 
-There are two kinds. A user's table is followed, and an index says where its rows are (`indexer`,
-`index`, `table_reader`). A topic's own table, which gateways and producers append to, has the
-offset in each row, and its own log is the index (`topic_writer`, `segments`, `log_reader`). Both
-are read by `TableTopics`.
+There are two kinds of such topics:
 
-Packages above may import the names below, and no module behind them; this package imports
-`pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or connections, and
-neither Spark nor pandas is imported.
+* A user's table. Its commits are followed, and an index maps offsets to the rows in its files
+  (`indexer`, `index`, `table_reader`).
+* A topic's own table, to which gateways and producers append. Each row has its offset, and the
+  table's log is the index (`topic_writer`, `segments`, `log_reader`).
 
-A user's table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a
-record is read from the file that it came in. What VACUUM has deleted lies before the log start,
-with all that came earlier: OPTIMIZE may sort rows, so a rewritten file does not tell their order.
-So a consumer may lag as long as VACUUM keeps files (`delta.deletedFileRetentionDuration`, a week by
-default). DELETE, UPDATE, MERGE and overwrites end the topic before their commit, by name.
+`TableTopics` reads both kinds.
+
+Packages above may import the names below, but not the modules. This package imports
+`pipeline.tables` and `pipeline.delta`. It knows no groups, members or connections, and imports
+neither Spark nor pandas.
+
+A user's table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it,
+because a record is read from the file that first contained it. The log start moves past the rows of
+a file that VACUUM deleted, and past all earlier rows. A rewritten file cannot replace it, because
+OPTIMIZE may sort rows and so lose their order. A consumer may therefore lag as long as VACUUM keeps
+files (`delta.deletedFileRetentionDuration`, a week by default). DELETE, UPDATE, MERGE and
+overwrites end the topic before their commit, with a named error.
 """
 
 from group_coordinator.pipeline.topics.definition import (

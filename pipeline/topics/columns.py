@@ -1,7 +1,7 @@
-"""What the columns of a row are in Kafka's terms: a record's key, partition, value, timestamp.
+"""The columns of a row as a Kafka record: key, partition, value and timestamp.
 
-Keys and values are bytes: a string's UTF-8, a binary's own, an integer's decimal text. A column of
-another type has no one text that every producer would choose, and is refused.
+Keys and values are bytes: a string's UTF-8, a binary value unchanged, an integer's decimal text. A
+column of another type is refused, because producers do not agree on its text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Columns(Struct, frozen=True):
     types: dict[str, pa.DataType]
 
     def check(self) -> None:
-        """Raise InvalidTable unless the topic's columns exist and are of types that can be used."""
+        """Raise InvalidTable unless the topic's columns exist and have supported types."""
         topic = self.topic
         for option, name, allowed in (
             ("--key", topic.key_column, _is_bytes),
@@ -53,19 +53,23 @@ class Columns(Struct, frozen=True):
 
     @property
     def placing(self) -> list[str]:
-        """The columns that decide a record's partition and timestamp."""
+        """The columns that determine a record's key, partition and timestamp."""
         topic = self.topic
         named = (topic.key_column, topic.partition_column, topic.timestamp_column)
         return [name for name in named if name is not None]
 
     @property
     def served(self) -> list[str] | None:
-        """The columns that a record is made of; None for all columns."""
+        """The columns that a record is made from; None for all columns."""
         value = self.topic.value_column
         return None if value is None else list(dict.fromkeys([*self.placing, value]))
 
     def with_partition_values(self, rows: pa.Table, values: str | None) -> pa.Table:
-        """Append the table's partition columns, which are not in its files, from an add action."""
+        """Append the table's partition columns, which its files lack.
+
+        `values` is the JSON object of an add action's partition values; None: the table has no
+        partition columns.
+        """
         if values is None:
             return rows
         for name, text in _decode_values(values).items():
@@ -74,11 +78,12 @@ class Columns(Struct, frozen=True):
         return rows
 
     def partitions(self, rows: pa.Table, count: int, turn: int) -> Array:
-        """Return each row's partition, as int64, of `count`.
+        """Return each row's partition, as int64, for a topic of `count` partitions.
 
-        By key: toPositive(murmur2(key)) % count, as Kafka's producers choose. A row without a key
-        takes its turn: `turn` is that of the first row, and the next row's is one more. By the
-        partition column: its number; raises InvalidTable for one that is not a partition.
+        By key: toPositive(murmur2(key)) % count, as Kafka's producers choose. Rows without a key
+        are assigned round-robin: `turn` is the number of the first row, and the next row's is one
+        more. By the partition column: its number. Raises InvalidTable for a number that is not a
+        partition.
         """
         topic = self.topic
         if topic.partition_column is not None:
@@ -106,7 +111,7 @@ class Columns(Struct, frozen=True):
         return numbers
 
     def timestamps(self, rows: pa.Table, committed_at: int) -> Array:
-        """Return each row's timestamp, ms, never negative; `committed_at` where it has none."""
+        """Return each row's timestamp, ms, never negative; `committed_at` for a row without one."""
         name = self.topic.timestamp_column
         if name is None:
             return np.full(rows.num_rows, committed_at, np.int64)
@@ -127,7 +132,7 @@ _ALLOWED = {
 
 
 def as_bytes(rows: pa.Table, name: str) -> pa.LargeBinaryArray:
-    """Return a column as bytes; null where the file that the rows are of lacks the column."""
+    """Return a column as bytes; null if the rows' file lacks the column."""
     column = _column(rows, name, pa.large_binary())
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())

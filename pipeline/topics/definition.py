@@ -1,8 +1,8 @@
-"""Topics that are tables: their definitions, made once and followed.
+"""Definitions of the topics that are tables: created once, and followed.
 
-A definition is a row of `topic_tables`, written before the topic's row in the catalogue. The two
-have the same `at`: a definition whose topic was not created after all, because its creator was
-killed in between or another one was first, is in force for nobody.
+A definition is a row of `topic_tables`. It is written before the topic's row in the catalogue, with
+the same `at`. A definition without such a row is not in force: its creator was killed in between,
+or another creator of the topic was first.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A Spark stream that reads a topic's own table may be down for as long.
+# The longest time for which a Spark stream that reads a topic's own table may be down.
 _LOG_RETENTION = "interval 1 days"
-# The catalogue's transaction that says that there are definitions: gone, they are not none.
+# The catalogue's transaction identifier that records that definitions exist. If it is set and the
+# table is missing, the definitions are lost: the root is not one without definitions.
 _DEFINED = "has-definitions"
 
 
@@ -73,11 +74,11 @@ def create_table_topic(
     value: str | None = None,
     timestamp: str | None = None,
 ) -> TopicTable:
-    """Create a topic whose records are the rows of a Delta table; returns its definition.
+    """Create a topic with the rows of a Delta table as records; return its definition.
 
-    A record's partition is that of the column `key` by Kafka's partitioner, or the number in the
-    column `partition`: exactly one of the two is given. `value` None: a record's value is its row
-    as JSON. `timestamp` None: a record's timestamp is its commit's.
+    Kafka's partitioner chooses a record's partition by the column `key`; or the column `partition`
+    has its number. Exactly one of the two is given. `value` None: a record's value is its row as
+    JSON. `timestamp` None: a record's timestamp is its commit's.
 
     Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
     """
@@ -115,11 +116,11 @@ def create_log_topic(
     config: Mapping[str, str | None] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> TopicTable:
-    """Create a topic with a table of its own, which gateways append to; returns its definition.
+    """Create a topic with its own table, to which gateways append; return its definition.
 
-    Its table is made with it, so that a Spark job may begin to read before anything is produced.
-    `config`: Kafka's topic configs, as texts. Raises InvalidConfig, InvalidTopic,
-    InvalidPartitions, TopicExists, TableMissing.
+    The table is created at once, so that a Spark job may start to read before the first record.
+    `config` has Kafka's topic configs as strings. `check` is called before the definition is
+    written. Raises InvalidConfig, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
     """
     text = check_log_topic(root, name, partitions, config)
     _ensure_definitions(root)
@@ -129,7 +130,7 @@ def create_log_topic(
 
 def _ensure_definitions(root: str) -> None:
     is_there = has_table(root, TOPIC_TABLES)
-    # The second look is for a folder that was away for one read.
+    # The second check is for a folder that was missing for one read.
     if not is_there and has_mark(root, TOPICS, _DEFINED) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
@@ -141,10 +142,11 @@ def _ensure_definitions(root: str) -> None:
 def _define(
     root: str, topic: TopicTable, partitions: int, check: Callable[[], None] = lambda: None
 ) -> TopicTable:
-    """Create a topic with its definition; returns the definition with its time.
+    """Create a topic with its definition; return the definition with its time.
 
-    By its time a definition is known to be that of a topic of the catalogue. So no two definitions
-    of one name have the same time, whoever makes them: gateways would append to either one's table.
+    The time identifies the definition that is in force. Definitions of one name have different
+    times, even if two processes create the topic at once. With equal times gateways would append to
+    both tables.
     """
     appender = Appender(table_uri(root, TOPIC_TABLES))
     defines = f"defines-{topic.topic}"
@@ -164,13 +166,13 @@ def _define(
 
 
 def mark_deleted(root: str, name: str, created: int) -> None:
-    """Commit to a topic's own table that the topic is deleted; do nothing for one without.
+    """Commit to a topic's own table that the topic is deleted; do nothing if it has none.
 
-    `created` is the `at` of the row that created the topic: one that was made anew meanwhile, under
-    the same name, goes on. To be done before the topic is taken out of the catalogue, and as often
-    as one likes. Appenders in other processes read the table before they commit to it, and may read
-    the catalogue later. A table that is lost, or that nobody here can append to, needs no mark.
-    Raises DeltaError, OSError and Failure.
+    `created` is the `at` of the row that created the topic. A topic that was since created again
+    under the same name is not marked. Call this before the topic is removed from the catalogue; it
+    may be repeated. Appenders in other processes read the table before they commit to it, but may
+    read the catalogue later. A table that is missing needs no mark, nor does one that this release
+    cannot append to. Raises DeltaError, OSError and Failure.
     """
     for topic in read_definitions(root):
         if topic.topic == name and topic.at == created and topic.config is not None:
@@ -183,7 +185,7 @@ def mark_deleted(root: str, name: str, created: int) -> None:
 def check_log_topic(
     root: str, name: str, partitions: int, config: Mapping[str, str | None] | None = None
 ) -> str:
-    """Raise what `create_log_topic` would raise now; returns the configs as JSON."""
+    """Raise the errors that `create_log_topic` would raise now; return the configs as JSON."""
     text = encode_config(config or {})
     check_new_topic(root, name, partitions)
     return text
@@ -191,7 +193,7 @@ def check_log_topic(
 
 def _make_table(root: str, name: str, config: str) -> TopicTable:
     topic_id = str(uuid.uuid4())
-    # Within the root, so that a root may be moved.
+    # A path within the root, so that a root may be moved.
     table = f"{TOPIC_RECORDS.name}/{name}-{topic_id[:8]}"
     handle = DeltaTable.create(
         _own_uri(root, table),
@@ -224,8 +226,9 @@ def _own_uri(root: str, table: str) -> str:
 def read_definitions(root: str) -> list[TopicTable]:
     """Return every definition that was written, in force or not; tables as absolute URIs.
 
-    Raises deltalake's TableNotFoundError for a table that is gone, or was away for a moment, as
-    when a folder is mounted anew: without it every topic would seem to have no records.
+    Raises deltalake's TableNotFoundError if the table existed and is missing now. A folder that is
+    being remounted may be missing for a moment. Without the error every topic would seem to have no
+    records.
     """
     try:
         rows = read_table(root, TOPIC_TABLES)
@@ -240,11 +243,12 @@ def read_definitions(root: str) -> list[TopicTable]:
 
 
 def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:
-    """Return the topics with tables of their own: those in force, and those that are not.
+    """Return the topics with their own tables: those in force, and those that are not.
 
-    The latter with the time of their deletion, ms, or of the definition if the topic was never
-    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError where there are
-    definitions and no catalogue: it is made before the first of them, so it is away.
+    The latter have the time of their deletion, ms, or of the definition if the topic was never
+    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if there are
+    definitions but no catalogue: the catalogue is created before the first definition, so it is
+    missing.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
     changes = read_changes(root) if defined else []
@@ -272,14 +276,17 @@ def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:
 
 
 class Definitions:
-    """The topics of a root that are tables, as they come and go; for one thread at a time."""
+    """The topics of a root that are tables, as they are created and deleted.
+
+    For one thread at a time.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._watcher = TopicWatcher(root)
         self._seen = 0
-        # Exchanged at once, also for other threads: a topic whose definition was not read, or is
-        # gone already, would seem to have no records.
+        # Both maps are replaced in one assignment, because other threads read them. A topic without
+        # its definition would seem to have no records.
         self._known: tuple[dict[str, int], dict[str, TopicTable]] = {}, {}
         self.dead: set[str] = set()
 
@@ -295,17 +302,20 @@ class Definitions:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Each topic's number of partitions, of those that are tables."""
+        """The number of partitions of each topic that is a table."""
         counts, topics = self._known
         return {name: counts[name] for name in topics if name in counts}
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """A topic's number of partitions and its definition, None for neither; for any thread."""
+        """Return a topic's number of partitions and its definition; None if there is no such topic.
+
+        The definition is None for a topic without a table. May be called by any thread.
+        """
         counts, topics = self._known
         return (counts[topic], topics.get(topic)) if topic in counts else None
 
     def poll(self) -> bool:
-        """Look for changes; return whether there are any. One attempt to open a file."""
+        """Read changes; return whether there were any. Costs one attempt to open a file."""
         self._watcher.poll()
         seen, created = self._watcher.changes, self._watcher.created
         if seen == self._seen:

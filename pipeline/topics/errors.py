@@ -1,4 +1,4 @@
-"""What can be wrong with a topic that is a table, or with a question about it."""
+"""Errors of topics that are tables, and of requests for them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class InvalidTable(Failure):
-    """A table, or a column of it, that cannot be a topic; the message says why."""
+    """A table that cannot be a topic, or a column that a topic cannot use; the message says why."""
 
 
 class CannotFollow(Failure):
-    """The table went on in a way in which its topic cannot; the message says what to do.
+    """The table has a commit that its topic cannot follow; the message says what to do.
 
-    The topic is served up to there.
+    The topic is served up to the commit before it.
     """
 
 
 class BrokenFile(CannotFollow):
-    """A file of the table cannot be read as Parquet, or not as the table's columns."""
+    """A file of the table cannot be read as Parquet, or not with the table's column types."""
 
 
 class TableReplaced(CannotFollow):
-    """The topic's table was dropped, or another one is in its place: nothing is served."""
+    """The topic's table was dropped, or replaced by another table: nothing is served."""
 
 
 class UnknownTopicOrPartition(Failure):
-    """There is no such topic that is a table, or it has no such partition. Kafka's error 3."""
+    """No topic that is a table has this name, or it lacks the partition. Kafka's error 3."""
 
 
 class OffsetOutOfRange(Failure):
@@ -38,15 +38,15 @@ class OffsetOutOfRange(Failure):
 
 
 class AppendTimeout(Failure):
-    """Records were not appended in time, because other writers were faster each time."""
+    """Records were not appended in time, because other writers committed first each time."""
 
 
 class AppendStateUnknown(Failure):
-    """The store failed: the records may be in the table or not, and a producer sends them again."""
+    """The store failed: the records may or may not be in the table, so the producer retries."""
 
 
 class BatchRefused(Failure):
-    """A batch that is not taken; `code` is Kafka's."""
+    """A batch that the topic rejects; `code` is Kafka's error code."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)
@@ -54,7 +54,7 @@ class BatchRefused(Failure):
 
 
 def check_range(topic: str, partition: int, offset: int, log_start: int, log_end: int) -> None:
-    """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
+    """Raise OffsetOutOfRange unless the offset is between log start and log end, both included."""
     if not log_start <= offset <= log_end:
         raise OffsetOutOfRange(
             f"topic {topic!r} has no offset {offset} in partition {partition}, only "

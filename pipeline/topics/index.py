@@ -1,10 +1,12 @@
-"""The index of topics that are tables: which offsets are where.
+"""The index of topics that are tables: it maps offsets to the row groups of files.
 
-The index is an append-only Delta table of the root, `topic_index`. Whoever finds rows that are not
-indexed appends entries for them, and everybody, who appended included, learns what is indexed only
-by reading the table. The entries of a commit carry the topic's next `sequence`, which is also the
-version of the topic's application in Delta's transaction identifiers: of two that index the same
-rows one is refused, and reads the other's entries.
+The index is an append-only Delta table of the root, `topic_index`. A process that finds rows
+without entries appends entries for them. Every process, even the one that appended, learns new
+entries only by reading the table.
+
+The entries of a commit have the topic's next `sequence`. It is also the version of the topic's
+application in Delta's transaction identifiers. If two processes index the same rows, one append is
+refused, and that process reads the entries of the other.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ class IndexedFile(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """Rows of one partition in one row group of a file: offsets `base` to `end` - 1."""
+    """Rows of one partition in one row group of a file: offsets `base` to `end` - 1.
+
+    `file` is the file's place in `TopicIndex.files`. `partitions` is the topic's number of
+    partitions when the rows were indexed. Times are in ms.
+    """
 
     base: int
     end: int
@@ -55,7 +61,7 @@ class PartitionIndex:
     def __init__(self) -> None:
         self.log_start = 0
         self.log_end = 0
-        # The offset after all that any entry has told, also of those that contradict the others.
+        # The offset after all rows of any entry, including entries that contradict the others.
         self.most_end = 0
         self._bases = array("q")
         self._files = array("q")
@@ -64,11 +70,12 @@ class PartitionIndex:
         self._committed_at = array("q")
         self._min_timestamps = array("q")
         self._max_timestamps = array("q")
-        # The latest timestamp of a span and of all before it: rises, so that it can be bisected.
+        # The latest timestamp of a span and of all earlier spans. It never falls, so it can be
+        # bisected.
         self._latest = array("q")
 
     def append(self, entry: TopicIndexEntry, file: int) -> None:
-        """Add a span, whose base is the log end."""
+        """Add a span that begins at the log end."""
         latest = entry.max_timestamp or 0
         self._bases.append(self.log_end)
         self._files.append(file)
@@ -81,26 +88,29 @@ class PartitionIndex:
         self.log_end += entry.count
 
     def spans_from(self, offset: int) -> Iterator[Span]:
-        """Yield the spans from the one that has an offset on."""
+        """Yield the span that contains an offset, and all later spans."""
         for place in range(max(0, bisect_right(self._bases, offset) - 1), len(self._bases)):
             yield self._span(place)
 
     def spans_since(self, timestamp: int) -> Iterator[Span]:
-        """Yield the spans from the first one that has a record of the timestamp or a later one."""
+        """Yield the spans from the first one that has a record of the timestamp or a later one.
+
+        Spans before the log start are left out.
+        """
         for place in range(bisect_left(self._latest, timestamp), len(self._bases)):
             span = self._span(place)
             if span.end > self.log_start:
                 yield span
 
     def max_timestamp(self) -> int | None:
-        """Return the latest timestamp from the log start on, None where there is no record."""
+        """Return the latest timestamp since the log start, None if there is no record."""
         first = max(0, bisect_right(self._bases, self.log_start) - 1)
         if self.log_start == self.log_end:
             return None
         return max(self._max_timestamps[first:])
 
     def end_of(self, files: set[int]) -> int:
-        """Return the offset after the last row that is in one of the files; 0 if none is."""
+        """Return the offset after the last row in any of the files; 0 if no row is in one."""
         for place in reversed(range(len(self._bases))):
             if self._files[place] in files:
                 return self._span(place).end
@@ -120,35 +130,35 @@ class PartitionIndex:
 
 
 class TopicIndex:
-    """What is indexed of one topic."""
+    """The indexed rows of one topic."""
 
     def __init__(self) -> None:
         self.sequence = 0
-        # Every version up to this one is wholly indexed; None: none is.
+        # All rows of the versions up to this one are indexed; None: of no version.
         self.done: int | None = None
-        # The version with whose rows the topic was begun anew, None if it never was.
+        # The version of the snapshot with which the last reindex began, None if there was none.
         self.restarted_at: int | None = None
         self.most_partitions = 1
         self.files: list[IndexedFile] = []
-        # Why what follows is not known, until the topic is begun anew: entries that contradict.
+        # The error that stops the index until a reindex: entries that contradict each other.
         self.problem: str | None = None
         self._restarted_by = 0
         self._numbers: dict[str, int] = {}
         self._partitions: dict[int, PartitionIndex] = {}
 
     def partition(self, number: int) -> PartitionIndex:
-        """Return a partition's index, an empty one if nothing of it is indexed."""
+        """Return a partition's index; it is empty if no row of the partition is indexed."""
         found = self._partitions.get(number)
         if found is None:
             found = self._partitions[number] = PartitionIndex()
         return found
 
     def has(self, path: str) -> bool:
-        """Whether a file is indexed, since the topic was begun anew if it was."""
+        """Return whether a file is indexed. Files indexed before a reindex do not count."""
         return path in self._numbers
 
     def check_follow(self, entries: Sequence[TopicIndexEntry]) -> None:
-        """Raise Failure for entries of rows whose offsets do not follow what is indexed."""
+        """Raise Failure for entries with offsets that do not follow the log ends."""
         ends: dict[int, int] = {}
         for entry in entries:
             if entry.partition is None or entry.file is None:
@@ -159,7 +169,7 @@ class TopicIndex:
             ends[entry.partition] = end + entry.count
 
     def take(self, entry: TopicIndexEntry) -> None:
-        """Take in an entry, the next of its commit."""
+        """Apply an entry, the next of its commit."""
         if entry.partition is None:
             if self.problem is None:
                 self.done = entry.version
@@ -181,7 +191,7 @@ class TopicIndex:
         partition.append(entry, number)
 
     def _restart(self, partition: PartitionIndex, entry: TopicIndexEntry) -> None:
-        """Begin a partition anew at an offset, at which its rows of now will be."""
+        """Restart a partition at the entry's offset, at which its present rows will begin."""
         partition.log_start = partition.log_end = entry.base_offset or 0
         partition.most_end = max(partition.most_end, partition.log_end)
         if self._restarted_by != entry.sequence:
@@ -191,7 +201,7 @@ class TopicIndex:
             self._numbers.clear()
 
     def mark_gone(self, missing: set[str]) -> None:
-        """Move each log start behind the last row of the files, which are missing."""
+        """Move each log start past the last row of the given files, which are missing."""
         numbers = {n for n, file in enumerate(self.files) if file.path in missing}
         for each in self._partitions.values():
             each.log_start = max(each.log_start, each.end_of(numbers))
@@ -205,10 +215,10 @@ def _does_not_follow(entry: TopicIndexEntry, end: int) -> str:
 
 
 class Index:
-    """The index table of a root, followed; for one thread at a time.
+    """The index table of a root, as one reader follows it; for one thread at a time.
 
-    Entries of a topic that do not follow each other are the topic's own `problem`: the other topics
-    are not disturbed.
+    If the entries of a topic do not follow each other, only that topic has a `problem`. The other
+    topics are not affected.
     """
 
     def __init__(self, root: str) -> None:
@@ -225,27 +235,27 @@ class Index:
 
     @property
     def is_read(self) -> bool:
-        """Whether what is indexed is known, be it nothing."""
+        """Whether the table was read, even if it is missing or empty."""
         return self._table.is_read
 
     def topic(self, topic_id: str) -> TopicIndex:
-        """Return what is indexed of a topic as of the last `poll`."""
+        """Return the index of a topic as of the last `poll`."""
         found = self._topics.get(topic_id)
         if found is None:
             found = self._topics[topic_id] = TopicIndex()
         return found
 
     def ignore(self, topic_ids: set[str]) -> None:
-        """Forget topics that are deleted."""
+        """Drop the entries of topics that are deleted or not wanted, and ignore later ones."""
         self._ignored = topic_ids
         for topic_id in topic_ids & self._topics.keys():
             del self._topics[topic_id]
 
     def append(self, topic_id: str, entries: Sequence[TopicIndexEntry]) -> bool:
-        """Append entries, all of one sequence; False if others have written that sequence.
+        """Append entries of one sequence; return False if another process wrote that sequence.
 
-        Raises what `Appender.append` raises, and Failure for entries that do not follow what is
-        indexed.
+        Raises the errors of `Appender.append`, and Failure for entries with offsets that do not
+        follow the log ends.
         """
         self.topic(topic_id).check_follow(entries)
         if self._appender is None:
@@ -255,23 +265,24 @@ class Index:
         return self._appender.append(rows, f"topic-index/{topic_id}", entries[0].sequence)
 
     def poll(self) -> bool:
-        """Take in new entries; return whether there are any. One attempt to open a file.
+        """Read new entries; return whether there were any. Costs one attempt to open a file.
 
-        Raises what reading the table raises; what is indexed is as before then.
+        Raises the errors of reading the table; the index is then unchanged.
         """
         return self._table.poll()
 
     def _take(self, _known: bool | None, rows: pa.Table, is_whole: bool) -> bool:
-        """Take in entries; raises nothing."""
+        """Apply entries; raise nothing."""
         if is_whole:
-            # Within a sequence by offset, and the entry that says that a version is done last.
+            # Sort a sequence by offset; the entry that completes a version has no offset and comes
+            # last.
             rows = rows.sort_by([("sequence", "ascending"), ("base_offset", "ascending")])
         before: dict[str, int] = {}
         for entry in _entries(rows):
             if entry.topic_id in self._ignored:
                 continue
             topic = self.topic(entry.topic_id)
-            # An entry of a sequence that was taken in before is read for the second time.
+            # An entry of a sequence that was applied before is being read for the second time.
             if entry.sequence <= before.setdefault(entry.topic_id, topic.sequence):
                 continue
             topic.sequence = entry.sequence
@@ -280,6 +291,6 @@ class Index:
 
 
 def _entries(rows: pa.Table) -> Iterator[TopicIndexEntry]:
-    """Yield the rows as entries; at any time a batch of them are Python objects."""
+    """Yield the rows as entries; at most _BATCH_ROWS of them are Python objects at a time."""
     for batch in rows.select(TopicIndexEntry.__struct_fields__).to_batches(_BATCH_ROWS):
         yield from map(TopicIndexEntry, *(column.to_pylist() for column in batch.columns))

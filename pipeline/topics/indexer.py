@@ -1,14 +1,14 @@
-"""Indexing a table as it grows: its new rows become entries of `topic_index`, exactly once.
+"""Indexing of a growing table: each new row is entered in `topic_index` exactly once.
 
-An offset is a row's place within its partition in the order of the table's commits, of the files
-that a commit adds and of the rows in a file. Nothing but the index table is kept: an indexer that
-is killed between any two steps leaves entries that are committed or none, and the next one goes on
-from those.
+An offset is a row's place within its partition. Rows are ordered by the table's commits, then by
+the files that a commit adds, then by the rows of a file. The index table is the only state: if an
+indexer is killed between two steps, its entries are either all committed or not at all. The next
+indexer continues after the committed entries.
 
-A commit that says that it changes no data (OPTIMIZE) has no new rows: the rows keep their offsets,
-and are read from the files that they came in until VACUUM deletes those. A file whose path is
-indexed already is not indexed again: delta-rs, whose commit was not acknowledged, may commit the
-same file once more as the next version.
+A commit without `dataChange` (OPTIMIZE) has no new rows. The rows keep their offsets, and are read
+from their original files until VACUUM deletes these. A file is not indexed again if its path is
+already indexed. delta-rs may commit a file twice, because it may retry a commit that was not
+acknowledged as the next version.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What one commit of the index is made of at most, so that little is lost when it is killed.
+# The largest number of files and of rows in one commit of the index, so that an indexer that is
+# killed loses little work.
 MOST_FILES = 2_000
 MOST_ROWS = 1_000_000
-# Versions without new rows that are read before the index says that they are done.
+# Versions without new rows that are read before an entry says that they are indexed.
 MOST_IDLE_VERSIONS = 100
-# How long a topic that cannot go on stays so without another look, s.
+# How long a topic with an error keeps it before the table is read again, s.
 LOOK_AGAIN_S = 10.0
 
 
 class _Batch:
-    """Entries that are to be committed under the topic's next sequence."""
+    """Entries that will be committed under the topic's next sequence."""
 
     def __init__(self, topic: TopicTable, index: TopicIndex) -> None:
         self._topic = topic
@@ -94,7 +95,7 @@ class _Batch:
         self.entries += entries
 
     def done(self, version: int) -> None:
-        """Add that every version up to this one is indexed."""
+        """Add the entry that says that all versions up to this one are indexed."""
         self.entries.append(
             TopicIndexEntry(
                 self._topic.topic, self._topic.topic_id, self._sequence, version=version
@@ -103,30 +104,34 @@ class _Batch:
 
 
 class Indexer:
-    """Indexes one topic; for one thread at a time."""
+    """An indexer of one topic; for one thread at a time."""
 
     def __init__(self, topic: TopicTable, columns: Columns, index: Index) -> None:
         self.topic = topic
         self.columns = columns
         self.log = TableLog(topic.table, topic.table_id)
         self._index = index
-        # The last version that was read and had no new rows, though the index does not say so.
+        # The last version that was read and had no new rows, though no entry says so yet.
         self._idle = -1
-        # The last version that is wholly in the batch under way.
+        # The last version that is completely in the current batch.
         self._done: int | None = None
-        # The rows that the topic begins with, while they are indexed.
+        # The snapshot that the topic begins with, while it is being indexed.
         self._snapshot: TopicCommit | None = None
-        # What keeps the topic from going on, with the sequence and partitions of which it holds,
-        # and until when; and what seems to, until a second look finds it too.
+        # The confirmed error, with the sequence and number of partitions for which it holds, and
+        # its end, s of `clock.monotonic`. `_suspected` is an error that occurred once and is not
+        # confirmed.
         self._stopped: tuple[tuple[int, int], CannotFollow, float] | None = None
         self._suspected = ""
 
     def step(self, partitions: int) -> bool:
-        """Index what is new, at most a batch; return whether there was anything.
+        """Index new rows, at most one batch; return whether there were any.
 
-        New rows are placed by `partitions`. The entries are in the index table then, and not yet in
-        `Index`. Costs one attempt to open a file when nothing is new. Raises CannotFollow, once
-        what comes before is indexed and whenever asked again; OSError.
+        New rows are assigned to `partitions` partitions. After the call their entries are in the
+        index table, but not yet in `Index`. A call without new rows costs one attempt to open a
+        file.
+
+        Raises CannotFollow after all earlier rows are indexed, and again at each later call;
+        TableReplaced, a CannotFollow, at once; OSError.
         """
         index = self._index.topic(self.topic.topic_id)
         if index.problem is not None:
@@ -135,7 +140,7 @@ class Indexer:
         if self._stopped is not None:
             stopped_at, error, until = self._stopped
             if stopped_at == state and monotonic() < until:
-                # A new one: an exception that is raised again and again keeps every traceback.
+                # Raise a new exception: one that is raised again and again keeps every traceback.
                 raise type(error)(str(error))
             self._stopped, self._idle = None, -1
         batch = _Batch(self.topic, index)
@@ -144,7 +149,7 @@ class Indexer:
         try:
             done = self._gather(batch, index, count)
         except TableReplaced as error:
-            # Whatever was gathered may be of the other table.
+            # The entries gathered so far may be of the other table.
             self._stop(state, error)
             raise
         except CannotFollow as error:
@@ -166,17 +171,18 @@ class Indexer:
         return False
 
     def _stop(self, state: tuple[int, int], error: CannotFollow) -> None:
-        """Look no more for a while, unless something has changed, once two looks have found it.
+        """Remember an error that two reads have found, and raise it for LOOK_AGAIN_S unchecked.
 
-        One look may find a file cut off, or away, that is whole and there for the next one; and a
-        folder that was away for longer comes back.
+        A new sequence or number of partitions ends this period. One read may find a file truncated
+        or missing that the next read finds whole. A folder that was missing for longer may come
+        back.
         """
         if str(error) == self._suspected:
             self._stopped = (state, error, monotonic() + LOOK_AGAIN_S)
         self._suspected = str(error)
 
     def _gather(self, batch: _Batch, index: TopicIndex, count: int) -> int | None:
-        """Add the entries of new rows; return the last version that is wholly in them."""
+        """Add the entries of new rows; return the last version that is completely in them."""
         self._done = index.done
         start = self.topic.start_version if index.restarted_at is None else index.restarted_at
         if self._done is None:
@@ -197,7 +203,7 @@ class Indexer:
         return self._done if self._done >= 0 else None
 
     def _take(self, batch: _Batch, index: TopicIndex, commit: TopicCommit, count: int) -> bool:
-        """Add the entries of a commit's rows; False if the batch is full before its end."""
+        """Add the entries of a commit's rows; return False if the batch is full before its end."""
         for added in commit.added:
             if index.has(added.path) or added.path in batch.paths:
                 continue

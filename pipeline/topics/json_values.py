@@ -1,10 +1,11 @@
-"""A row as one JSON object, by DuckDB, which is faster than msgspec over Python objects.
+"""Encoding of rows as JSON objects by DuckDB, which is faster than msgspec over Python objects.
 
-The object has the columns of the row's file in the file's order and then the table's partition
-columns, so that a column which the table is given later changes no older record. Null fields are
-null; numbers are numbers, but NaN and infinities null; times are ISO 8601 with microseconds, `Z`
-for those that have a time zone; binary is base64; a map's keys are texts. What is not UTF-8 in a
-string is replaced by U+FFFD.
+The object has the columns of the row's file in the file's order, then the table's partition
+columns. So a column that is added to the table later does not change older records.
+
+Null fields are null. Numbers are numbers; NaN and infinities are null. Times are ISO 8601 with
+microseconds, with `Z` if they have a time zone. Binary is base64. A map's keys are strings. Bytes
+of a string that are not UTF-8 are replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -22,30 +23,31 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%f"
 
 @functools.cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    """One for the process: a start of DuckDB is slow, and a cursor of it is not."""
+    """Return the process's DuckDB connection: a start of DuckDB is slow, a cursor is not."""
     return duckdb.connect(":memory:", config={"threads": 1, "autoinstall_known_extensions": False})
 
 
 class JsonRows:
-    """Encodes rows; for one thread at a time."""
+    """An encoder of rows; for one thread at a time."""
 
     def __init__(self) -> None:
         self._queries: dict[pa.Schema, str] = {}
 
     @functools.cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
-        """A cursor, which has registered tables of its own.
+        """A cursor, which has separate registered tables, created at the first `encode`.
 
-        Who encodes nothing has none: what py4j holds until a Spark job ends, such as a listener,
-        would hold it until then, and DuckDB would print forty lines of what it calls leaks.
+        Objects that never encode create no cursor. For example, py4j holds a listener until its
+        Spark job ends. It would hold the cursor, too, and DuckDB would print 40 lines of reported
+        leaks.
         """
         return _duckdb().cursor()
 
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Return each row, of a `RowGroup`, as a JSON object in UTF-8.
 
-        Raises Failure for what cannot be written, such as a string within a struct that is not
-        UTF-8.
+        Raises Failure for a value that cannot be encoded, such as a string inside a struct that is
+        not UTF-8.
         """
         rows = _in_utf8(rows)
         schema = rows.schema.remove_metadata()
@@ -63,7 +65,10 @@ class JsonRows:
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
-    """Make all strings UTF-8: DuckDB takes an Arrow string that is not for an empty one."""
+    """Replace invalid UTF-8 in strings: DuckDB reads an Arrow string with invalid UTF-8 as empty.
+
+    Raises Failure if invalid UTF-8 remains in a nested value.
+    """
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid:
@@ -89,7 +94,7 @@ def _query(schema: pa.Schema) -> str:
 
 
 def _expression(type_: pa.DataType, value: str, depth: int = 0) -> str:
-    """Return the SQL of a value as it goes into JSON."""
+    """Return the SQL expression that converts a value for JSON."""
     types = pa.types
     if types.is_floating(type_):
         return f"CASE WHEN isfinite({value}) THEN {value} END"

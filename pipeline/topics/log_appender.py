@@ -1,16 +1,19 @@
-"""Appending to a topic's own table: many producers' batches become one commit.
+"""Appending to a topic's own table: the batches of many producers become one commit.
 
-Offsets are decided when the commit is made. Of two gateways that append at once only one can create
-a version of the table. The other reads that commit: where it appended to other partitions, the same
-files are committed as the next version; a partition that has grown is numbered again, and only its
-file is written again. Offsets are columns, so that every reader of Delta tables has them. That is
-rare enough: two processes that appended to one partition as fast as they could wrote 1.02 files for
-an append of 100 records and 1.03 to 1.25 for one of 5,000; to two partitions, 1 file each.
+Offsets are assigned when the commit is made. Two gateways may append at once, but only one can
+create a version of the table. The other reads that commit. If it appended to other partitions, the
+same files are committed as the next version. If it appended to the same partition, the rows of that
+partition get new offsets, and only their file is written again. Offsets are a column, so that every
+reader of Delta tables has them.
 
-An append whose outcome is not known is settled by the log: its files have names of their own, and
-are in a commit or in none.
+Files are seldom written again. Two processes appended to one partition as fast as they could. They
+wrote 1.02 files for each append of 100 records, and 1.03 to 1.25 files for each append of 5,000.
+With two partitions they wrote 1 file each.
 
-Source of what is refused: Apache Kafka, UnifiedLog.append and ProducerAppendInfo.
+If the outcome of an append is not known, the log settles it: the files have unique names, and are
+in one commit or in none.
+
+Source of the rejections: Apache Kafka, UnifiedLog.append and ProducerAppendInfo.
 """
 
 from __future__ import annotations
@@ -62,32 +65,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How many commits a log keeps, however young they are: whoever opens the table lists them, and
-# 36,000 take 470 ms. A reader that is further behind reads the table anew.
+# The most commits that a log keeps, however young they are. Opening the table lists them, and
+# 36,000 take 470 ms. A reader that lags further reads the whole table again.
 MOST_COMMITS = 36_000
-# How long it is tried to find out whether a commit stands, s.
+# How long reads of the log are retried to find out whether a commit was made, s.
 _SETTLE_S = 10.0
-# Of how many producers' partitions it is remembered what could not be written.
+# The most producers and partitions for which a failed batch is remembered.
 _MOST_UNWRITTEN = 10_000
-# Columns of which a dictionary is shorter, and those whose bounds a reader looks up.
+# Columns that a dictionary makes shorter, and columns with bounds that readers use.
 _REPEATING = ["topic", "timestampType", "key"]
 _BOUNDED = ["offset", "timestamp"]
 
 
 class Appended(Struct, frozen=True):
-    """Where a batch is in the log; `append_time`: its records' timestamp, ms, if that is theirs."""
+    """The position of a batch in the log.
+
+    `append_time`: the timestamp of its records, ms, if the topic uses LogAppendTime.
+    """
 
     base_offset: int
     log_start: int
     append_time: int | None = None
 
 
-# What became of a batch. Its own failure disturbs no other batch.
+# The result of a batch. The failure of one batch does not affect other batches.
 Outcome = Appended | Failure
 
 
 class _Plan:
-    """Where the batches go if the log stays as it is: files to come, and each batch's outcome."""
+    """The placement of batches if the log does not change: files to write, and batch outcomes.
+
+    An outcome is the batch's base offset, or the Failure with which it is rejected.
+    """
 
     def __init__(
         self,
@@ -108,7 +117,7 @@ class _Plan:
 
     @property
     def refuses(self) -> bool:
-        """Whether a batch is not taken."""
+        """Whether a batch is rejected."""
         return any(isinstance(each, Failure) for each in self.outcomes)
 
     def _place(self, batch: NewBatch, segments: Segments) -> int:
@@ -137,12 +146,12 @@ class _Plan:
 
 
 def _series(batch: NewBatch) -> tuple[int, int, int]:
-    """The partition, the producer and its epoch: of these the sequences follow each other."""
+    """Return the partition, producer id and epoch, within which sequences are consecutive."""
     return batch.partition, batch.producer_id, batch.producer_epoch
 
 
 class _Written(Struct, frozen=True):
-    """A file that no commit names yet, the offset of its first record, and their append time."""
+    """A file that is not committed yet, its base offset, and the append time of its records."""
 
     base: int
     file: DataFile
@@ -151,9 +160,9 @@ class _Written(Struct, frozen=True):
 
 
 class LogAppender:
-    """Appends to one topic's own table; for one thread at a time.
+    """An appender to one topic's own table; for one thread at a time.
 
-    Any number of them, in any number of processes, may append to one table.
+    Any number of appenders, in any number of processes, may append to one table.
     """
 
     def __init__(self, topic: TopicTable, is_append_time: bool) -> None:
@@ -162,21 +171,23 @@ class LogAppender:
         self._segments = Segments(topic.table)
         self._log = open_log(topic.table)
         self._store = open_store(topic.table)
-        # Of producers that the log does not know: the first batch that could not be written. Its
-        # client sends it again, and has sent the next one.
+        # The first sequence that could not be written, of each producer that the log does not know.
+        # The client resends that batch, and may have sent the next one already.
         self._unwritten: dict[tuple[int, int, int], int] = {}
-        # Whether a commit of the append under way may be in the table, or come to be.
+        # Whether a commit of the current append may be in the table, or may still appear.
         self._may_stand = False
 
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
-        """Append in one commit; return each batch's outcome, once the commit stands.
+        """Append in one commit; return each batch's outcome after the commit.
 
-        A repeated batch of an idempotent producer has the outcome of the first one. Of a topic that
-        is deleted, UnknownTopicOrPartition is the outcome of all batches. Raises CommitStateUnknown
-        where it cannot be found out whether the commit stands, and another OSError, DeltaError or
-        Failure where nothing was written: AppendTimeout where other writers were faster until
-        `until`, s of `clock.monotonic`. Of a producer that the log does not know, no batch is
-        written then before the one that failed is sent again.
+        A repeated batch of an idempotent producer has the outcome of the first one. If the topic is
+        deleted, the outcome of all batches is UnknownTopicOrPartition. `until` is in s of
+        `clock.monotonic`.
+
+        Raises CommitStateUnknown if it cannot be found out whether the commit was made. Raises
+        another OSError, DeltaError or Failure if nothing was written: AppendTimeout if other
+        writers committed first until `until`. After such an error, an unknown producer must resend
+        the failed batch first; later batches are rejected as out of order.
         """
         try:
             outcomes = self._append(batches, until)
@@ -192,7 +203,7 @@ class LogAppender:
         for batch in batches:
             if batch.producer_id != NO_PRODUCER:
                 self._unwritten.setdefault(_series(batch), batch.first_sequence)
-        # A client makes up as many producers as it likes.
+        # A client may use any number of producer ids.
         for series in list(self._unwritten)[:-_MOST_UNWRITTEN]:
             del self._unwritten[series]
 
@@ -205,7 +216,7 @@ class LogAppender:
         while True:
             try:
                 self._segments.poll()
-                # An attempt that seemed to have failed may have been made.
+                # An attempt that seemed to fail may have been committed.
                 if self._segments.has_come:
                     break
                 if self._segments.is_deleted:
@@ -214,8 +225,8 @@ class LogAppender:
                     return [gone] * len(batches)
                 plan = _Plan(batches, self._segments, self._unwritten)
                 if plan.refuses and self._segments.poll():
-                    # A commit that a network file system did not show yet is no commit at all to
-                    # the first look, and a producer takes a refusal for final.
+                    # A network file system may not show a new commit to the first read. Producers
+                    # treat a rejection as final, so it needs a second read.
                     continue
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
@@ -245,7 +256,7 @@ class LogAppender:
     # --- files ------------------------------------------------------------------------------------
 
     def _write(self, plan: _Plan, written: dict[int, _Written], now: int | None) -> None:
-        """Write a file for each partition, but those that were written with the same offsets."""
+        """Write a file for each partition, except those already written with the same offsets."""
         for number in list(written):
             placed = plan.placed.get(number)
             known = written[number]
@@ -262,7 +273,7 @@ class LogAppender:
         begun = Freshness.of_now()
         base = placed[0][1]
         if now is not None:
-            # The last writer's clock may be ahead of this one's.
+            # The previous writer's clock may be ahead of this one.
             now = max(now, self._segments.partition(partition).latest_timestamp)
         rows, times = to_rows(self._topic.topic, [batch for batch, _ in placed], base, now)
         file = write_rows(
@@ -289,9 +300,9 @@ class LogAppender:
         return _Written(base, structs.replace(file, stats=stats), begun, now)
 
     def _discard(self, written: Mapping[int, _Written]) -> None:
-        """Delete files that no commit names; VACUUM deletes what is left behind."""
+        """Delete files that were not committed; VACUUM deletes those that remain."""
         if self._may_stand:
-            # A store may make a commit after it said that it failed.
+            # A store may still make a commit after it reported a failure.
             return
         try:
             self._store.delete([each.file.path for each in written.values()])
@@ -301,7 +312,7 @@ class LogAppender:
     # --- the commit -------------------------------------------------------------------------------
 
     def _commit(self, plan: _Plan, written: Mapping[int, _Written]) -> bool:
-        """Commit the files; False if another writer was faster. Raises CommitStateUnknown."""
+        """Commit the files; return False if another writer was first. Raises CommitStateUnknown."""
         if not all(each.begun.is_within(COMMITTABLE_S) for each in written.values()):
             log.warning("records of %s were not committed for half an hour", self._topic.topic)
             return False
@@ -321,7 +332,8 @@ class LogAppender:
         try:
             if self._log.next_commit(live.version, is_sure=False) is not None:
                 return False
-            # Behind what was looked at: of others that came since, one has this version.
+            # Create the version after the last one that was read. If another writer committed
+            # since, its commit has this version, and the creation fails.
             self._log.create(commit, live.version + 1)
         except (FileExistsError, LogGone) as error:
             log.debug("%s is appended to again: %s", self._topic.topic, error)
@@ -335,16 +347,17 @@ class LogAppender:
         return True
 
     def _follow_up(self, version: int) -> None:
-        """Begin to write the Delta checkpoint of a version where one is due, and trim the log."""
+        """Start to write a Delta checkpoint if the version is due for one, and to trim the log."""
         if version % CHECKPOINT_EVERY == 0:
             work = partial(_keep_short, self._topic.table, version, dict(self._log.recent))
             background.run("checkpoint", work)
 
     def _settle(self, files: Sequence[DataFile]) -> bool:
-        """Whether a commit of these files, whose outcome is not known, stands.
+        """Return whether these files were committed, after a commit with unknown outcome.
 
-        What the log says, once it can. It is read anew: a commit that came late is where only who
-        stood still until then looks for it.
+        The log decides. It is read again from its newest Delta checkpoint, as a new reader would.
+        After a clean-up, a late commit may have an old version, which only a reader suspended since
+        then would read. Raises CommitStateUnknown if the log cannot be read for _SETTLE_S.
         """
         self._segments = Segments(self._topic.table)
         self._await(files)

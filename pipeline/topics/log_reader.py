@@ -1,4 +1,4 @@
-"""Reading a topic's own table: records by the offset that is in each row."""
+"""Reading of a topic's own table: records by the offset in each row."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics.segments import Segment
     from group_coordinator.schemas.rows import TopicTable
 
-# How many files one `read` opens at most: the time of an answer is bounded so.
+# The most files that one `read` opens, which bounds its time.
 MOST_OPENED = 64
 _COLUMNS = [name for name in TOPIC_RECORDS.schema.names if name != "partition"]
 _SCHEMA = pa.schema([TOPIC_RECORDS.schema.field(name) for name in _COLUMNS])
 _MILLIS = pa.timestamp("ms", "UTC")
-# Of how many files it is remembered which offsets their row groups have.
+# The most files for which the offsets of the row groups are cached.
 _FOOTERS_KEPT = 10_000
-# What the lengths of a header's name and value take at least, bytes.
+# The least size of the two lengths of a header's name and value, bytes.
 _HEADER_BYTES = 2
 
 
@@ -48,12 +48,15 @@ class LogRows(Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the rows take in memory."""
+        """The size of the rows in memory, bytes."""
         return int(self.rows.nbytes + self.offsets.nbytes)
 
 
 class LogReader:
-    """Reads one topic; for one thread at a time. `whole_rows`: a value is its row as JSON."""
+    """A reader of one topic; for one thread at a time.
+
+    With a `json` encoder, a record's value is its whole row as JSON.
+    """
 
     def __init__(
         self, topic: TopicTable, cache: RowGroupCache[LogRows], json: JsonRows | None
@@ -66,18 +69,19 @@ class LogReader:
         self._ends: dict[str, list[int]] = {}
 
     def poll(self) -> bool:
-        """Take in what was appended; return whether there was anything."""
+        """Read new commits; return whether there were any."""
         return self._segments.poll()
 
     @property
     def mark(self) -> int:
-        """A number that changes once there is something new."""
+        """A number that changes with each commit that was read: the table's version."""
         return self._segments.live.version
 
     def partition(self, number: int) -> PartitionSegments:
-        """What there is of a partition, as of the last `poll`.
+        """Return the segments of a partition, as of the last `poll`.
 
-        Raises Failure until the table was read to its end: what is not known has no bounds.
+        Raises Failure until the table was read to its end, because its log start and end are not
+        known.
         """
         if not self._segments.is_whole:
             raise Failure(f"the table of topic {self.topic.topic!r} was not read yet")
@@ -89,7 +93,7 @@ class LogReader:
         size = 0
         self.check_range(partition, offset)
         for _ in range(MOST_OPENED):
-            # KIP-74: a first record that is too large is given all the same, a later one is not.
+            # KIP-74: the first record is returned even if it is too large, a later one is not.
             least = 0 if found else 1
             some = self._read(partition, offset, max_bytes - size, max_records - len(found), least)
             if not some:
@@ -102,7 +106,7 @@ class LogReader:
         return found
 
     def check_range(self, partition: int, offset: int) -> None:
-        """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
+        """Raise OffsetOutOfRange unless the offset is between log start and log end."""
         log = self.partition(partition)
         check_range(self.topic.topic, partition, offset, log.log_start, log.log_end)
 
@@ -126,7 +130,7 @@ class LogReader:
     # --- rows -------------------------------------------------------------------------------------
 
     def _read(self, partition: int, offset: int, room: int, most: int, least: int) -> list[Record]:
-        """Records of one row group, `least` of them also where there is no room."""
+        """Return records of one row group: `least` of them even if they exceed `room` bytes."""
         if most < 1:
             return []
         found = self._rows(partition, offset)
@@ -164,9 +168,9 @@ class LogReader:
         ]
 
     def _rows(self, partition: int, offset: int) -> LogRows | None:
-        """The rows of the row group that has the offset, or the first one after it.
+        """Return the rows of the row group that contains the offset, or of the next one.
 
-        None at the log's end. Raises FileNotFoundError if a file is gone.
+        None at the log's end. Raises FileNotFoundError if a file is missing.
         """
         while True:
             run = self._segments.partition(partition).run_from(offset)
@@ -175,7 +179,8 @@ class LogReader:
             try:
                 rows = self._of_run(run, offset)
             except FileNotFoundError:
-                # It was packed, and deleted since: the log says where its records are now.
+                # Upkeep has rewritten and deleted the file since: the log names the file with its
+                # records.
                 if not self._segments.poll():
                     raise
                 self.check_range(partition, offset)
@@ -185,7 +190,10 @@ class LogReader:
             offset = max(segment.end for segment in run)
 
     def _of_run(self, run: list[Segment], offset: int) -> LogRows | None:
-        """The rows of files that overlap, or of the row group of a file that has the offset."""
+        """Return the rows of overlapping files, or of the row group that contains the offset.
+
+        None if these files have no row with this offset or a later one.
+        """
         paths = tuple(segment.file.path for segment in run)
         ends = self._ends_of_groups(paths[0]) if len(run) == 1 else []
         number = bisect_right(ends, offset)
@@ -204,7 +212,7 @@ class LogReader:
         return found if len(found.offsets) and found.offsets[-1] >= offset else None
 
     def _ends_of_groups(self, path: str) -> list[int]:
-        """The offset after each row group of a file; nothing if they are not in order."""
+        """Return the offset after each row group of a file; none if they are not in order."""
         known = self._ends.get(path)
         if known is None:
             with self._open(path) as file:
@@ -229,7 +237,10 @@ class LogReader:
 
 
 def _size(record: Record) -> int:
-    """The bytes of a record as they are counted: without those that Kafka's format adds to it."""
+    """Return the size of a record, bytes, without the overhead of Kafka's record format.
+
+    The lengths of each header count as two bytes.
+    """
     size = len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += len(name.encode()) + len(value or b"") + _HEADER_BYTES
@@ -242,7 +253,7 @@ def _lengths(rows: pa.Table, column: str) -> Array:
 
 
 def _header_sizes(rows: pa.Table) -> Array:
-    """The bytes of each row's headers, as `_size` counts them."""
+    """Return the size of each row's headers, bytes, as `_size` counts them."""
     headers = rows.column("headers").combine_chunks()
     sizes: Array = np.zeros(len(rows), np.int64)
     if headers.null_count < len(headers):
@@ -256,7 +267,7 @@ def _header_sizes(rows: pa.Table) -> Array:
 
 
 def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:
-    """The offset after each row group, from the footer's statistics."""
+    """Return the offset after each row group, from the footer's statistics."""
     column = next(
         place
         for place in range(metadata.num_columns)
@@ -272,7 +283,7 @@ def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:
 
 
 def plain_rows(rows: pa.Table) -> pa.Table:
-    """Bring the columns of a file to the table's types, whichever engine wrote them."""
+    """Cast the columns of a file to the table's types, whichever engine wrote them."""
     return rows.select(_COLUMNS).cast(_SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's hash of keys, over a whole column at once.
+"""Kafka's hash of keys, for a whole column at once.
 
 Source: Kafka's Utils.murmur2 and Utils.toPositive, as BuiltInPartitioner.partitionForKey uses them.
 """
@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from group_coordinator.coordinator.producer.murmur2 import POSITIVE, SEED, M, positive_hash
 
-# Keys longer than this, bytes, are hashed one by one: a step over the column is for four bytes of
-# each key, and a single long key would make as many steps as it has words.
+# Keys longer than this, bytes, are hashed separately. A step over the column hashes four bytes of
+# each key, so a single long key would need as many steps as it has words.
 _LONG = 256
 
 Array = np.ndarray[Any, Any]
 
 
 def positive_hashes(keys: pa.Array) -> Array:
-    """Return toPositive(murmur2(key)) of each key as an int64 array; 0 where the key is null.
+    """Return toPositive(murmur2(key)) of each key as an int64 array; 0 if the key is null.
 
     `keys` is of type `large_binary`.
     """
@@ -31,7 +31,7 @@ def positive_hashes(keys: pa.Array) -> Array:
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes = np.zeros(count, np.uint32)
     short = lengths <= _LONG
-    # Longest first: the keys that still have a word at some step are then the first ones.
+    # Sort the longest first: the keys that still have a word at a step are then the first ones.
     order = np.argsort(-lengths[short], kind="stable")
     places = np.flatnonzero(short)[order]
     hashes[places] = _hash_sorted(data, starts[places], lengths[places])
@@ -45,7 +45,7 @@ def positive_hashes(keys: pa.Array) -> Array:
 
 
 def _hash_sorted(data: Array, starts: Array, lengths: Array) -> Array:
-    """Hash keys that are ordered by length, the longest first."""
+    """Return the hashes of keys that are sorted by length, the longest first."""
     hashes: Array = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths // 4
     longest = int(words[0]) if len(words) else 0

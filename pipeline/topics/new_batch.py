@@ -1,4 +1,4 @@
-"""The records that a producer appends, and the rows of a topic's own table that they become."""
+"""Batches of records to append, and their conversion to rows of a topic's own table."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ HEADERS = TOPIC_RECORDS.schema.field("headers").type
 class NewBatch(Struct):
     """Records of one producer for one partition, in their order; `timestamps` in ms.
 
-    A column is a list, or Arrow's: of binary, of int64 for the timestamps, and of `HEADERS`.
-    `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
+    A column is a list or an Arrow array: of binary, of int64 for the timestamps, of `HEADERS` for
+    the headers. `headers` None: no record has headers. `producer_id` -1: the producer is not
+    idempotent.
     """
 
     partition: int
@@ -38,12 +39,12 @@ class NewBatch(Struct):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record."""
+        """The sequence of the last record."""
         return last_sequence(self.first_sequence, len(self.values))
 
 
 def joined(batches: Sequence[NewBatch]) -> NewBatch:
-    """Make one batch of several of one partition, at least one; the producer's fields are left."""
+    """Join batches of one partition, at least one; the producer's fields are not set."""
     return NewBatch(
         batches[0].partition,
         _column((batch.keys for batch in batches), pa.binary()),
@@ -56,9 +57,10 @@ def joined(batches: Sequence[NewBatch]) -> NewBatch:
 def to_rows(
     topic: str, batches: Sequence[NewBatch], base: int, append_time: int | None
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the rows of one partition's batches, the first at offset `base`, and their times.
+    """Return the rows of one partition's batches, and their times, ms.
 
-    `append_time`: the timestamp of all, ms, where it is not the producers'. The times are in ms.
+    The first row has offset `base`. `append_time`: the timestamp of all records, ms; None: the
+    timestamps are the producers'.
     """
     count = sum(len(batch.values) for batch in batches)
     if append_time is None:
@@ -79,7 +81,7 @@ def to_rows(
 
 
 def _column(parts: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
-    """One column of the batches' parts, lists or Arrow's; neighbouring lists are one chunk."""
+    """Return one column of the batches' parts; adjacent lists become one chunk."""
     chunks: list[pa.Array] = []
     for are_lists, run in groupby(parts, lambda part: isinstance(part, list)):
         if are_lists:
@@ -90,7 +92,7 @@ def _column(parts: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _headers(batches: Sequence[NewBatch]) -> pa.ChunkedArray:
-    """The column of the headers: null for a record without any, as in Spark's Kafka source."""
+    """Return the headers column: null for a record without headers, as in Spark's Kafka source."""
     if all(batch.headers is None for batch in batches):
         return pa.chunked_array([pa.nulls(sum(len(each.values) for each in batches), HEADERS)])
     return _column((_headers_of(batch) for batch in batches), HEADERS)

@@ -1,11 +1,13 @@
-"""Ids of idempotent producers, each given once over all gateways and producers of a root.
+"""Ids of idempotent producers; each is assigned once among all processes of a root.
 
-A gateway, or a producer, takes a block of ids by being the first to write the block's number, as a
-version of one application in the transaction identifiers of the `gateways` table. The first block's
-number is the time: a table that was deleted, and is made anew, gives no id that topics have batches
-of, whose sequences would tell a new producer that its records are written.
+A gateway, or a producer, takes a block of ids. It does so by being the first to write the block's
+number, as a version of one application in the transaction identifiers of the `gateways` table.
 
-Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
+The first block's number is the time, ms. So if the table is deleted and created again, no id is
+assigned a second time. Otherwise a new producer's sequences could match batches of a previous
+producer with its id. The new batches would then be dropped as duplicates.
+
+Source: Apache Kafka, ProducerIdManager, which also has blocks of 1000 ids.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _BLOCK = 1_000
 
 
 class ProducerIds:
-    """Gives ids; for one thread at a time."""
+    """An allocator of producer ids; for one thread at a time."""
 
     def __init__(self, root: str) -> None:
         ensure_table(root, GATEWAYS)
@@ -29,7 +31,7 @@ class ProducerIds:
         self._next = self._end = 0
 
     def take(self) -> int:
-        """Return an id that nobody else has. Raises OSError, DeltaError and Failure."""
+        """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
         if self._next == self._end:
             block = self._take_block()
             self._next, self._end = block * _BLOCK, (block + 1) * _BLOCK

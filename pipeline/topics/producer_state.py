@@ -1,4 +1,6 @@
-"""What a partition knows of its idempotent producers: their last batches, and what may follow.
+"""Producer state of a partition: the last batches of idempotent producers.
+
+It detects duplicates, and batches that do not follow the last one.
 
 Source: Apache Kafka, ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
 """
@@ -14,22 +16,22 @@ from group_coordinator.pipeline.errors import Failure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# A producer has at most so many batches in flight (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+# The most batches that a producer has in flight (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 BATCHES_KEPT = 5
 NO_PRODUCER = -1
 _LAST_SEQUENCE = 2**31 - 1
 
 
 class OutOfOrderSequence(Failure):
-    """A batch does not follow its producer's last one. Kafka's error 45."""
+    """A batch that does not follow its producer's last one. Kafka's error 45."""
 
 
 class InvalidProducerEpoch(Failure):
-    """A batch of a producer that a later epoch of the same id has replaced. Kafka's error 47."""
+    """A batch with an older epoch than its producer's last one. Kafka's error 47."""
 
 
 class ProducerBatch(Struct, frozen=True, array_like=True):
-    """A batch in the log: who produced it, its sequence numbers, and its first offset."""
+    """A batch in the log: its producer, sequence numbers and base offset."""
 
     producer_id: int
     epoch: int
@@ -42,36 +44,36 @@ class Producers:
     """The last batches of each producer of one partition, the oldest first."""
 
     def __init__(self, known: Producers | None = None) -> None:
-        """Know nothing, or what `known` knows, which may not change meanwhile."""
+        """Start empty, or as a copy-on-write view of `known`, which must not change meanwhile."""
         self._known = known
         self._batches: dict[int, tuple[ProducerBatch, ...]] = {}
 
     def last(self, producer_id: int) -> tuple[ProducerBatch, ...]:
-        """A producer's last batches, at most BATCHES_KEPT; none of an unknown producer."""
+        """Return a producer's last batches, at most BATCHES_KEPT; none for an unknown producer."""
         found = self._batches.get(producer_id)
         if found is None:
             found = () if self._known is None else self._known.last(producer_id)
         return found
 
     def take(self, batch: ProducerBatch) -> None:
-        """Take in a batch of the log; batches come in the order of their offsets."""
+        """Add a batch of the log; batches come in the order of their offsets."""
         before = self.last(batch.producer_id)
         if before and before[-1].epoch != batch.epoch:
             before = ()
         self._batches[batch.producer_id] = (*before, batch)[-BATCHES_KEPT:]
 
     def duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
-        """The base offset of the same batch if it is in the log already, else None."""
+        """Return the base offset of the same batch if it is one of the last batches, else None."""
         for batch in self.last(producer_id):
             if (batch.epoch, batch.first_sequence, batch.last_sequence) == (epoch, first, last):
                 return batch.base_offset
         return None
 
     def check(self, producer_id: int, epoch: int, first: int) -> None:
-        """Raise unless a batch that begins with sequence `first` may be written next.
+        """Raise if a batch that begins with sequence `first` must not be written next.
 
-        Of a producer that is not known any sequence may come first, as in Kafka: its earlier
-        batches may be past the retention.
+        Raises InvalidProducerEpoch, OutOfOrderSequence. An unknown producer may begin with any
+        sequence, as in Kafka: retention may have deleted its earlier batches.
         """
         known = self.last(producer_id)
         if not known:
@@ -92,12 +94,15 @@ class Producers:
 
 
 def last_sequence(first: int, count: int) -> int:
-    """The sequence of a batch's last record: sequences begin anew after 2**31 - 1."""
+    """Return the sequence of a batch's last record: sequences wrap to 0 after 2**31 - 1."""
     return (first + count - 1) & _LAST_SEQUENCE
 
 
 def merged(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """What a file needs to keep of its batches, which come in the order of their offsets."""
+    """Return the batches that a file's statistics must keep, the last ones of each producer.
+
+    `batches` and the result are in the order of their offsets.
+    """
     producers = Producers()
     for batch in batches:
         producers.take(batch)

@@ -1,4 +1,4 @@
-"""A record of a topic, as Kafka has it."""
+"""A record of a topic, with Kafka's fields."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A record: its offset, timestamp (ms), key, value, headers, and what its timestamp is of.
+    """A record: its offset, timestamp (ms), key, value, headers and timestamp type.
 
-    A record that is a row of a user's table has no headers.
+    A record of a user's table has no headers.
     """
 
     offset: int

@@ -1,4 +1,4 @@
-"""The row groups of a table's files, sorted by partition, a bounded number of bytes of them."""
+"""Row groups of a table's files, sorted by partition, and a cache of them bounded in bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SMALL_ROWS = 10_000
 
 
 class RowGroup:
-    """A row group's rows by partition: their places, in the order of the file."""
+    """The rows of a row group, with each partition's rows in the order of the file."""
 
     def __init__(self, rows: pa.Table, partitions: Array, timestamps: Array) -> None:
         self.rows = rows
@@ -40,11 +40,11 @@ class RowGroup:
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that have rows, in order."""
+        """The partitions that have rows, in ascending order."""
         return [int(number) for number in np.flatnonzero(np.diff(self._starts))]
 
     def places(self, partition: int) -> Array:
-        """Return where a partition's rows are among all rows."""
+        """Return the places of a partition's rows among all rows."""
         if partition + 1 >= len(self._starts):
             return self._order[:0]
         places: Array = self._order[self._starts[partition] : self._starts[partition + 1]]
@@ -52,7 +52,10 @@ class RowGroup:
 
 
 class OpenFile:
-    """A Parquet file of a topic's table. Raises FileNotFoundError if it is gone, BrokenFile."""
+    """An open Parquet file of a topic's table.
+
+    Raises FileNotFoundError if the file is missing, BrokenFile if it cannot be read.
+    """
 
     def __init__(
         self, files: FileSystem, path: str, partition_values: str | None, columns: Columns
@@ -88,7 +91,7 @@ class OpenFile:
     ) -> RowGroup:
         """Read columns of a row group, None for all, for a topic of `count` partitions.
 
-        Raises InvalidTable for a row that names a partition which the topic does not have,
+        Raises InvalidTable for a row with a partition number that the topic does not have;
         BrokenFile.
         """
         try:
@@ -101,7 +104,7 @@ class OpenFile:
     ) -> RowGroup:
         if names is not None:
             names = [name for name in names if name in self.columns]
-        # Handing columns to threads takes longer than reading a small row group.
+        # Decoding columns in threads takes longer than reading a small row group.
         use_threads = self.row_groups[number] > _SMALL_ROWS
         rows = self._parquet.read_row_group(number, columns=names, use_threads=use_threads)
         rows = plain_types(rows, self._columns.types)
@@ -110,26 +113,26 @@ class OpenFile:
             placeholder = pa.nulls(self.row_groups[number])
             rows = pa.table({"": placeholder})
         rows = self._columns.with_partition_values(rows, self._partition_values)
-        # A row without a key takes its turn by its place in the file, and files begin at places
-        # of their own: both are known from the file alone, whatever was indexed before.
+        # Rows without a key are assigned round-robin by their places in the file, starting with a
+        # hash of its path. So the partition depends on the file alone, not on rows indexed before.
         turn = self._turn + sum(self.row_groups[:number])
         partitions = self._columns.partitions(rows, count, turn)
         return RowGroup(rows, partitions, self._columns.timestamps(rows, committed_at))
 
 
 def plain_types(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
-    """Bring columns to the types that are the same whichever writer a file is from.
+    """Cast columns to types that do not depend on the writer of the file.
 
-    delta-rs writes views of strings, which cannot be taken from, others write dictionaries, and
-    Spark's timestamps (INT96) have no zone, though the table's have. Offsets of 64 bits do for the
-    strings of a row group of any size.
+    delta-rs writes string views, for which Arrow has no `take`. Other writers write dictionaries.
+    Spark's timestamps (INT96) have no time zone, even if the table's have. Offsets of 64 bits
+    suffice for the strings of a row group of any size.
     """
     fields = [pa.field(f.name, _plain_type(f.type, declared.get(f.name))) for f in rows.schema]
     return rows.cast(pa.schema(fields))
 
 
 def _plain_type(type_: pa.DataType, declared: pa.DataType | None) -> pa.DataType:
-    """Return the type of a file's column that is `declared` so in the table's schema."""
+    """Return the plain type of a file's column; `declared` is its type in the table's schema."""
     types = pa.types
     if types.is_dictionary(type_):
         return _plain_type(type_.value_type, declared)
@@ -160,9 +163,9 @@ _Rows = TypeVar("_Rows", bound=_Held)
 
 
 class RowGroupCache(Generic[_Rows]):
-    """Row groups, the least recently used of which go while they have more than `most_bytes`.
+    """An LRU cache of row groups of at most `most_bytes`.
 
-    The row group that was used last stays whatever its size.
+    The row group that was used last is kept even if it is larger.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -171,14 +174,14 @@ class RowGroupCache(Generic[_Rows]):
         self._held: OrderedDict[Hashable, _Rows] = OrderedDict()
 
     def get(self, key: Hashable) -> _Rows | None:
-        """Return a row group that is held."""
+        """Return a cached row group, None if it is not cached."""
         found = self._held.get(key)
         if found is not None:
             self._held.move_to_end(key)
         return found
 
     def put(self, key: Hashable, group: _Rows) -> None:
-        """Hold a row group."""
+        """Cache a row group, and drop the least recently used ones if the cache is too large."""
         self._held[key] = group
         self._bytes += group.nbytes
         while self._bytes > self._most_bytes and len(self._held) > 1:

@@ -1,14 +1,16 @@
-"""Which offsets of a topic's own table are in which file: the table's log is the index.
+"""Segments of a topic's own table: the table's log is the index from offsets to files.
 
-A file holds records of one partition. Its statistics say, besides what Delta's readers want, which
-offsets and times it has, and which batches of idempotent producers. So whoever opens the table
-knows all of that from its Delta checkpoint and its commits, also after a rewrite, and no side table
-can differ from it. Where a partition ends is a transaction identifier of the table, which outlives
-its files, and makes two appends to one partition a conflict. Another one says that the topic is
-deleted: nobody appends behind it.
+A file has records of one partition. Its statistics have, in addition to those that Delta's readers
+use, its offsets and times and its batches of idempotent producers. So a reader of the table gets
+all of this from the Delta checkpoint and the commits, also after a rewrite. No second table can
+disagree with it.
 
-A file that another engine wrote (OPTIMIZE) lacks our statistics: its footer tells the offsets and
-times, and the state of its batches' producers is forgotten. So packing is better left to `upkeep`.
+The log end of a partition is a transaction identifier of the table. It outlives the files, and
+makes two appends to one partition conflict. Another identifier records that the topic is deleted,
+so that no writer appends after it.
+
+A file that another engine wrote (OPTIMIZE) lacks these statistics. Its rows then give the offsets
+and times, but the producer state of its batches is lost. So compaction should be left to `upkeep`.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.snapshot import Change
 
 
-# The transaction identifier that is set once the table's topic is deleted.
+# The transaction identifier that is set when the table's topic is deleted.
 DELETED = "topic-deleted"
 
 
 class Segment(Struct, frozen=True):
-    """A file of one partition: offsets `base` to `end` - 1, not necessarily all; times in ms.
+    """A file of one partition: offsets `base` to `end` - 1, possibly with gaps; times in ms.
 
-    `batches`: the last ones of each producer that has any in it.
+    `batches`: the last ones of each producer with batches in the file.
     """
 
     file: DataFile
@@ -77,7 +79,10 @@ def encode_segment_stats(
     bounds: tuple[int, int, int, int],
     batches: Sequence[ProducerBatch],
 ) -> str:
-    """The statistics of a file as JSON; `bounds`: base, end, least and greatest timestamp."""
+    """Return the statistics of a file as JSON.
+
+    `bounds`: base, end, least and greatest timestamp (ms).
+    """
     base, end, least, greatest = bounds
     stats: dict[str, Any] = {
         "numRecords": records,
@@ -99,7 +104,7 @@ def _stats_of(file: AddedFile) -> _SegmentStats:
     try:
         return _decode_stats(file.stats) if file.stats else _SegmentStats()
     except UNREADABLE:
-        # Another engine's, in a way of its own.
+        # The statistics of another engine, in another format.
         return _SegmentStats()
 
 
@@ -110,20 +115,21 @@ class PartitionSegments:
         self.log_end = 0
         self.segments: list[Segment] = []
         self.producers = Producers()
-        # The latest timestamp that was seen, of segments that are gone, too.
+        # The latest timestamp of any segment so far, including segments that were removed.
         self.latest_timestamp = -1
-        # Whether segments have overlapped, so that an earlier one may end after a later one.
+        # Whether segments have ever overlapped, so that an earlier one may end after a later one.
         self._overlap = False
 
     @property
     def log_start(self) -> int:
-        """The first offset that there is; the log end if there is none."""
+        """The first offset of the partition; the log end if it has no records."""
         return self.segments[0].base if self.segments else self.log_end
 
     def run_from(self, offset: int) -> list[Segment]:
-        """The first segment that ends after an offset, with those that it overlaps with.
+        """Return the first segment that ends after an offset, and those that overlap with it.
 
-        The files that OPTIMIZE writes overlap: it packs whichever are small.
+        Files that OPTIMIZE writes overlap, because it joins small files regardless of their
+        offsets.
         """
         place = 0
         if not self._overlap:
@@ -140,11 +146,11 @@ class PartitionSegments:
         return run
 
     def since(self, timestamp_ms: int) -> Iterator[Segment]:
-        """The segments that have a record of this time or a later one."""
+        """Return the segments that have a record of this time or a later one."""
         return (each for each in self.segments if each.max_timestamp >= timestamp_ms)
 
     def max_timestamp(self) -> int | None:
-        """The latest timestamp of a record, None where there is none."""
+        """Return the latest timestamp of a record, None if there is no record."""
         return max((each.max_timestamp for each in self.segments), default=None)
 
     def take(self, segment: Segment) -> None:
@@ -168,7 +174,7 @@ class PartitionSegments:
 class Segments:
     """The segments of one topic's own table, as the table grows; for one thread at a time.
 
-    Raises Failure and OSError, also from `poll`, where the table cannot be read.
+    `Segments` and `poll` raise Failure and OSError if the table cannot be read.
     """
 
     def __init__(self, uri: str) -> None:
@@ -179,25 +185,25 @@ class Segments:
         self.is_deleted = False
         self._partitions: dict[int, PartitionSegments] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        # Paths of which the caller wants to know whether a commit added them.
+        # Paths of files that the caller watches for: it needs to know whether a commit added one.
         self._awaited: frozenset[str] = frozenset()
         self._has_come = False
 
     def partition(self, number: int) -> PartitionSegments:
-        """A partition's segments, none if it has no records."""
+        """Return a partition's segments; the list is empty if it has no records."""
         found = self._partitions.get(number)
         if found is None:
             found = self._partitions[number] = PartitionSegments()
         return found
 
     def partitions(self) -> dict[int, PartitionSegments]:
-        """Every partition that has, or had, records."""
+        """Return every partition that has or had records, in ascending order."""
         return dict(sorted(self._partitions.items()))
 
     def poll(self) -> bool:
-        """Take in what was committed; return whether there was anything.
+        """Read new commits; return whether there were any.
 
-        A change is taken in whole, or looked at again by the next call.
+        A change is applied completely, or read again by the next call.
         """
         found = False
         while (looked := self.live.look()) is not None:
@@ -207,31 +213,31 @@ class Segments:
         return found
 
     def take_next(self, actions: Sequence[Action]) -> None:
-        """Take in the commit after what was read, which is of these actions."""
+        """Apply the commit after the version that was read last, given its actions."""
         self._advance(*self.live.after(actions))
 
     def _advance(self, change: Change, behind: LiveFiles) -> None:
-        # What may fail comes before anything that is changed.
+        # Steps that may fail come before any change of state.
         added = [self._segment(file) for file in self._new_of(change)]
         self._take(change, added)
         self.live = behind
 
     def await_files(self, paths: frozenset[str]) -> None:
-        """Notice from now on whether a commit adds one of these files."""
+        """Watch from now on for a commit that adds one of these files."""
         self._awaited, self._has_come = paths, False
 
     @property
     def has_come(self) -> bool:
-        """Whether an awaited file was in a commit that `poll` has read."""
+        """Whether a commit that was applied has added an awaited file."""
         return self._has_come
 
     def _new_of(self, change: Change) -> list[AddedFile]:
-        """The files of a change that are not known; of those that it removes, those too."""
+        """Return the added files that are not known, or that the change removes as well."""
         known = () if change.everything else self._places.keys() - set(change.removed)
         return [file for file in change.added if file.file not in known]
 
     def _take(self, change: Change, added: list[tuple[int, Segment]]) -> None:
-        """Take in a change, with the segments of its new files; raises nothing."""
+        """Apply a change, with the segments of its new files; raise nothing."""
         if change.everything:
             self._partitions, self._places = {}, {}
         for path in change.removed:

@@ -1,7 +1,7 @@
-"""The log of a table that is a topic: commit by commit, and whether it is still the same table.
+"""The log of a table that is a topic: its commits, and whether the table is still the same.
 
-Commits that remove rows, tables that were replaced and logs that were cleaned up are failures with
-names: the rows behind them have no offsets that would follow from those before.
+A commit that removes rows, a replaced table and a log that was cleaned up raise errors. Later rows
+would not have offsets that follow those of earlier rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
-# Features of Delta's readers with which a file still holds its rows as they are.
+# Delta's reader features with which a file still has the table's exact rows.
 _HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
 
 
@@ -43,25 +43,25 @@ class TopicFile(Struct, frozen=True):
 
 
 class TopicCommit(Struct, frozen=True):
-    """What a topic needs of a commit: the files that it added with new rows, in its order."""
+    """A commit's files with new rows, in the commit's order."""
 
     version: int
     added: list[TopicFile]
 
 
 class TableLog:
-    """Reads the commits of one table; for one thread at a time."""
+    """A reader of one table's commits; for one thread at a time."""
 
     def __init__(self, uri: str, table_id: str) -> None:
         self._uri, self._table_id = uri, table_id
         self.files: FileSystem = open_files(uri)
         self._check_gone = GoneCheck(self.files)
         self._same = SameTable(uri, table_id)
-        # Whether the commit before was read just now.
+        # Whether the last call has read the commit before.
         self._is_reading = False
 
     def read(self, version: int) -> TopicCommit | None:
-        """Return the commit of a version, None if nobody has written it yet.
+        """Return the commit of a version, None if it was not written yet.
 
         Raises CannotFollow for a commit that a topic cannot follow, TableReplaced.
         """
@@ -76,9 +76,10 @@ class TableLog:
         return self._commit(version, content)
 
     def snapshot(self, version: int) -> TopicCommit:
-        """Return the files that the table had in a version, the oldest first, as if one commit.
+        """Return the files of a table's version, the oldest first, as one commit.
 
-        Their `committed_at` is each file's modification time.
+        Their `committed_at` is each file's modification time. Raises CannotFollow for a file
+        outside of the table's folder, TableReplaced.
         """
         handle = self._open()
         handle.load_as_version(version)
@@ -91,7 +92,7 @@ class TableLog:
         return TopicCommit(version, files)
 
     def live_paths(self) -> set[str]:
-        """Return the paths of the files that the table has now, by its log.
+        """Return the paths of the table's present files, as its log lists them.
 
         Raises TableReplaced, DeltaError, OSError.
         """
@@ -153,7 +154,10 @@ class TableLog:
             )
 
     def _check_present(self, version: int) -> None:
-        """Raise CannotFollow if a version that is not there never will be."""
+        """Raise CannotFollow if a missing version was cleaned up; TableReplaced.
+
+        The check is made only when it is due (`SameTable.is_due`).
+        """
         if not self._same.is_due():
             return
         self._check_same(version)
@@ -196,7 +200,7 @@ class TableLog:
 
 
 def unreadable(reader_version: int, features: list[str] | None) -> str:
-    """Return the names of what keeps a table's files from holding its rows, "" if nothing does."""
+    """Return the table features that keep files from having the table's exact rows; "" for none."""
     if reader_version <= 1:
         return ""
     if features is None:
@@ -205,7 +209,7 @@ def unreadable(reader_version: int, features: list[str] | None) -> str:
 
 
 def check_readable(handle: DeltaTable) -> None:
-    """Raise InvalidTable for a table whose files do not hold its rows as they are."""
+    """Raise InvalidTable for a table with features that keep its exact rows out of its files."""
     protocol = handle.protocol()
     refused = unreadable(protocol.min_reader_version, protocol.reader_features)
     if refused:
@@ -215,10 +219,10 @@ def check_readable(handle: DeltaTable) -> None:
 
 
 def first_version(uri: str, handle: DeltaTable) -> int | None:
-    """Return where a new topic begins: None for version 0, else the handle's version.
+    """Return the version with which a new topic begins: None for version 0, else the handle's.
 
-    None if the log has every commit since version 0 and none removed a file, so that the rows have
-    the order of the commits. Otherwise the topic begins with the rows that the table has now.
+    None if the log has every commit since version 0 and no commit removed a file, so that the rows
+    have the order of the commits. Otherwise the topic begins with the table's present rows.
     """
     files, version = open_files(uri), int(handle.version())
     for number in range(version + 1):

@@ -1,4 +1,4 @@
-"""Reading a user's table that is a topic: records by the offset that the index gives each row."""
+"""Reading of a user's table that is a topic: records by the offset in the index."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How many row groups one `read` opens at most: the time of an answer is bounded so.
+# The most row groups that one `read` opens, which bounds its time.
 MOST_OPENED = 64
-# How much larger the records of a table are taken to be than their rows in Arrow, at first.
+# The first estimate of the ratio of a record's bytes to its row's bytes in Arrow.
 _GROWTH = 1.5
 
 
 class TableReader:
-    """Follows and reads one table; for one thread at a time. `index` is that of all topics."""
+    """A reader of one table that also indexes its new rows; for one thread at a time.
+
+    `index` is the index of all topics.
+    """
 
     def __init__(
         self,
@@ -54,27 +57,27 @@ class TableReader:
         self._json = json
         self._made_indexer: Indexer | None = None
         self._growth = _GROWTH
-        # Columns of files that the table does not have.
+        # Columns of files that the table's schema lacks.
         self._foreign: set[str] = set()
 
     def step(self, partitions: int) -> bool:
-        """Index what is new, about a million rows at most; return whether there was anything.
+        """Index new rows, about a million at most; return whether there were any.
 
-        New rows are placed into so many partitions. Raises what `Indexer.step` raises, and
+        New rows are assigned to `partitions` partitions. Raises the errors of `Indexer.step`, and
         TableReplaced if the table does not exist.
         """
         return self._indexer.step(partitions)
 
     @property
     def mark(self) -> int:
-        """A number that changes once there is something new."""
+        """A number that changes when there are new records."""
         return self._index.topic(self.topic.topic_id).sequence
 
     def partition(self, number: int) -> PartitionIndex:
-        """What there is of a partition, as of the last `step`.
+        """Return the index of a partition, as of the last `step`.
 
-        Raises TableReplaced, and Failure until the index was read and where it contradicts itself:
-        what it says of the log's end may be less than somebody was told before.
+        Raises TableReplaced. Raises Failure until the index was read, and if its entries contradict
+        each other. Its log end may then be lower than one that a client has seen.
         """
         self._check_not_replaced()
         if not self._index.is_read:
@@ -116,7 +119,7 @@ class TableReader:
         return None
 
     def reindex(self, partitions: int) -> None:
-        """Begin anew with the rows that the table has now: see `TableTopics.reindex`."""
+        """Restart the topic with the table's present rows: see `TableTopics.reindex`."""
         self._check_not_replaced()
         while not self._index.append(self.topic.topic_id, self._restart(partitions)):
             self._index.poll()
@@ -143,7 +146,10 @@ class TableReader:
 
     @property
     def _indexer(self) -> Indexer:
-        """Made when it is needed first: raises TableReplaced if the table does not exist."""
+        """The indexer, created at the first use.
+
+        Raises TableReplaced if the table does not exist.
+        """
         if self._made_indexer is None:
             try:
                 handle = open_delta(self.topic.table)
@@ -168,7 +174,7 @@ class TableReader:
         max_bytes: int,
         max_records: int,
     ) -> list[tuple[pa.Table, Array]]:
-        """Return rows with their timestamps, about as many as are asked for, of one schema."""
+        """Return rows of one schema with their timestamps, about as many as the limits allow."""
         pieces: list[tuple[pa.Table, Array]] = []
         size, count = 0.0, 0
         for opened, span in enumerate(index.spans_from(offset)):
@@ -177,7 +183,7 @@ class TableReader:
             try:
                 group = self._row_group(span)
             except (FileNotFoundError, Failure):
-                # The records before a file that is gone or torn are read all the same.
+                # Records before a missing or torn file are returned.
                 if pieces:
                     break
                 raise
@@ -222,7 +228,7 @@ class TableReader:
         ]
 
     def _row_group(self, span: Span) -> RowGroup:
-        """Return the row group of a span; raises FileNotFoundError if its file is gone."""
+        """Return the row group of a span; raise FileNotFoundError if its file is missing."""
         key = (self.topic.topic_id, span.file, span.row_group)
         group = self._cache.get(key)
         if group is None:
@@ -239,17 +245,18 @@ class TableReader:
         return group
 
     def _learn(self, columns: set[str]) -> None:
-        """Look up the types of columns that the table was given since they were looked up last."""
+        """Read the types of columns that were added to the table since they were last read."""
         known = self._indexer.columns.types
         if not columns <= known.keys() | self._foreign:
             known.update(column_types(open_delta(self.topic.table)))
             self._foreign |= columns - known.keys()
 
     def _mark_gone(self) -> None:
-        """Move the log starts behind every file that is gone: one listing of the table's files.
+        """Move the log starts past every deleted file; this lists the table's files once.
 
-        A file that the table's log still has is not gone: it, or its folder, is away for a moment,
-        and its records are still to be read. Raises Failure if the log cannot be read either.
+        A file that the table's log still has is not deleted. The file or its folder is missing for
+        a moment, and its records can still be read later. Raises Failure if the log or the folder
+        cannot be read.
         """
         try:
             live = self._indexer.log.live_paths()

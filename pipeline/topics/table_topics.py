@@ -35,12 +35,13 @@ CACHE_BYTES = 256 << 20
 
 
 class TableTopics:
-    """The topics of a root that are tables; `poll` brings them up to date.
+    """The topics of a root that are tables, as of the last `poll`.
 
-    For one thread at a time. Any number of processes and of these objects may work on one root.
-    `only` names the topics to keep up to date, None all. With `whole_rows` each value is its row as
-    JSON, whatever the topic's value is. `cache_bytes` bounds the rows that are kept decoded, by
-    Arrow's count; one row group is held whatever its size.
+    For one thread at a time. Any number of these objects, in any number of processes, may use one
+    root. `only` names the topics to follow, None: all. With `whole_rows` each value is its row as
+    JSON, even if the topic has a value column. `cache_bytes` is the size of each of two caches of
+    decoded rows, by Arrow's count: one for users' tables, one for topics' own tables. A cache keeps
+    at least one row group of any size.
     """
 
     def __init__(
@@ -60,19 +61,21 @@ class TableTopics:
         self._cache: RowGroupCache[RowGroup] = RowGroupCache(cache_bytes)
         self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
         self._json = JsonRows()
-        # Of each topic what `changed` has told.
+        # The state of each topic that the last `changed` has compared: id, partitions and mark.
         self._told: dict[str, tuple[str, int, int]] = {}
 
     # --- what there is ----------------------------------------------------------------------------
 
     def poll(self) -> bool:
-        """Look for new topics and new rows; return whether anything is new, and may be more.
+        """Read new topics and new rows; return whether there were any, and may be more.
 
-        A call indexes about a million new rows of a topic at most: who wants all calls until False.
-        Where nothing is new it costs one attempt to open a file for the catalogue, one for the
-        index and one for each table. What keeps a topic from following its table is in `problems`;
-        the other topics are not disturbed. Raises OSError and deltalake's DeltaError if the root's
-        own tables cannot be read.
+        A call indexes at most about a million new rows of each topic. To read all rows, call until
+        False is returned. A call without news costs one attempt to open a file for the catalogue,
+        one for the index and one for each table.
+
+        `problems` has the errors that keep a topic from following its table; the other topics are
+        not affected. Raises OSError and deltalake's DeltaError if the root's own tables cannot be
+        read.
         """
         changed = self._definitions.poll()
         if changed:
@@ -93,15 +96,16 @@ class TableTopics:
         return changed
 
     def catch_up(self) -> None:
-        """Call `poll` until nothing is new; what it raises is raised."""
+        """Call `poll` until there is nothing new; raise its errors."""
         while self.poll():
             pass
 
     def refresh(self, topic: str) -> bool:
-        """Take in what others appended to a topic, or indexed of it; return whether there was any.
+        """Read new rows of a topic, or new entries for it; return whether there were any.
 
-        Another process may have done so since the last `poll`, and told its client of it. Raises
-        Failure where that cannot be told: what is known may be less than somebody knows.
+        Another process may have added these since the last `poll`, and answered a client with them.
+        Raises Failure if they cannot be read, because the known log end may be lower than the
+        client's.
         """
         own = self._logs.get(topic)
         try:
@@ -110,7 +114,7 @@ class TableTopics:
             raise Failure(f"topic {topic!r} cannot be read: {first_line(error)}") from error
 
     def changed(self) -> list[str]:
-        """Return the topics that are not as they were at the last call: new, deleted or grown."""
+        """Return the topics that are new, deleted or changed since the last call."""
         before = self._told
         counts = self._definitions.counts
         readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
@@ -145,15 +149,15 @@ class TableTopics:
         self._index.ignore(ignored)
 
     def topics(self) -> Mapping[str, int]:
-        """Return the number of partitions of each topic."""
+        """Return the number of partitions of each followed topic that is a table."""
         counts = self._definitions.counts
         names = (*self._tables, *self._logs)
         return {name: counts[name] for name in names if name in counts}
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and what it is made of; None if there is none.
+        """Return a topic's number of partitions and its definition; None if there is no such topic.
 
-        The second is None for a topic without a table. May be asked by any thread.
+        The definition is None for a topic without a table. May be called by any thread.
         """
         return self._definitions.find(topic)
 
@@ -162,16 +166,19 @@ class TableTopics:
         return self._definitions.catalogue
 
     def problems(self) -> Mapping[str, Exception]:
-        """Return why a topic does not follow its table at present, for each that does not.
+        """Return the error of each topic that does not follow its table at present.
 
-        CannotFollow stays until somebody does what its message says; another failure, such as the
-        store's, may be gone after the next `poll`.
+        A CannotFollow stays until an administrator takes the action in its message. Other errors,
+        such as the store's, may be gone after the next `poll`.
         """
         readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
         return {name: reader.problem for name, reader in readers.items() if reader.problem}
 
     def check_follows(self, topic: str) -> None:
-        """Raise CannotFollow if a topic does not follow its table, and so seems to end early."""
+        """Raise CannotFollow if a topic does not follow its table, and so may seem to end early.
+
+        The reason may be any of `problems`.
+        """
         problem = self.problems().get(topic)
         if problem is not None:
             raise CannotFollow(f"topic {topic!r}: {problem}") from problem
@@ -179,42 +186,43 @@ class TableTopics:
     def log_start(self, topic: str, partition: int) -> int:
         """Return the first offset that can be read. Raises UnknownTopicOrPartition.
 
-        Rows whose files are gone lie before it, once somebody tried to read one of them here.
+        Rows in a deleted file of a user's table lie before it only after this object tried to read
+        one.
         """
         return self._reader(topic, partition).partition(partition).log_start
 
     def log_end(self, topic: str, partition: int) -> int:
-        """Return the offset of the next row to come. Raises UnknownTopicOrPartition."""
+        """Return the offset of the next record to come. Raises UnknownTopicOrPartition."""
         return self._reader(topic, partition).partition(partition).log_end
 
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int
     ) -> tuple[int, int] | None:
-        """Return the first offset whose timestamp is `timestamp_ms` or later, and its timestamp.
+        """Return the first offset with timestamp `timestamp_ms` or later, and its timestamp.
 
         None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
         """
         return self._reader(topic, partition).offset_for_time(partition, timestamp_ms)
 
     def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Return the first offset with the latest timestamp there is, and that timestamp.
+        """Return the first offset with the latest timestamp, and that timestamp.
 
-        None if there is no record. Source: KIP-734. Raises as `offset_for_time` does.
+        None if there is no record. Source: KIP-734. Raises the errors of `offset_for_time`.
         """
         index = self._reader(topic, partition).partition(partition)
         while True:
             start, latest = index.log_start, index.max_timestamp()
             found = None if latest is None else self.offset_for_time(topic, partition, latest)
-            # The search may find that the file with the latest timestamp is gone.
+            # The search may find that the file with the latest timestamp was deleted.
             if found is not None or index.log_start == start:
                 return found
 
     def reindex(self, topic: str) -> None:
-        """Begin a topic anew with the rows that its table has now, at offsets after all present.
+        """Restart a topic with its table's present rows, at offsets after all previous ones.
 
-        Each partition's log starts at its present end; `poll` indexes the rows. A group whose
-        committed offset is the old end is given all the table's rows. Raises TableReplaced,
-        UnknownTopicOrPartition, InvalidTable.
+        Each partition's log starts at its previous end; `poll` indexes the rows. A group that has
+        committed the previous end reads all rows of the table. Raises TableReplaced,
+        UnknownTopicOrPartition, and InvalidTable for a topic with its own table.
         """
         self._check_partition(topic, 0)
         table = self._tables.get(topic)
@@ -229,14 +237,15 @@ class TableTopics:
     ) -> list[Record]:
         """Return the records from `offset` on: at least one, if there is any.
 
-        As many as `max_bytes` of keys, values and headers and `max_records` allow, or fewer: the
-        next call goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange,
-        TableReplaced, and Failure for a row that cannot be written as a record, or where the log's
-        end may be further than is known and cannot be read.
+        At most `max_records`, with about `max_bytes` of keys, values and headers. There may be
+        fewer; the next call continues after them. Raises UnknownTopicOrPartition, OffsetOutOfRange,
+        TableReplaced. Raises Failure for a row that cannot be encoded as a record, and if the log
+        end may have moved but cannot be read.
         """
         if offset > self.log_end(topic, partition):
-            # A consumer that another process has served may be further than the last `poll` here.
-            # Told that its offset is out of range, it would begin anew or leave records out.
+            # A consumer may have read from another process, which has polled later than this one.
+            # If its offset were out of range here, it would reset it, and read records twice or
+            # skip some.
             self.refresh(topic)
         return self._reader(topic, partition).read(partition, offset, max_bytes, max_records)
 
@@ -251,7 +260,7 @@ class TableTopics:
 
 
 def _follow(reader: TableReader | LogReader, advance: Callable[[], bool]) -> bool:
-    """Take in what is new of a topic, and note why that is not possible; return whether it was."""
+    """Advance a reader, and store its error as `problem`; return whether anything was new."""
     try:
         found = advance()
     except STORE_FAILS as error:

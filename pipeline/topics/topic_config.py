@@ -1,4 +1,4 @@
-"""The configs of a topic that has a table of its own, under Kafka's names and with its defaults."""
+"""Topic configs of a topic with its own table, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FromMinusOne = Annotated[int, Meta(ge=-1)]
 
 
 class InvalidConfig(Failure):
-    """A topic config that is unknown, or has a value that it cannot have. Kafka's error 40."""
+    """A topic config that is unknown, or has an invalid value. Kafka's error 40."""
 
 
 class TopicConfig(KafkaSettings, frozen=True, kw_only=True):
-    """What a topic's records are kept and taken by. Times in ms, -1 without a limit.
+    """Settings for the retention and validation of a topic's records.
 
-    `retention_bytes` is of each partition. `max_message_bytes` bounds a record batch as its
-    producer sent it. `message_timestamp_after_max_ms`: how far a record's time may be ahead of the
-    gateway's clock.
+    Times in ms; -1: no limit. `retention_bytes` applies to each partition. `max_message_bytes` is
+    the largest record batch, in bytes as its producer sent it. `message_timestamp_after_max_ms`
+    limits how far a record's timestamp may be ahead of the gateway's clock.
     """
 
     retention_ms: _FromMinusOne = 7 * 86_400_000
@@ -39,7 +39,7 @@ class TopicConfig(KafkaSettings, frozen=True, kw_only=True):
     max_message_bytes: NonNegativeLong = 1_048_588
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_after_max_ms: NonNegativeLong = 3_600_000
-    # Records are compacted by nobody, and Parquet's compression is not the producer's.
+    # Topics are not compacted, and Parquet's compression is not the producer's.
     cleanup_policy: Literal["delete"] = "delete"
     compression_type: Literal["producer"] = "producer"
 
@@ -48,7 +48,7 @@ KNOWN = names_of(TopicConfig)
 
 
 def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
-    """Type configs given as texts; null is the default. Raises InvalidConfig."""
+    """Parse configs given as strings; null means the default. Raises InvalidConfig."""
     unknown = sorted(given.keys() - set(KNOWN))
     if unknown:
         raise InvalidConfig(f"unknown topic config {unknown[0]!r}; known are {', '.join(KNOWN)}")
@@ -67,6 +67,6 @@ def encode_config(given: Mapping[str, str | None]) -> str:
 
 
 def decode_config(text: str) -> TopicConfig:
-    """Type a definition's JSON; a config that a later release knows is passed over."""
+    """Parse a definition's JSON; ignore configs of later releases."""
     values = msgspec.json.decode(text, type=dict[str, str | None])
     return parse_config({name: values[name] for name in values.keys() & set(KNOWN)})

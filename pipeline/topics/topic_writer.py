@@ -1,6 +1,6 @@
-"""The one writer of a topic's own table, a gateway's and a producer's: what is taken, and how.
+"""Writing to a topic's own table, by gateways and producers: checks of batches, and appends.
 
-Source of what is refused: Apache Kafka, LogValidator.
+Source of the rejections: Apache Kafka, LogValidator.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Times that a column of microseconds holds, ms.
+# The largest time that a column of microseconds can have, ms.
 _MOST_TIME = 2**63 // 1000 - 1
 
 
 class TopicWriter:
-    """Appends to one topic with a table of its own; for one thread at a time."""
+    """A writer of one topic with its own table; for one thread at a time."""
 
     def __init__(self, topic: TopicTable) -> None:
         self.topic = topic
@@ -43,8 +43,8 @@ class TopicWriter:
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, as `LogAppender.append` does.
 
-        An error that ends the whole append is here the outcome of each batch: AppendStateUnknown,
-        whose message says why.
+        If the whole append fails, nothing is raised: the outcome of each batch is
+        AppendStateUnknown, with the error's message.
         """
         try:
             if self._appender is None:
@@ -60,16 +60,17 @@ class TopicWriter:
 
 
 class OneCommit:
-    """Which batches may be one commit: at most BATCHES_KEPT of a producer and partition.
+    """The batches of one commit: at most BATCHES_KEPT of a producer and partition.
 
-    Of more the log would not know the first ones again when they are repeated.
+    The log keeps only the last BATCHES_KEPT batches of a producer. It could not detect a repetition
+    of the first ones of a larger commit.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, int]] = Counter()
 
     def takes(self, partition: int, producer_id: int) -> bool:
-        """Whether another batch may be in the commit, behind those that it took before."""
+        """Count one more batch; return whether the commit may contain it after the earlier ones."""
         if producer_id == NO_PRODUCER:
             return True
         self._counts[partition, producer_id] += 1
@@ -77,7 +78,7 @@ class OneCommit:
 
 
 def check_size(size: int, config: TopicConfig) -> None:
-    """Raise BatchRefused for a record batch of more bytes than the topic takes."""
+    """Raise BatchRefused for a record batch that exceeds max.message.bytes."""
     if size > config.max_message_bytes:
         raise BatchRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -86,7 +87,7 @@ def check_size(size: int, config: TopicConfig) -> None:
 
 
 def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> None:
-    """Raise BatchRefused for timestamps, ms, that the topic does not take at `now_ms`."""
+    """Raise BatchRefused for timestamps, ms, that the topic does not accept at `now_ms`."""
     if config.message_timestamp_type != "CreateTime":
         return
     if latest > now_ms + config.message_timestamp_after_max_ms:
