@@ -1,6 +1,6 @@
-"""The command `group-coordinator`: one module for each verb, or group of verbs, and `main`.
+"""The command `group-coordinator`: `main`, and one module for each verb or group of verbs.
 
 A verb reads its options, calls one function of another package and prints the result. It imports
-that package when it runs, so that no verb waits for libraries of another one. Nothing imports from
-here.
+that package when it runs, so that no verb waits for the libraries of another verb. No other package
+imports this one.
 """

@@ -1,4 +1,4 @@
-"""`acls`: who may do what, with the options of Kafka's kafka-acls.sh."""
+"""The verbs `acls`: they add, list and remove ACLs, with the options of Kafka's kafka-acls.sh."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ Producer = Annotated[bool, typer.Option("--producer", help="What a producer to -
 Consumer = Annotated[
     bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
 ]
-# What the two options stand for, by kind of resource. Source: Kafka's AclCommand.
+# The operations of the two options, by kind of resource. Source: Kafka's AclCommand.
 _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
 _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
-# The ACL that allows everything to everybody again. Removing all ACLs does not: nobody is to open a
-# root by removing too much.
+# The ACLs that allow all operations to all users again. Removing all ACLs does not: too large a
+# removal must not open a root.
 OPEN = "--allow-principal 'User:*' --topic '*' --group '*' --cluster --transactional-id '*'"
 _FIRST = (
     "These are the first ACLs: from then on all that no ACL allows is denied to everybody but "
@@ -61,7 +61,7 @@ _FIRST = (
 
 
 class _AclOptions(Struct, frozen=True):
-    """The options by which `add` and `remove` say which ACLs they mean."""
+    """The options of `add` and `remove` that select ACLs."""
 
     allow_principal: AllowPrincipal = None
     deny_principal: DenyPrincipal = None
@@ -77,18 +77,18 @@ class _AclOptions(Struct, frozen=True):
     consumer: Consumer = False
 
     def resources(self) -> list[tuple[str, str]]:
-        """The kind and the name of each resource."""
+        """Return the kind and the name of each resource."""
         return _resources(self.topic, self.group, self.cluster, self.transactional_id)
 
     def who(self) -> list[tuple[str, str, str]]:
-        """Each principal with a host, and what is permitted or denied to it."""
+        """Return each principal with a host and a permission, ALLOW or DENY."""
         return [
             *_who(self.allow_principal, self.allow_host, "ALLOW"),
             *_who(self.deny_principal, self.deny_host, "DENY"),
         ]
 
     def bindings(self) -> list[AclBinding]:
-        """The ACLs that the options name."""
+        """Return the ACLs that the options name."""
         given = ((_PRODUCER, self.producer), (_CONSUMER, self.consumer))
         kinds = [each for each, asked in given if asked]
         pattern_type = self.pattern_type.upper()
@@ -96,7 +96,7 @@ class _AclOptions(Struct, frozen=True):
 
 
 def _asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb, whose first argument is an `_AclOptions`, an option for each of its fields."""
+    """Give a verb an option for each field of `_AclOptions`, which is its first argument."""
     hints = get_type_hints(_AclOptions, include_extras=True)
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(_NOTHING, name), annotation=hint)
@@ -125,10 +125,10 @@ def acls_add(
     root: OwnRoot,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first ACL.")] = False,
 ) -> None:
-    """Add ACLs. From the first one on, what no ACL allows is denied.
+    """Add ACLs. Once a root has ACLs, operations that no ACL allows are denied.
 
-    Before the first one it is asked whether that is meant. A coordinator obeys from its next batch
-    on, a gateway within a second.
+    Before the first ACL the command asks for confirmation. A coordinator applies ACLs from its next
+    batch, a gateway within a second.
     """
     from group_coordinator.pipeline.tables.acls import add_acls, read_acls
     from group_coordinator.pipeline.tables.store import TableMissing
@@ -194,7 +194,7 @@ def acls_remove(
 ) -> None:
     """Remove ACLs; without a principal, all those of the resources.
 
-    When none is left, nothing is allowed to anybody but super users.
+    When no ACL is left, only super users are allowed to do anything.
     """
     from group_coordinator.pipeline.tables.acls import remove_acls
     from group_coordinator.schemas.acls import AclFilter
@@ -256,7 +256,7 @@ def _bindings(
 
 
 def _operation(name: str) -> str:
-    """Kafka's name of an operation, which may be written `DescribeConfigs` or DESCRIBE_CONFIGS."""
+    """Return Kafka's name of an operation; `DescribeConfigs` and DESCRIBE_CONFIGS are the same."""
     from group_coordinator.schemas.acls import AclOperation
 
     wanted = name.replace("_", "").replace("-", "").upper()
@@ -275,7 +275,7 @@ def _named(resources: Iterable[tuple[str, str]]) -> str:
 
 
 def _show(what: str, acls: Iterable[AclBinding]) -> None:
-    """Print ACLs as kafka-acls.sh shows them."""
+    """Print ACLs in the format of kafka-acls.sh."""
     by_resource: dict[tuple[str, str, str], list[AclBinding]] = {}
     for acl in acls:
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)

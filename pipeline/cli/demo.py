@@ -1,4 +1,4 @@
-"""`demo`: a coordinator at work on recorded conversations."""
+"""The verb `demo`: it runs a coordinator on recorded conversations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def demo(
         bool, typer.Option("--verbose", help="Tell of every group and each of its transitions.")
     ] = False,
 ) -> None:
-    """See it work, as clients that were recorded at a real broker talk to a coordinator."""
+    """Run a demonstration: a coordinator answers clients that were recorded at a real broker."""
     from group_coordinator.pipeline.replay.demo import run_demo
 
     with interrupted_by_signals():

@@ -1,4 +1,4 @@
-"""`gateway`: Kafka's protocol over TCP."""
+"""The verb `gateway`: it serves Kafka's protocol over TCP."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 
 _END_S = 15.0
 _ASK_AGAIN_S = 1.0
-# The garbage collector looks at new objects when there are so many (Python: 700).
+# The garbage collector runs after so many new objects (Python's default: 700).
 _YOUNG_OBJECTS = 200_000
-# How long a thread keeps the interpreter while others wait, s (Python: 0.005).
+# How long a thread keeps the interpreter while others wait, s (Python's default: 0.005).
 _SWITCH_S = 0.0005
 _LISTEN = "127.0.0.1:9092"
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, an IPv6 address in brackets, as host and port."""
+    """Split HOST:PORT into host and port; an IPv6 address is in brackets. Raises WrongCall."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise WrongCall(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
@@ -48,9 +48,9 @@ def read_address(text: str) -> tuple[str, int]:
 
 
 def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | None:
-    """The host and port that clients are told to use; None if they are those listened on.
+    """Return the advertised host and port; None if clients use the address of `listen`.
 
-    Raises WrongCall where `listen` is all addresses of the machine, of which clients know none.
+    Raises WrongCall if `listen` means all addresses of the machine: clients cannot connect to that.
     """
     if advertise is not None:
         return read_address(advertise)
@@ -60,7 +60,7 @@ def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | Non
 
 
 def check_listen(text: str) -> None:
-    """Raise WrongCall for what is no HOST:PORT, CannotListen if it cannot be taken now."""
+    """Raise WrongCall if the text is not HOST:PORT, CannotListen if the address cannot be bound."""
     host, port = read_address(text)
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -72,7 +72,7 @@ def check_listen(text: str) -> None:
 
 
 def say_metrics(where: str, host: str, what: str) -> None:
-    """Say at the start where metrics are, and what they tell of."""
+    """Log the URL of the metrics and their subject; warn if other hosts can read them."""
     log.info("metrics: http://%s/metrics tells of %s", where, what)
     if not is_loopback(host):
         log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
@@ -118,7 +118,7 @@ def gateway(
 
 @contextmanager
 def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) -> Iterator[None]:
-    """Tell Prometheus what is refused during the block. Raises CannotListen."""
+    """Serve metrics of refusals to Prometheus during the block. Raises CannotListen."""
     if metrics is None:
         yield
         return
@@ -134,7 +134,7 @@ def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) 
 def read_listeners(
     settings: GatewaySettings, listen: str | None, advertise: str | None
 ) -> tuple[Listener, ...]:
-    """The listeners that the settings name, else the one of the options. Raises WrongCall."""
+    """Return the listeners that the settings name, else that of the options. Raises WrongCall."""
     named = settings.named_listeners
     if not named:
         where = listen or _LISTEN
@@ -177,26 +177,26 @@ async def _serve(
         _share_the_interpreter()
         _collect_seldom()
         await asked_to_stop.wait()
-    # Unfrozen, since libraries report what the interpreter's end does not collect as a leak.
+    # Unfreeze, because libraries report objects that are not collected at exit as leaks.
     gc.unfreeze()
     log.info("gateway: stopped; what was in flight was answered first")
 
 
 def _share_the_interpreter() -> None:
-    """Let a thread that computes, for a large Fetch say, give way to the event loop sooner.
+    """Shorten the switch interval, so that computing threads yield to the event loop sooner.
 
-    The loop gives up the interpreter's lock in every system call, and waits up to `_SWITCH_S` to
-    get it back from such a thread.
+    A large Fetch, for example, is computed in a thread. The loop releases the interpreter lock in
+    every system call. It waits up to `_SWITCH_S` to get the lock back from such a thread.
     """
     sys.setswitchinterval(_SWITCH_S)
 
 
 def _collect_seldom() -> None:
-    """Let the garbage collector look less often: reference counts free nearly all that is made.
+    """Run the garbage collector less often: reference counts free nearly all objects.
 
-    By Python's defaults the collector goes again and again through the requests that wait for
-    answers, and stops the loop meanwhile. It finds no garbage there: a request that is answered is
-    freed at once (`pipeline.gateway.connection`).
+    With Python's defaults the collector scans the requests that wait for answers again and again,
+    and stops the loop meanwhile. It finds no garbage there, because an answered request is freed at
+    once (`pipeline.gateway.connection`).
     """
     gc.collect()
     gc.freeze()
@@ -204,7 +204,7 @@ def _collect_seldom() -> None:
 
 
 def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
-    """What to say at the start of who may use a listener, each with its level."""
+    """Return the log lines about a listener's users, each with its level."""
     from group_coordinator.pipeline.gateway_settings import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS
 
@@ -229,7 +229,7 @@ def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, st
 
 
 def _what_may(root: str) -> str:
-    """Say at the start whether there are ACLs."""
+    """Return the log line about the root's ACLs."""
     from group_coordinator.pipeline.tables.acls import read_acls
 
     acls = read_acls(root)
@@ -239,7 +239,7 @@ def _what_may(root: str) -> str:
 
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
-    """Wait until a coordinator has run on the root; False if the gateway is to stop before that."""
+    """Wait until a coordinator has run on the root; return False if asked to stop before that."""
     from group_coordinator.pipeline.tables.store import has_table
     from group_coordinator.schemas.tables import RESPONSES
 
@@ -258,10 +258,10 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
 
 @contextmanager
 def beside(root: str, verb: str, listen: str | None, options: Iterable[str]) -> Iterator[None]:
-    """Run a verb that serves in a process of its own; nothing where `listen` is None.
+    """Run a verb that serves in a separate process; do nothing if `listen` is None.
 
-    It ends with the block, and when its input does, so it does not outlive a process that is
-    killed.
+    The process ends with the block. It also ends at the end of its input, so it does not outlive a
+    parent process that is killed.
     """
     if listen is None:
         yield

@@ -1,4 +1,4 @@
-"""`groups`: consumer groups."""
+"""The verbs `groups`: they list, describe and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 groups_app = typer.Typer(help="Ask about consumer groups, and delete them.", no_args_is_help=True)
 
-# Kafka's states of groups (Unknown: of a kind that this release does not know), and its types.
+# Kafka's group states and group types. Unknown is the state of a group of a type that this release
+# does not support.
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Unknown")
 TYPES = ("classic", "consumer")
 # The columns of a table, and the values of a row.
@@ -51,7 +52,7 @@ def groups_list(
     ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """List every group with its state and its numbers."""
+    """List every group with its state, and its numbers of members and offsets."""
     states = _one_of(state, STATES, "state")
     types = _one_of(type_, TYPES, "type")
     from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
@@ -89,7 +90,7 @@ def groups_describe(
     ] = False,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show where groups stand and how far they are behind, their members, or their states."""
+    """Show the committed offsets and the lag of groups, their members, or their states."""
     if offsets + members + state > 1:
         raise typer.BadParameter("at most one of --offsets, --members and --state")
     named = named_groups(groups, group, all_groups)
@@ -177,10 +178,10 @@ def groups_delete(
 def groups_validate_regex(
     regex: Annotated[str, typer.Argument(help="A regular expression over topics' names.")],
 ) -> None:
-    """Tell whether a regular expression is one of RE2, which Kafka's brokers know."""
+    """Check that a regular expression has RE2's syntax, which Kafka's brokers use."""
     import duckdb
 
-    # DuckDB's regular expressions are RE2's own.
+    # DuckDB uses RE2 itself.
     try:
         duckdb.execute("SELECT regexp_matches('', ?)", [regex]).fetchall()
     except duckdb.Error as error:
@@ -192,7 +193,7 @@ def groups_validate_regex(
 def named_groups(
     words: Sequence[str] | None, options: Sequence[str] | None, all_groups: bool
 ) -> list[str]:
-    """The groups that a command names, in one of two ways; none if it is for all of them."""
+    """Return the groups that a command names, as arguments or by --group; none for --all-groups."""
     named = list(dict.fromkeys([*(words or ()), *(options or ())]))
     if all_groups == bool(named):
         raise typer.BadParameter("name the groups, or say --all-groups")
@@ -243,12 +244,13 @@ def _member_columns(members: Sequence[MemberSummary], verbose: bool) -> _Layout:
         return _layout(fields)
     columns, cells = _layout([*fields, ("CURRENT-EPOCH", 15, ""), ("CURRENT-ASSIGNMENT", 20, "")])
     columns += [Column("TARGET-EPOCH"), Column("TARGET-ASSIGNMENT", 20)]
-    # Epochs and targets are of KIP-848's groups; the columns are there for whoever counts them.
+    # Epochs and targets exist only in KIP-848's groups. The columns are printed empty, so that
+    # scripts that count columns work.
     return columns, lambda row: [*cells(row)[:-2], None, _assigned(row), None, None]
 
 
 def _assigned(member: MemberSummary) -> str | None:
-    """A member's assignment as Kafka's tool prints it: `TOPIC:0,2;TOPIC:1`."""
+    """Return a member's assignment in the format of Kafka's tool: `TOPIC:0,2;TOPIC:1`."""
     if member.assignment is None:
         return None
     topics = ((each["topic"], sorted(each["partitions"])) for each in member.assignment)
@@ -278,7 +280,7 @@ def _state_columns(verbose: bool) -> _Layout:
 
 def _layout(fields: Sequence[tuple[str, int, str]]) -> _Layout:
     columns = [Column(name, width) for name, width, _ in fields]
-    # As Kafka has it: a member without an instance id has nothing in that column.
+    # As in Kafka's tool, a member without an instance id has an empty cell.
     blank = {"group_instance_id": ""}
 
     def cells(row: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The help of the command and of each group of verbs: every verb with its whole first sentence."""
+"""The help of the command and of its groups of verbs: it lists verbs with their first sentences."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class WholeHelp(TyperGroup):
-    """Lists its verbs under their `rich_help_panel`, which is what one wants to do.
+    """A group of verbs that lists them under their `rich_help_panel`, a heading for a task.
 
-    Typer's own list cuts a sentence at the end of a line. Its rich one knows panels, but draws
-    boxes, and takes what is in brackets for markup.
+    Typer's plain list cuts a sentence at the end of a line. Its rich list has panels, but draws
+    boxes, and interprets brackets as markup.
     """
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """Write the verbs, panel by panel, in the order in which they were made."""
+        """Write the verbs by panel, in the order of their creation."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)

@@ -1,4 +1,4 @@
-"""`keys`: the keys by which requests prove whose they are."""
+"""The verbs `keys`: they manage the keys that sign requests and so prove their principals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def keys_add(
         Path, typer.Option("--out", help="A new file with the key alone, for who is to sign by it.")
     ],
 ) -> None:
-    """Make a key. The coordinator knows it from its next start on."""
+    """Create a key. A coordinator accepts it from its next start."""
     from group_coordinator.pipeline.tables.request_keys import KeysError, add_key, new_key
 
     if out.exists():
@@ -42,7 +42,7 @@ def keys_add(
 
 @keys_app.command("list")
 def keys_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
-    """List every key's name, and whose requests it signs."""
+    """List every key's name, and the principal of the requests that it signs."""
     from group_coordinator.pipeline.tables.request_keys import read_keys
 
     rows = [(key.name, key.principal) for key in read_keys(file)]
@@ -51,7 +51,7 @@ def keys_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
 
 @keys_app.command("remove")
 def keys_remove(name: str, file: File) -> None:
-    """Believe a key no more, from the coordinator's next start on."""
+    """Remove a key. A coordinator accepts it until its next start."""
     from group_coordinator.pipeline.tables.request_keys import remove_key
 
     remove_key(file, name)

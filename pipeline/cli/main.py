@@ -1,8 +1,8 @@
 """The command `group-coordinator`; `python -m group_coordinator` is the same.
 
-Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. Each verb, or group
-of verbs, is a module of this package, and only that of the verb that was called is imported: a verb
-does not wait for the imports of the others.
+The exit status is 0 on success, 1 on a failure with a message of one line, 2 on invalid arguments.
+Each verb, or group of verbs, has a module in this package. Only the module of the called verb is
+imported, so that it does not wait for the imports of other verbs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 from group_coordinator.pipeline.quoting import quoted_lines
 
-# The verbs, and the groups of verbs, by what one wants to do.
+# The verbs, and the groups of verbs, by task.
 _PANELS = {
     "Try it": ("demo", "simulate"),
     "Run": ("run", "gateway", "metrics", "ui", "worker", "package"),
@@ -37,9 +37,9 @@ _PANELS = {
     "Look after the tables": ("compact", "retain", "repair", "records"),
     "Say who may do what": ("acls", "users", "keys"),
 }
-# Each of these has a module of its name.
+# The groups of verbs; each has a module of its name.
 _GROUPS = {"groups", "offsets", "partitions", "topics", "acls", "keys", "users", "records"}
-# The modules of verbs that have none of their name.
+# The modules of verbs without a module of their name.
 _MODULES = {
     "compact": "upkeep",
     "retain": "upkeep",
@@ -47,12 +47,13 @@ _MODULES = {
     "report": "ui",
     "watch": "ui",
 }
-# These verbs start Spark, or ship what runs in it.
+# Verbs that start Spark, or package code that runs in it.
 _WITH_SPARK = {"run", "package", "demo"}
-# What the extra `coordinator` installs.
+# The packages that the extra `coordinator` installs.
 _OF_COORDINATOR = ("pyspark", "delta", "pandas")
-# What ends a command by one line, beside our own failures. A failure of a module that was not
-# imported cannot have been raised, so that none of them is imported for it.
+# Exceptions that end a command with a message of one line, in addition to this project's failures.
+# If their module was not imported, they cannot have been raised. So the modules are not imported
+# for this check.
 _FAILURES = (
     ("deltalake.exceptions", "DeltaError"),
     ("group_coordinator.coordinator.config", "ConfigError"),
@@ -61,14 +62,14 @@ _FAILURES = (
 
 
 def make_app(verb: str | None = None) -> typer.Typer:
-    """Return the command with one verb, or with all of them if there is no such verb."""
+    """Return the command with one verb, or with all verbs if there is no such verb."""
     known = {name for names in _PANELS.values() for name in names}
     made = typer.Typer(
         name="group-coordinator",
         cls=WholeHelp,
         help="Kafka's consumer-group coordination for the lakehouse, on Spark and Delta.",
         no_args_is_help=True,
-        # Typer imports half as much again for it.
+        # Completion increases the import time of Typer by half.
         add_completion=verb not in known,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -108,7 +109,7 @@ def _options(
 
 
 def check_spark(verb: str) -> None:
-    """Raise Failure if the packages are not installed that a coordinator needs."""
+    """Raise Failure if a package that the verb needs for Spark is not installed."""
     missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]
     if missing:
         from group_coordinator.pipeline.extras import how_to_install
@@ -132,7 +133,7 @@ def main() -> None:
         is_bug = not isinstance(error, (Failure, OSError, *_imported_failures()))
         log = ProcessLog.current
         if log is not None and log.form is LogFormat.JSON:
-            # A reader of JSON objects gets one for a failure, too.
+            # With --log-format json a failure is a JSON object, too.
             told = f"{type(error).__name__}: {error}" if is_bug else in_words(error)
             log.fail(told, bug=error if is_bug else None)
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""`metrics`: what the tables tell, for Prometheus."""
+"""The verb `metrics`: it serves metrics of the tables to Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from group_coordinator.pipeline.errors import address
 from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
-# The coordinator's batches go first on a busy machine.
+# On a busy machine the coordinator's batches take precedence.
 _NICENESS = 10
 
 

@@ -1,4 +1,4 @@
-"""`nodes`: the coordinators of a root, in words."""
+"""The verb `nodes`: it describes the coordinators of a root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from group_coordinator.pipeline.cli.options import Root
 
 
 def nodes(root: Root) -> None:
-    """Say of each coordinator whether it is alive, and which offsets partitions it owns."""
+    """Describe each coordinator: whether it is alive, and which offsets partitions it owns."""
     from group_coordinator.pipeline.ownership.listing import describe_nodes
 
     for line in describe_nodes(root):

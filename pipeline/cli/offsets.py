@@ -1,4 +1,4 @@
-"""`offsets`: committed offsets."""
+"""The verbs `offsets`: they show and change committed offsets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def offsets_reset(
     timeout: Timeout = 30_000,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Put inactive groups' committed offsets elsewhere, through the running coordinator."""
+    """Reset the committed offsets of inactive groups, through the running coordinator."""
     named = named_groups(groups, group, all_groups)
     given = {
         "to-earliest": to_earliest or None,
@@ -122,7 +122,7 @@ def offsets_undo(
     timeout: Timeout = 30_000,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Put a group's offsets back to before its last reset, deletion or undo, or to a time."""
+    """Restore a group's offsets before its last reset, deletion or undo, or at a given time."""
     from group_coordinator.pipeline.admin.history import plan_return, plan_undo
     from group_coordinator.pipeline.admin.times import parse_time
 
@@ -140,7 +140,7 @@ def offsets_clone(
     timeout: Timeout = 30_000,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Give a group, which may be a new one, the committed offsets of another."""
+    """Copy a group's committed offsets to another group, which may be new."""
     from group_coordinator.pipeline.admin.history import plan_clone
 
     _change(root, [plan_clone(root, group, to, topic or [])], execute, format_, timeout)
@@ -171,7 +171,7 @@ def offsets_diff(
     to: Annotated[str | None, typer.Option("--to", help="The later time; now if left out.")] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Show where a group stood at two times, and how far it went between them."""
+    """Show a group's committed offsets at two times, and the difference."""
     from group_coordinator.pipeline.admin.history import differences
     from group_coordinator.pipeline.admin.times import parse_time
     from group_coordinator.pipeline.clock import clock_ms
@@ -192,7 +192,7 @@ def offsets_diff(
 
 @offsets_app.command("show")
 def offsets_show(group: str, root: Root, format_: Format = OutputFormat.TABLE) -> None:
-    """Show the committed offsets of one group, with their metadata and why they are there."""
+    """Show the committed offsets of one group, with their metadata and the reason of the commit."""
     from group_coordinator.pipeline.admin.plans import check_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
@@ -214,7 +214,7 @@ def _change(
     timeout_ms: int,
     shown: bool = True,
 ) -> None:
-    """Show plans and carry them out. Raises Failure if one is impossible or is refused."""
+    """Show plans and execute them. Raises Failure if one is impossible or is refused."""
     if shown:
         _show(plans, format_)
     for plan in plans:

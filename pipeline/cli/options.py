@@ -1,4 +1,4 @@
-"""What verbs share: their options, and how they print their progress."""
+"""Options that several verbs share, and their progress output."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _of_this_release(root: str) -> str:
 
 _ROOT = "The folder or URI under which the tables lie."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
-# The root of verbs that write, or serve what others write. Verbs that only ask the catalogue of
-# views need no check of the release: the catalogue refuses a later one's tables.
+# The root of verbs that write, or that serve written tables. Verbs that only query the catalogue of
+# views need no check of the release, because the catalogue refuses tables of a later release.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_of_this_release)]
 Config = Annotated[
     Path | None,
@@ -57,5 +57,5 @@ Json = Annotated[bool, typer.Option("--json", help="Report as JSON Lines.")]
 
 
 def progress(text: str) -> None:
-    """Print how far a long run is, on standard error."""
+    """Print the progress of a long run, on standard error."""
     typer.echo(text, err=True)

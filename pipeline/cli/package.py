@@ -1,4 +1,4 @@
-"""`package`: what a cluster needs of this project."""
+"""The verb `package`: it writes the files that a cluster needs of this project."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def package(
         str, typer.Option("--root", help="The root that the printed command is to be for.")
     ] = "ROOT",
 ) -> None:
-    """Write what spark-submit ships to a cluster: an archive of packages, and job.py.
+    """Write the files that spark-submit ships to a cluster: an archive of packages, and job.py.
 
-    The command that is printed asks for the jars that Spark needs; with the root of an object
-    store also for the store's.
+    The printed command names the jars that Spark needs. If the root is in an object store, it also
+    names the store's jars.
     """
     from group_coordinator.pipeline.node.needed import ARCHIVE_FOLDER
     from group_coordinator.pipeline.node.packaging import write_package

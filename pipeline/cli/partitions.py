@@ -1,4 +1,4 @@
-"""`partitions`: offsets partitions and the coordinators that own them."""
+"""The verbs `partitions`: they list the owners of offsets partitions, and move partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def partitions_move(
         int, typer.Option("--timeout", min=0, help="How long to wait for it, ms; 0: not.")
     ] = 60_000,
 ) -> None:
-    """Move a partition to another node, or take the move back before it has begun."""
+    """Move a partition to another node, or cancel a move that has not begun."""
     from group_coordinator.pipeline.ownership import partitions
 
     if cancel == (to is not None):

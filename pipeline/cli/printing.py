@@ -1,11 +1,11 @@
 """Rows on standard output: a table for people, JSON Lines or CSV for programs.
 
-* JSON and CSV have the names that the views' columns have (schemas/VIEWS.md), every value whole,
-  and times of UTC with their Z.
-* A table has a row a line, as Kafka's tools print it. What a line has no room for is cut, in a
-  terminal only.
-* What others have named (groups, clients, topics) may hold any character. One that is not to be
-  seen is written out in a table (`pipeline.quoting`), in CSV on a terminal, and always in JSON.
+* JSON and CSV have the column names of the views (schemas/VIEWS.md), complete values, and times in
+  UTC with a `Z`.
+* A table has one line for each row, as Kafka's tools print it. In a terminal, values that do not
+  fit on the line are cut.
+* Names of groups, clients and topics may contain any character. Characters that are not printable
+  are escaped in a table (`pipeline.quoting`), in CSV on a terminal, and always in JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(StrEnum):
-    """How rows are printed."""
+    """The output format of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -43,30 +43,30 @@ Format = Annotated[
 
 
 class Column(NamedTuple):
-    """A column's heading, the width that it has at least, and the Struct's field that it shows."""
+    """A column of a table: its heading, least width in characters, and field of the Struct."""
 
     name: str
     width: int = 15
     field: str = ""
 
 
-# A cell of a table that has to be cut keeps so many characters at least.
+# The least number of characters that a cut cell keeps.
 _LEAST = 12
-# What a line of a query's result may have where there is no terminal.
+# The width of a query's result without a terminal, characters.
 _PLAIN_WIDTH = 160
-# A column is no wider than this for its longest texts, which move what follows them: padded to a
-# name of 30 kB, a table of 25 rows has 800 kB.
+# The largest width to which a column is padded without a terminal. Longer texts move the cells
+# after them. Padded to a name of 30 kB, a table of 25 rows would have 800 kB.
 _WIDEST = 100
 _SIMPLE = (str, int, float, bool, type(None))
 _INT64 = range(-(2**63), 2**64)
 
 
 def encoded(value: Any) -> str:
-    """A value as one line of JSON."""
+    """Return a value as one line of JSON."""
     text = msgspec.json.encode(_whole(value)).decode()
     if text.isprintable():
         return text
-    # JSON allows in a text what drives a terminal, but for the oldest of it.
+    # JSON strings may contain terminal control characters, except those below U+0020.
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
@@ -88,7 +88,7 @@ def print_rows(
     rows: Iterable[Sequence[Any]],
     columns: Sequence[Column] | None = None,
 ) -> None:
-    """Print rows in any format; a table's columns are headed by the names if they are not given."""
+    """Print rows in any format; `columns` are those of a table, by default `names`."""
     if format_ is OutputFormat.TABLE:
         print_table(columns or [Column(name, 0) for name in names], rows)
     else:
@@ -101,7 +101,7 @@ def print_structs(
     rows: Iterable[msgspec.Struct],
     columns: Sequence[Column] | None = None,
 ) -> None:
-    """Print Structs of one type, a row each, in any format; a table's columns may be chosen."""
+    """Print Structs of one type, one row each, in any format; `columns` are those of a table."""
     if format_ is OutputFormat.TABLE and columns is not None:
         print_table(columns, ([getattr(row, each.field) for each in columns] for row in rows))
     else:
@@ -109,7 +109,7 @@ def print_structs(
 
 
 def print_result(format_: OutputFormat, result: Result) -> None:
-    """Print what a query found; a table of rows that are too wide has a line for each value."""
+    """Print the result of a query; a table that is too wide has one line for each value."""
     if format_ is not OutputFormat.TABLE:
         print_data(format_, result.columns, result.rows)
         return
@@ -127,15 +127,15 @@ def print_result(format_: OutputFormat, result: Result) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
-    """Print the heading and the rows; a value that is not known is `-`.
+    """Print the heading and the rows; a null is printed as `-`.
 
-    It is made column by column and written at once, which is far faster than row by row.
+    The table is formatted by columns and written at once, which is far faster than by rows.
     """
     _print_lines(columns, _texts(columns, rows))
 
 
 def _texts(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> list[list[str]]:
-    """Each column's texts, its heading first."""
+    """Return each column's cells as strings, its heading first."""
     texts = [[_cell(value) for value in column] for column in zip(*rows, strict=True)]
     return [
         [quoted(column.name), *values]
@@ -166,7 +166,7 @@ def _print_lines(columns: Sequence[Column], texts: list[list[str]]) -> None:
 
 
 def _cut(widths: list[int], room: int) -> list[int]:
-    """The widths with the widest made narrower, until there is room or none is to be cut more."""
+    """Return the widths, with the widest reduced until all fit or none can be reduced further."""
     cut = list(widths)
     while sum(cut) > room and max(cut) > _LEAST:
         cut[cut.index(max(cut))] -= 1
@@ -183,7 +183,7 @@ def _print_upright(texts: list[list[str]]) -> None:
 
 
 def _terminal_width() -> int | None:
-    """How many characters a line of the terminal has; None where output goes elsewhere."""
+    """Return the width of the terminal in characters; None if the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -198,7 +198,7 @@ def _cell(value: Any) -> str:
 
 
 def _field(value: Any) -> str:
-    """A value of a CSV file: a text as it is, nothing for null, and else what JSON has."""
+    """Return a value for CSV: a string as it is, "" for null, unquoted JSON for other types."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -208,7 +208,7 @@ def _field(value: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A value as JSON is to have it: times with their zone, and numbers that are no 64 bits."""
+    """Return a value for JSON: times have a zone, and integers beyond 64 bits are strings."""
     if isinstance(value, int) and value not in _INT64:
         return str(value)
     if isinstance(value, _SIMPLE):
@@ -223,10 +223,10 @@ def _whole(value: Any) -> Any:
 
 
 def tell(text: str) -> None:
-    """Print a line for people, on standard error: the output stays what programs read."""
+    """Print a line for people, on standard error, so that programs can parse standard output."""
     typer.echo(quoted_lines(text), err=True)
 
 
 def counted(number: int, what: str) -> str:
-    """`1 group`, `2 groups`."""
+    """Return a number with its noun: `1 group`, `2 groups`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`records`: the offsets topic as Kafka's own binary records."""
+"""The verbs `records`: they export and import the offsets topic as Kafka's binary records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def records_export(
     from group_coordinator.pipeline.records.exporter import export
 
     tally = export(root, file, lambda text: typer.echo(text, err=True))
-    # Where the records themselves go to stdout, what is said of them does not.
+    # If the records go to stdout, the summary goes to stderr.
     _show_tally("exported", tally, json, err=file == "-")
 
 
@@ -51,9 +51,9 @@ def records_import(
 ) -> None:
     """Append Kafka's binary records to the offsets topic.
 
-    Running coordinators give their partitions up meanwhile, and requests wait. An import that was
-    interrupted is completed by running it again; a completed one is not repeated unless --again is
-    given. Records of Kafka's new consumer groups (KIP-848) are kept, and requests to these groups
+    Running coordinators release their partitions during the import, and requests wait. To complete
+    an interrupted import, run it again. A completed import is not repeated unless --again is given.
+    Records of Kafka's new consumer groups (KIP-848) are kept, but requests to these groups are
     refused.
     """
     from group_coordinator.pipeline.records.importer import import_

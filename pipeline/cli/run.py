@@ -1,4 +1,4 @@
-"""`run`: one coordinator."""
+"""The verb `run`: it runs one coordinator."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(
         check_listen(metrics)
         if metrics == gateway and read_address(metrics)[1] != 0:
             raise WrongCall(f"--gateway and --metrics cannot both listen at {metrics}")
-    # Only now: it loads Spark.
+    # Imported last, because it loads Spark.
     from group_coordinator.pipeline.node.job import Logs
     from group_coordinator.pipeline.node.job import run as run_job
 
@@ -88,5 +88,5 @@ def run(
 
 
 def _option(name: str, value: object) -> list[str]:
-    """An option of another command; nothing for None."""
+    """Return an option as command-line arguments; none for None."""
     return [] if value is None else [name, str(value)]

@@ -1,4 +1,4 @@
-"""`simulate`: a scenario on a virtual clock."""
+"""The verb `simulate`: it runs a scenario on a virtual clock."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def simulate(
     ] = None,
     config: Config = None,
 ) -> None:
-    """Drive the coordinator's own state machine on a virtual clock, without Spark.
+    """Run a scenario through the coordinator's state machine on a virtual clock, without Spark.
 
-    A line that makes no sense is named, the rest goes on, and the exit status is 1.
+    Invalid lines are reported and skipped; the exit status is then 1.
     """
     from group_coordinator.coordinator.config import parse_config
     from group_coordinator.pipeline.replay.simulator import simulate as run_scenario

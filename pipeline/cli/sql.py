@@ -1,4 +1,4 @@
-"""`sql`: a query over a root's tables and views."""
+"""The verb `sql`: it queries a root's tables and views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sql(
     ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Query the tables and views of a root by SQL."""
+    """Query the tables and views of a root with SQL."""
     from group_coordinator.pipeline.monitor.as_of import read_as_of
     from group_coordinator.pipeline.monitor.catalog import Catalog
 

@@ -1,4 +1,4 @@
-"""`topics`: the catalogue of topics."""
+"""The verbs `topics`: they manage the catalogue of topics."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def topics_create(
         bool, typer.Option("--create-root", help="Make the root if it does not exist.")
     ] = False,
 ) -> None:
-    """Create a topic; the first one makes the catalogue, outside of which no topic is taken.
+    """Create a topic. The first one creates the catalogue; other topics' commits are then refused.
 
-    Clients produce to it through a gateway, into a Delta table of its own under the root. With
-    --table the rows of your Delta table are its records instead.
+    Clients produce to the topic through a gateway. Its records are rows of a new Delta table under
+    the root. With --table the rows of your Delta table are its records instead.
     """
     from group_coordinator.pipeline.tables.store import has_root
     from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
@@ -99,17 +99,16 @@ def _configs(given: list[str] | None) -> dict[str, str | None]:
 
 @topics_app.command("index")
 def topics_index(name: str, root: OwnRoot) -> None:
-    """Index the rows that a topic's table was given since; who reads the topic does so anyway."""
+    """Index new rows of a topic's table. Readers of the topic do so themselves."""
     _index(root, name)
 
 
 @topics_app.command("reindex")
 def topics_reindex(name: str, root: OwnRoot) -> None:
-    """Begin a topic anew with the rows that its table has now, at offsets after all present ones.
+    """Restart a topic with its table's present rows, at offsets after all previous ones.
 
-    For a table whose rows were deleted or changed, or whose log was cleaned up before it was
-    indexed: the topic ends there until it is begun anew. Groups are then given all rows of the
-    table.
+    Use it for a table with deleted or changed rows, or with a log that was cleaned up before it was
+    indexed. Until the restart the topic ends there. Afterwards groups read all rows of the table.
     """
     from group_coordinator.pipeline.topics import TableTopics
 
@@ -120,7 +119,7 @@ def topics_reindex(name: str, root: OwnRoot) -> None:
 
 
 def _index(root: str, name: str) -> None:
-    """Index what a topic's table has now, and tell how much."""
+    """Index the present rows of a topic's table, and print their number."""
     from group_coordinator.pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
@@ -135,7 +134,7 @@ def _index(root: str, name: str) -> None:
 
 @topics_app.command("alter")
 def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
-    """Give a topic more partitions."""
+    """Increase the number of partitions of a topic."""
     from group_coordinator.pipeline.tables.topics import alter_topic
 
     alter_topic(root, name, partitions)
@@ -154,7 +153,7 @@ def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
         typer.echo("there is no catalogue: every topic is taken", err=True)
 
 
-# Of each partition its ends, which are known of topics that are tables.
+# The log start and end of each partition; they are known only for topics that are tables.
 _PARTITIONS = """
 SELECT topic, "partition", log_start_offset, log_end_offset, newest_record_at, unindexed_since
 FROM (
@@ -163,7 +162,7 @@ FROM (
 ) LEFT JOIN topic_ends USING (topic, "partition")
 ORDER BY "partition"
 """
-# What a topic's columns are for, where a user's table is the topic.
+# The use of a topic's columns, if the topic is a user's table.
 _COLUMNS = {
     "key_column": "key",
     "partition_column": "partition",
@@ -174,7 +173,7 @@ _COLUMNS = {
 
 @topics_app.command("describe")
 def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE) -> None:
-    """Show a topic's partitions, where each begins and ends, and where its records are."""
+    """Show a topic's partitions with log start and log end, and the table of its records."""
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
@@ -192,7 +191,7 @@ def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE)
 
 
 def _about(topic: dict[str, Any]) -> list[str]:
-    """What a topic is beside its partitions, a line each."""
+    """Return the properties of a topic, except its partitions, one a line."""
     if topic["table"] is None:
         return ["it has no table, so no end is known"]
     if topic["config"] is not None:

@@ -1,4 +1,4 @@
-"""`ui`, `report` and `watch`: groups seen by people."""
+"""The verbs `ui`, `report` and `watch`: they show groups to people."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def watch(
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """Say how to get what the verb needs beyond the package itself."""
+    """Raise Failure, with the command to install it, if a package of the extra `ui` is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

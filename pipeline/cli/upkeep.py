@@ -1,4 +1,7 @@
-"""`compact`, `retain` and `repair`: upkeep by hand; `repair` not beside a running coordinator."""
+"""The verbs `compact`, `retain` and `repair`: manual upkeep.
+
+Stop the coordinators before `repair`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def compact(
 
 
 def retain(root: OwnRoot, config: Config = None, json: Json = False) -> None:
-    """Drop what is past its retention from the other tables and the topics; pack and vacuum."""
+    """Delete expired rows of the other tables and the topics; join small files, and vacuum."""
     from group_coordinator.pipeline.settings import load_settings
     from group_coordinator.pipeline.upkeep.retention import retain as retain_tables
     from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
@@ -49,10 +52,10 @@ def repair(
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else only tell.")] = False,
     json: Json = False,
 ) -> None:
-    """Make tables readable that a loss of power left torn, and plain that somebody has altered.
+    """Repair tables that a loss of power left torn, and make altered tables plain again.
 
-    Stop every process first. What was torn is lost, answered requests among it. It is kept in each
-    table's folder `_torn`. An altered table loses no row.
+    Stop every process first. The torn content is lost, and may include answered requests. It is
+    kept in each table's folder `_torn`. An altered table loses no row.
     """
     from group_coordinator.pipeline.upkeep.repair import repair as repair_tables
 

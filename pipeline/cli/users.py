@@ -1,4 +1,4 @@
-"""`users`: the file of those who may log in to a gateway."""
+"""The verbs `users`: they manage the file of users that may log in to a gateway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def users_add(
         int, typer.Option("--iterations", help="4096 to 16384: more make guessing slower.")
     ] = 4096,
 ) -> None:
-    """Add a user, or give one another password, which is read from a prompt or standard input."""
+    """Add a user, or change a user's password. It is read from a prompt or standard input."""
     from group_coordinator.pipeline.gateway.security.users import (
         UsersError,
         add_user,
@@ -45,7 +45,11 @@ def users_add(
 
 
 def _password(name: str) -> str:
-    """Never an argument: those can be read by everyone on the machine while the command runs."""
+    """Read the password from a prompt or standard input.
+
+    It is not an argument, because all users of the machine can read the arguments of a running
+    command.
+    """
     if sys.stdin.isatty():
         return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True))
     return sys.stdin.readline().rstrip("\n")
@@ -53,7 +57,7 @@ def _password(name: str) -> str:
 
 @users_app.command("list")
 def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
-    """List every user, and by which mechanisms it may log in."""
+    """List every user, and the mechanisms for its login."""
     from group_coordinator.pipeline.gateway.security.users import read_users
 
     found: dict[str, list[str]] = {}
@@ -67,7 +71,7 @@ def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
 
 @users_app.command("remove")
 def users_remove(name: str, file: File) -> None:
-    """Let a user log in no more. Its connections stay until they end."""
+    """Remove a user. The user cannot log in again; open connections stay until they end."""
     from group_coordinator.pipeline.gateway.security.users import remove_user
 
     remove_user(file, name)

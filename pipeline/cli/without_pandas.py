@@ -1,7 +1,7 @@
-"""Verbs that start no Spark do not load pandas either.
+"""Faster imports for verbs that start no Spark: pandas is not loaded.
 
-pyarrow imports pandas, where it is installed, as it makes its first array of Python's objects, and
-the import takes as long as a short verb. Only a coordinator's environment has pandas, for Spark.
+pyarrow imports pandas, if installed, when it creates its first array from Python objects. The
+import takes as long as a short verb. Only a coordinator's environment has pandas, for Spark.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ class _NoPandas(MetaPathFinder):
 
 
 def hide_pandas() -> None:
-    """Let pyarrow and deltalake find no pandas in this process from now on."""
-    # Not `sys.modules["pandas"] = None`: pyarrow takes the None for the module.
+    """Hide pandas from pyarrow and deltalake in this process from now on."""
+    # `sys.modules["pandas"] = None` does not work: pyarrow uses the None as the module.
     sys.meta_path.insert(0, _NoPandas())

@@ -1,4 +1,4 @@
-"""`worker`: one of the workers that share a table's rows."""
+"""The verb `worker`: it runs one of the workers that share a table's rows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def worker(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Report progress as JSON Lines.")] = False,
 ) -> None:
-    """Work on a table's rows, shared by partition with the other workers of the group.
+    """Process a table's rows, shared by partition with the other workers of the group.
 
-    The rows go to stdout as JSON Lines, or to a command; progress goes to stderr. Every row is put
-    out at least once.
+    The rows go to stdout as JSON Lines, or to a command; progress goes to stderr. Every row is
+    output at least once.
     """
     from group_coordinator.pipeline.client.worker import run_worker, to_command, to_stdout
 
