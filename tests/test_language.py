@@ -22,6 +22,7 @@ FINISHED = (
     "coordinator/producer",
     "pipeline/cli",
     "pipeline/ownership",
+    "pipeline/records",
     "pipeline/spark",
     "pipeline/topics",
     "pipeline/upkeep",

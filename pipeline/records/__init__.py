@@ -1,6 +1,6 @@
-"""The offsets topic as Kafka's own binary records, exported to files and imported from them.
+"""Export and import of the offsets topic as Kafka's own binary records.
 
-`exporter.export` and `importer.import_` are the ways in; `record_file` is the format of the files.
-The bytes of a record are encoded in `schemas.kafka`. An import takes all partitions from running
-coordinators through `pipeline.ownership`; it knows neither the stream nor the node.
+The entry points are `exporter.export` and `importer.import_`; `record_file` defines the files. The
+bytes of a record are encoded in `schemas.kafka`. An import takes all partitions from running
+coordinators through `pipeline.ownership`. It depends on neither the stream nor the node.
 """

@@ -1,4 +1,4 @@
-"""The offsets topic as Kafka's own binary records, out to a file."""
+"""Export of the offsets topic to a file of Kafka's own binary records."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ _LOG_COLUMNS = {
 
 
 def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
-    """Write the offsets topic, by partition and log offset, to a file or, for "-", to stdout.
+    """Write the offsets topic, ordered by partition and log offset, to the file `out`.
 
-    It writes the whole log as of the call, in bounded memory, and reports its progress to `say`.
-    The file gets its name when it is complete. Raises Failure if the root has no offsets topic or
-    the file's ending names no format, and OSError for a file that cannot be written.
+    "-" is stdout. The export has all records of the table's version at the time of the call. Its
+    memory is bounded. Progress is reported to `say`. The file is renamed to `out` when it is
+    complete. Raises Failure if the root has no offsets topic or the file's ending is of no known
+    format. Raises OSError if the file cannot be written.
     """
     if not is_table(table_uri(root, OFFSETS_TOPIC)):
         raise Failure(f"there is no offsets topic under {root}")
@@ -98,7 +99,7 @@ Write = Callable[[Sequence[RawRecord]], object]
 
 @contextmanager
 def _open_output(out: str) -> Iterator[Write]:
-    """Open the output; a file gets its name when it is complete."""
+    """Open the output; a file is written under a temporary name and renamed when complete."""
     as_parquet = is_parquet(out)
     encode_lines = msgspec.json.Encoder().encode_lines
     if out == STANDARD:

@@ -1,4 +1,4 @@
-"""Kafka's own binary records, in from a file to the offsets topic."""
+"""Import of Kafka's own binary records from a file into the offsets topic."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
 
 REASON = "imported"
-# The records of a source, each with its place in it, for messages.
+# The records of a source, each with its location in the source, which messages name.
 Read = Iterator[tuple[str, RawRecord | Corrupt]]
 
 
 def import_(
     root: str, source: str, settings: Settings, again: bool = False, say: Say = to_stderr
 ) -> Tally:
-    """Append a file's records, or for "-" those of stdin, to the offsets topic.
+    """Append the records of the file `source` to the offsets topic; "-" is stdin.
 
-    A record's partition follows from its group id and the number of partitions in the settings; its
-    log offset follows the newest of that partition. Where a group exists already, the imported
-    records are newer than its own, and so win. A Parquet file, or a folder of them, is sorted
-    first; the JSON Lines of a partition must be in the order of their offsets.
+    A record's partition is computed from its group id and the number of partitions in the settings.
+    Its log offset continues that partition's log. If a group exists, the imported records win,
+    because they are newer than its own. A Parquet file, or a folder of them, is sorted first. The
+    JSON Lines of a partition must be ordered by offset.
 
-    Each commit carries its number and a digest of the whole source as a transaction of Delta's. So
-    a repeated import writes what an interrupted one left out, and after a complete one nothing;
-    `again` imports the source once more. Raises Failure for a source that is malformed or out of
-    order, OSError if it cannot be read, and AppendConflict.
+    Each commit has a Delta transaction identifier: a digest of the whole source, and the number of
+    the batch. So an import that is repeated after an interruption writes only the missing batches.
+    Repeated after a complete import, it writes nothing, unless `again` is true. Raises Failure if
+    the source is malformed or out of order, OSError if it cannot be read, and AppendConflict.
 
-    Running coordinators release their partitions for the time of the import, in which requests
-    wait, and then load them with the imported records (`pipeline.ownership.hold`).
+    Running coordinators release their partitions during the import, and requests wait. Afterwards
+    they load the partitions with the imported records (`pipeline.ownership.hold`).
     """
     num_partitions = settings.group.offsets_topic_num_partitions
     lease_ms = settings.coordinator.lease_ms
@@ -95,7 +95,7 @@ def import_(
 
 
 def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, Appender]:
-    """Open the offsets topic at its end."""
+    """Return the end of the offsets topic, and an appender to it."""
     handle = open_table(root, OFFSETS_TOPIC)
     ours = settings.coordinator
     log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
@@ -105,7 +105,10 @@ def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, 
 def _readable(
     records: Read, num_partitions: int, tally: Tally
 ) -> Iterator[tuple[CoordinatorRecord, int]]:
-    """Yield the records that can be decoded, each with its size in bytes, and count all."""
+    """Yield the records that can be decoded, each with its size in bytes.
+
+    All records, decoded or skipped, are counted in `tally`.
+    """
     for where, raw in records:
         if isinstance(raw, Corrupt):
             tally.skip_corrupt(where, raw.reason)
@@ -122,7 +125,10 @@ def _readable(
 
 
 def _identity(files: Sequence[Path], num_partitions: int) -> str:
-    """Name an import by everything that decides what each of its batches holds."""
+    """Return the import's application id, a digest of everything that determines its batches.
+
+    These are the content of the files, the number of partitions and the limits of a batch.
+    """
     digest = hashlib.sha256(f"{num_partitions} {cut_of_batches()}".encode())
     for path in files:
         with path.open("rb") as file:
@@ -136,7 +142,7 @@ def _identity(files: Sequence[Path], num_partitions: int) -> str:
 
 @contextmanager
 def _spooled_stdin() -> Iterator[Path]:
-    """Copy stdin to a file: a source is read twice, for its digest and then for its records."""
+    """Copy stdin to a file, because a source is read twice: for its digest and its records."""
     with tempfile.NamedTemporaryFile(prefix="group-coordinator-import-") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
         file.flush()
@@ -185,7 +191,10 @@ def _read_parquet(files: Sequence[Path]) -> Read:
 
 
 def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
-    """Return the columns as SQL; raises Failure naming each that is missing or has a wrong type."""
+    """Return the SQL expression of each column.
+
+    Raises Failure that names the columns that are missing or have a wrong type.
+    """
     kinds: dict[str, Sequence[Callable[[pa.DataType], bool]]] = {
         "partition": (pa.types.is_integer,),
         "offset": (pa.types.is_integer,),
@@ -208,9 +217,9 @@ def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
 
 
 def _checked_order(records: Read) -> Read:
-    """Yield the records; raises Failure for one whose offset is less than the one before it.
+    """Yield the records. Raises Failure if the offsets of a partition decrease.
 
-    The last record of a key wins, so records out of order would bring old offsets back.
+    The last record of a key wins, so records out of order would restore old offsets.
     """
     latest: dict[int, int] = {}
     for where, raw in records:

@@ -1,8 +1,8 @@
 """A file of Kafka's own binary records: its format, and the batches it is read and written in.
 
-A row holds the source's partition and offset, the record's timestamp, its key, and its value, which
-is null for a tombstone. The file is JSON Lines, with bytes in base64 and times in ms, or Parquet. A
-record that cannot be converted is skipped and counted, and the first `NAMED` are reported.
+A row has the source's partition and offset, and the record's timestamp, key and value. The value of
+a tombstone is null. The file is Parquet, or JSON Lines with bytes in base64 and times in ms. A
+record that cannot be converted is skipped and counted; messages describe the first `NAMED`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from group_coordinator.schemas.tables import Table, arrow_schema
 
 T = TypeVar("T")
 
-# The name that stands for standard input and output.
+# The file name of standard input and output.
 STANDARD = "-"
-# Rows read at once. A group's record may have a megabyte, an offset's has about a hundred bytes.
+# Rows read at once. A group's record may have 1 MB, an offset's has about 100 bytes.
 READ_ROWS = 2048
-# Rows and bytes written at once. A repeated import of a source must cut the same batches, or it
-# would write records twice: see `cut_of_batches`.
+# The most rows of a batch, and the bytes at which it is written. A repeated import must make the
+# same batches, or it would write records twice: see `cut_of_batches`.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 2**20
 SORT_MEMORY = "256MB"
@@ -45,7 +45,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 class RawRecord(Struct, frozen=True):
-    """One record of a file. `partition` and `offset` are its place in the source's log."""
+    """One record of a file; `partition` and `offset` are those of the source's log."""
 
     partition: Int32
     offset: Int64
@@ -55,7 +55,7 @@ class RawRecord(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of the key and the value."""
+        """The bytes of the key and the value."""
         return len(self.key or b"") + len(self.value or b"")
 
 
@@ -65,8 +65,9 @@ RAW_RECORDS = Table("raw_records", arrow_schema(RawRecord))
 class Tally(Struct):
     """Counts of the records of an export or an import.
 
-    `records` were carried over; `tombstones` of them delete their key, and `repeated` of them had
-    been written by an earlier run of the same import. `named` describes the first skipped ones.
+    `records` were exported or imported. Of these, `tombstones` delete their key, and `repeated`
+    were written by an earlier run of the same import. `unknown` and `corrupt` records were skipped;
+    `named` describes the first `NAMED` of them.
     """
 
     records: int = 0
@@ -77,7 +78,7 @@ class Tally(Struct):
     named: list[str] = []
 
     def carried(self, is_tombstone: bool) -> None:
-        """Count a record that is carried over."""
+        """Count a record that is exported or imported."""
         self.records += 1
         self.tombstones += is_tombstone
 
@@ -87,7 +88,7 @@ class Tally(Struct):
         self._name(where, why)
 
     def skip_corrupt(self, where: str, why: str) -> None:
-        """Count a record that cannot be read or written."""
+        """Count a record that cannot be decoded or encoded."""
         self.corrupt += 1
         self._name(where, why)
 
@@ -104,12 +105,12 @@ Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
-    """Print a line of progress to standard error, away from the records on standard output."""
+    """Print a line to standard error, because records may be written to standard output."""
     print(text, file=sys.stderr)
 
 
 class Progress:
-    """Reports how far a long run is, every `PROGRESS_S`."""
+    """The progress reports of a long export or import, one every `PROGRESS_S` seconds."""
 
     def __init__(self, say: Say, verb: str) -> None:
         self._say = say
@@ -117,7 +118,7 @@ class Progress:
         self._next = time.monotonic() + PROGRESS_S
 
     def __call__(self, tally: Tally) -> None:
-        """Report the tally if `PROGRESS_S` passed since the last report."""
+        """Report the tally if `PROGRESS_S` have passed since the last report."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + PROGRESS_S
@@ -125,7 +126,7 @@ class Progress:
 
 
 def is_parquet(name: str) -> bool:
-    """Return whether a file's name ends as Parquet's; raises Failure for an unknown ending."""
+    """Return whether the file is Parquet, by its ending; raises Failure for an unknown ending."""
     ending = Path(name).suffix.lower()
     if name == STANDARD or ending in _JSON_LINES:
         return False
@@ -135,7 +136,10 @@ def is_parquet(name: str) -> bool:
 
 
 def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Gather items, each given with its size in bytes, into batches that are written at once."""
+    """Group items into batches of at most `BATCH_ROWS`, which end at `BATCH_BYTES`.
+
+    Each item is given with its size in bytes.
+    """
     batch: list[T] = []
     total = 0
     for item, size in items:
@@ -149,17 +153,17 @@ def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def cut_of_batches() -> str:
-    """Return the bounds that decide where `batches` cuts."""
+    """Return the limits of a batch as text, which is a part of an import's digest."""
     return f"{BATCH_ROWS} {BATCH_BYTES}"
 
 
 def in_order(
     rows: ds.Dataset, columns: dict[str, str], order: tuple[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows sorted by two columns; `columns` maps names to SQL.
+    """Yield the rows sorted by two columns; `columns` maps names to SQL expressions.
 
-    DuckDB sorts within `SORT_MEMORY` and spills the rest to disk. Raises Failure if the rows cannot
-    be read.
+    DuckDB sorts with `SORT_MEMORY` and spills the rest to disk. Raises Failure if DuckDB cannot
+    read the rows.
     """
     names = list(columns)
     reader = pa.RecordBatchReader.from_batches(
@@ -181,7 +185,7 @@ def in_order(
 
 
 def _scan(rows: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Read one file after the other: a scan of all of them reads ahead without bound."""
+    """Read one file after the other, because a scan of the dataset reads ahead without a limit."""
     for fragment in rows.get_fragments():
         yield from fragment.to_batches(
             schema=rows.schema,
