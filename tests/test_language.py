@@ -23,6 +23,7 @@ FINISHED = (
     "pipeline/cli",
     "pipeline/ownership",
     "pipeline/records",
+    "pipeline/replay",
     "pipeline/spark",
     "pipeline/topics",
     "pipeline/upkeep",

@@ -1,7 +1,7 @@
-"""The demo: recorded conversations of real clients, replayed against a live coordinator.
+"""The demo: recorded traffic of real clients, replayed against a live coordinator.
 
-Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
-that are appended to its table, and what the demo prints is read from the tables that it writes.
+The coordinator is a normal one in a separate process. The demo appends the requests to the table
+`requests`, and prints what it reads from the tables that the coordinator writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.terminal import grid, open_console
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 
-# The recordings were made with these broker settings.
+# The broker of the recordings had these settings.
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 0
@@ -39,17 +39,19 @@ _CONFIG = """\
 _TICK_S = 0.02
 _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
-# The conversation that is told, unless all of them are; what is told of it, in these words.
+# The trace and the groups that the demo reports on unless it is verbose, and its word for each of
+# the reported group events.
 _TOLD = "b-kafka-python-three-range"
 _TOLD_GROUP = "orders-b-"
 _STORY = {"member_joined": "joined", "member_left": "left", "member_expired": "expired"}
-# What makes member ids differ from each other; the rest is the client's id.
+# The random part of a member id, which follows the client id.
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # A line of the coordinator's log: date, time, level, message.
 _STEP = re.compile(r"\S+ \S+ (?:INFO|WARNING) (.*)")
-# The groups of real clients; the others belong to a driver that sent what real clients do not.
+# The prefix of the groups of real clients. The other groups are those of a test driver, which sent
+# requests that real clients do not send.
 _CLIENTS = "orders-"
-# The group events that are printed; all of them are in the table.
+# The group events that the verbose demo prints besides transitions; the table has all of them.
 _SHOWN = {"member_joined", "member_left", "member_expired", "member_fenced", "leader_elected"}
 
 GROUPS_SQL = """\
@@ -65,9 +67,10 @@ WHERE group_id LIKE 'orders-%' ORDER BY started_at LIMIT 12"""
 
 
 class Demo:
-    """One run of the demo over a root of its own; `verbose` tells of every group and transition.
+    """One run of the demo, with its tables below the folder `root`.
 
-    `names` are the conversations that are replayed, all of them if it is None.
+    A verbose demo prints the events of all groups of real clients. `names` are the traces that are
+    replayed; None means all.
     """
 
     def __init__(
@@ -97,7 +100,10 @@ class Demo:
         )
 
     def run(self) -> bool:
-        """Run it; True if every answer came."""
+        """Start a coordinator, replay the traces, and stop it.
+
+        Returns whether every request that the broker answered was answered here.
+        """
         console = self._console
         self.prepare()
         coordinator: CoordinatorProcess | None = None
@@ -114,7 +120,7 @@ class Demo:
                 coordinator.stop()
 
     def prepare(self) -> None:
-        """Make the tables for a coordinator to start on, and say what will be replayed."""
+        """Print which traces will be replayed, and create the tables and topics."""
         console = self._console
         total = sum(replay.total for replay in self._replays)
         brokers = {replay.trace.broker for replay in self._replays}
@@ -128,14 +134,15 @@ class Demo:
                 console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
         self._config.write_text(_CONFIG)
         ensure_tables(self._root)
-        # The recording broker had these topics, and answered 3 for others.
+        # The broker of the recordings had these topics, and answered error code 3 for others.
         for topic, partitions in TOPICS.items():
             create_topic(self._root, topic, partitions)
 
     def converse(self, check: Callable[[], None]) -> bool:
-        """Replay the conversations in real time and say what came; True if every answer did.
+        """Replay the traces in real time and print the results.
 
-        A coordinator is ready on the tables; `check` raises if it has ended.
+        Returns whether all expected answers arrived. Requires a coordinator that is ready; `check`
+        raises if its process has ended.
         """
         tails = (
             follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names),
@@ -146,7 +153,7 @@ class Demo:
         return self._conclude()
 
     def _tell_steps(self, seconds: float) -> None:
-        """Say how far the coordinator's start is, by its own log."""
+        """Print the new lines of the coordinator's log, which show the progress of its start."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[1:]
         for line in lines[self._steps :]:
             step = _STEP.match(line)
@@ -182,7 +189,7 @@ class Demo:
 
     @property
     def _speaks(self) -> bool:
-        """Whether progress is told in lines: on a terminal a bar shows it."""
+        """Whether progress is printed as lines; on a terminal, a bar shows it."""
         return self._verbose and not self._console.is_terminal
 
     @property
@@ -223,7 +230,7 @@ class Demo:
         )
 
     def _words(self, event: dict[str, Any]) -> str | None:
-        """What to tell of an event of a group, None if nothing."""
+        """Return the line to print for a group event, None if it is not printed."""
         group, name = event["group_id"], event["event"]
         if not self._verbose:
             if not group.startswith(_TOLD_GROUP) or name not in _STORY:
@@ -287,7 +294,7 @@ def _rows(tail: Tail) -> list[dict[str, Any]]:
 
 
 def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
-    """Return one line that says how an answer differs from the broker's."""
+    """Return one line that describes how an answer differs from the broker's."""
     api = recorded["api"]
     head = f"{recorded['request_id']} {api}"
     if recorded["error"] != live["error"]:
@@ -298,7 +305,10 @@ def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
 
 
 def run_demo(keep: Path | None = None, verbose: bool = False) -> bool:
-    """Run the demo in a temporary folder, or in `keep`, which is not deleted."""
+    """Run the demo in a temporary folder, or in the folder `keep`, which is not deleted.
+
+    Returns whether all expected answers arrived.
+    """
     console = open_console()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
-"""The simulator: scenario lines in, the coordinator's answers and records out, on a virtual clock.
+"""A simulator of the coordinator on a virtual clock: JSON lines in, responses and records out.
 
-The state machine is the one that the Spark job runs. The clock starts at 0 ms and moves only as the
-lines say; timers on the way fire at exactly their deadlines. Each input line yields zero or more
-lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, then `{"ack": K}`, flushed, so that a
-driver can hold a conversation over a pipe. Joins and syncs that are pending at the end stay
-unanswered. Of a line that makes no sense `{"error": "line K: ..."}` says why, and the rest goes on.
+It runs the same state machine as the Spark job. The clock starts at 0 ms, and only the input lines
+advance it; timers in between fire exactly at their deadlines. For each input line, the output has
+zero or more lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, and then `{"ack": K}`. Output
+is flushed after each ack, so that a driver can exchange lines with the simulator over a pipe.
+
+Joins and syncs that are still parked at the end of the input are not answered. For a malformed
+line, the output has `{"error": "line K: ..."}` before the ack, and the next line is read.
 """
 
 from __future__ import annotations
@@ -37,26 +39,26 @@ from group_coordinator.schemas.unreadable import UNREADABLE
 _log = logging.getLogger(__name__)
 
 THIS_NODE = Node(0, "localhost", 9092)
-# What a line says that this coordinator is for a partition, and what Kafka answers then.
+# The statuses of an offsets partition in the input, and Kafka's error for requests of its groups.
 OWNERSHIP = {
     "owned": ErrorCode.NONE,
     "loading": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     "not_owned": ErrorCode.NOT_COORDINATOR,
 }
-# Lines of a recorded trace that are no requests.
+# Keys of the lines of a recorded trace that are not requests; the simulator skips these lines.
 _PASSED_OVER = ("trace", "response", "note")
 
 Output = dict[str, Any]
 
 
 class BadLine(ValueError):
-    """An input line is malformed; the message says how."""
+    """A malformed input line; the message gives the reason."""
 
 
 class Simulator:
-    """A coordinator of every offsets partition on a virtual clock (ms).
+    """A coordinator of all offsets partitions on a virtual clock (ms).
 
-    `on_event` is called with every group event; the scenario's output does not have them.
+    `on_event` is called with every group event; group events are not in the output.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Simulator:
         return self._coordinator.begin_decision(group_id, self._groups.get(group_id), self.now)
 
     def run(self, lines: Iterable[bytes]) -> Iterator[Output]:
-        """Feed the lines; yields each line's output objects, then its ack."""
+        """Process the lines; yields the output objects of each line, then its ack."""
         for number, line in enumerate(lines, start=1):
             try:
                 yield from self.feed(line)
@@ -99,7 +101,7 @@ class Simulator:
             yield {"ack": number}
 
     def feed(self, line: bytes) -> Iterator[Output]:
-        """Take one line; yields its output objects. Raises BadLine."""
+        """Process one line; yields its output objects. Raises BadLine."""
         if not line.strip():
             return
         try:
@@ -111,7 +113,7 @@ class Simulator:
         yield from self.dispatch(entry)
 
     def dispatch(self, entry: dict[str, Any]) -> Iterator[Output]:
-        """Take one decoded line; yields its output objects. Raises BadLine."""
+        """Process one decoded line; yields its output objects. Raises BadLine."""
         if "request" in entry:
             if not isinstance(entry["request"], dict):
                 raise BadLine("request: a JSON object is expected")
@@ -162,7 +164,7 @@ class Simulator:
         partition = partition_for(event.group_id, self._config.offsets_topic_num_partitions)
         try:
             self._coordinator.decide(decision, event, self._ownership_of(partition))
-        # A bug in a handler fails its one request, here as in the stream.
+        # As in the Spark job, an exception in a handler fails only its request.
         except Exception:
             _log.exception("request %s failed", event.request_id)
             restored = msgspec.msgpack.decode(safe, type=Group | None)
@@ -178,7 +180,7 @@ class Simulator:
         while self._timers and self._timers[0][0] <= until:
             due, group_id = heapq.heappop(self._timers)
             group = self._groups.get(group_id)
-            # An entry is stale when the group's earliest deadline has moved since it was pushed.
+            # An entry is stale if the group's earliest deadline has changed since it was pushed.
             if group is None or next_deadline(group) != due:
                 continue
             self.now = max(self.now, due)
@@ -268,7 +270,10 @@ class Simulator:
         self._coordinator = self._build()
 
     def _set_topics(self, topics: Any) -> None:
-        """Set the catalogue: topics with their partitions. Without one, every topic exists."""
+        """Set the catalogue, topics with their numbers of partitions.
+
+        If it is None, every topic exists.
+        """
         try:
             self._topics = msgspec.convert(topics, dict[str, int] | None)
         except msgspec.ValidationError as error:
@@ -289,7 +294,7 @@ class Simulator:
             self._on_event(event)
         for record in decision.records:
             numbered = self._append(record)
-            # All columns: a tombstone's null value is to be seen.
+            # All columns, so that the null value of a tombstone is in the output.
             columns = {
                 name: getattr(numbered, name) for name in CoordinatorRecord.__struct_fields__
             }
@@ -319,9 +324,9 @@ def _time(value: Any, name: str) -> int:
 
 
 def simulate(lines: Iterable[bytes], out: BinaryIO, config: GroupCoordinatorConfig) -> list[str]:
-    """Run a scenario from `lines` to `out`, flushing after each acknowledged line.
+    """Run a scenario from `lines` and write the output to `out`, flushed after each ack.
 
-    Returns what was wrong with each bad line, which was passed over: `line 3: ...`.
+    Returns the errors of the malformed lines, such as `line 3: ...`; these lines are skipped.
     """
     encode = msgspec.json.Encoder().encode
     bad = []

@@ -1,9 +1,9 @@
-"""Traces: recorded conversations of real clients with a real Kafka broker, and their comparison.
+"""Traces: recorded requests of real clients with a Kafka broker's answers, and their comparison.
 
-A trace is JSON Lines: a header, then requests, the broker's answers and notes, each with the ms
-since the run began. The coordinator makes member ids, so a replay maps the recorded ids to the ones
-it is given. Topics, partitions and members come out of the broker's hash maps in any order, and are
-compared as sets.
+A trace is JSON Lines: a header, then requests, the broker's answers and notes. Each line has its
+time in ms since the start of the run. A coordinator generates member ids, so a replay maps the
+recorded ids to those of the live coordinator. The broker's hash maps return topics, partitions and
+members in any order, so lists are compared as sets.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgspec import Struct
 
 Json = dict[str, Any]
 
-# Fields that differ between any two coordinators: the clock, messages for people, the address.
+# Fields that differ between any two coordinators: the time, the text of errors, the address.
 _NOT_COMPARED = ("responded_at", "error_message", "find_coordinator")
 _ID_FIELDS = ("member_id", "leader")
 
 
 class TraceLine(Struct):
-    """One line of a trace: exactly one of the three, `at_ms` after the run began."""
+    """One line of a trace: a request, a response or a note, `at_ms` after the start of the run."""
 
     at_ms: int
     request: Json | None = None
@@ -32,7 +32,7 @@ class TraceLine(Struct):
 
 
 class Trace(Struct):
-    """One recorded run, with the settings of its broker."""
+    """One recorded run and the settings of its broker; `what` describes the run."""
 
     name: str
     broker: str
@@ -43,24 +43,25 @@ class Trace(Struct):
 
     @property
     def answers(self) -> dict[str, Json]:
-        """The broker's answers by request id; some requests have none."""
+        """The broker's answers by request id; some requests have no answer."""
         found = (line.response for line in self.lines)
         return {response["request_id"]: response for response in found if response is not None}
 
 
-# The topics of the recording broker, with their partitions; it answered 3 for all others.
+# The topics of the broker of the recordings, with their numbers of partitions. The broker answered
+# error code 3 (UNKNOWN_TOPIC_OR_PARTITION) for all others.
 TOPICS: dict[str, int] = {"t4": 4, "t6": 6, "t24": 24}
 
 
 def trace_names() -> list[str]:
-    """The names of the recorded traces, sorted."""
+    """Return the names of the recorded traces, sorted."""
     folder = resources.files("group_coordinator.pipeline.replay").joinpath("traces")
     names = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
 
 
 def load_trace(name: str) -> Trace:
-    """Read one recorded trace. Raises FileNotFoundError for an unknown name."""
+    """Return a recorded trace; raises FileNotFoundError for an unknown name."""
     path = (
         resources.files("group_coordinator.pipeline.replay")
         .joinpath("traces")
@@ -75,13 +76,16 @@ def load_trace(name: str) -> Trace:
 
 
 class MemberIds:
-    """The replay's member id for each recorded one."""
+    """The map from recorded member ids to those of the live coordinator."""
 
     def __init__(self) -> None:
         self._live: dict[str, str] = {}
 
     def learn(self, recorded: Json, live: Json) -> None:
-        """Map the member ids of two answers to the same JoinGroup request."""
+        """Map the recorded member id to the live one, by two answers to one JoinGroup request.
+
+        Other answers, and answers without a member id, are ignored.
+        """
         if recorded["api"] != "join_group" or live.get("join_group") is None:
             return
         old, new = recorded["join_group"]["member_id"], live["join_group"]["member_id"]
@@ -89,11 +93,11 @@ class MemberIds:
             self._live.setdefault(old, new)
 
     def knows(self, member_id: str) -> bool:
-        """Whether the replay's id for this recorded one is known."""
+        """Return whether the live id of this recorded member id is known."""
         return member_id in self._live
 
     def translate(self, value: Any) -> Any:
-        """Return a recorded message with every member id replaced by the replay's."""
+        """Return a recorded message with each known member id replaced by the live one."""
         if isinstance(value, dict):
             return {key: self._field(key, one) for key, one in value.items()}
         if isinstance(value, list):
@@ -107,7 +111,7 @@ class MemberIds:
 
 
 def mentioned_ids(value: Any) -> Iterator[str]:
-    """Every member id in a message."""
+    """Yield every member id in a message."""
     if isinstance(value, dict):
         for key, one in value.items():
             if key in _ID_FIELDS and isinstance(one, str):
@@ -121,7 +125,10 @@ def mentioned_ids(value: Any) -> Iterator[str]:
 
 
 def same_answer(recorded: Json, live: Json, ids: MemberIds) -> bool:
-    """Whether the replay's answer equals the broker's, apart from the member ids."""
+    """Return whether the live answer equals the broker's, apart from member ids.
+
+    Lists are compared as sets, and `_NOT_COMPARED` lists the ignored fields.
+    """
     return bool(_comparable(ids.translate(recorded)) == _comparable(live))
 
 
@@ -130,7 +137,7 @@ def _comparable(answer: Json) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """The value with every list sorted, so that lists compare as sets."""
+    """Return the value with every list sorted, so that lists compare as sets."""
     if isinstance(value, dict):
         return {key: canonical(one) for key, one in value.items()}
     if isinstance(value, list):

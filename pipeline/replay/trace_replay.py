@@ -1,13 +1,14 @@
-"""A recorded trace, sent again to a live coordinator in real time.
+"""The replay of a recorded trace against a live coordinator in real time.
 
-Requests are sent in the recorded order and no sooner than recorded. A request that names a member
-waits until the replay knows that member's id, and a request that followed the expiry of a member
-waits until the coordinator has expired that member too; all later requests are delayed by as much.
-The recording does not say which expiries preceded a request. The simulator does: it runs the same
-conversation on a virtual clock.
+Requests are sent in the recorded order, at the recorded times or later. A request with a member id
+waits until the replay knows the live id of that member. A request that followed the expiry of a
+member waits until the live coordinator has expired that member, too. All later requests are delayed
+by the same time. The recording does not contain expiries, so the simulator runs the same requests
+on a virtual clock and counts them.
 
-Such a wait adds time that the recording does not have. A real client's heartbeat thread would go
-on, so the replay sends heartbeats for the members that live on, or they would expire.
+A wait adds time that the recording does not have. During a wait, a real client would send
+heartbeats from its heartbeat thread. So the replay sends heartbeats for the members that were alive
+at this point of the recording, or they would expire.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.records import GroupEvent
 
-# How often a member heartbeats while the replay waits.
+# The interval of a member's heartbeats while the replay waits.
 _KEEP_ALIVE_MS = 1000
 
 
 class TraceReplay:
-    """The replay of one trace: which requests are due, and which answers came."""
+    """The replay of one trace: the requests that are due, and the answers that were received.
+
+    `lag_ms` is the delay of the replay. After `compare`, `equal` counts the answers that equal the
+    broker's, and `different` has the pairs that do not.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -62,18 +67,18 @@ class TraceReplay:
         self.expected = len(self._recorded)
 
     def _issued_ids(self) -> Iterator[str]:
-        """The member ids that the broker made; ids that a client invented stay as they are."""
+        """Yield the member ids that the broker generated; only these are mapped to live ids."""
         for answer in self._recorded.values():
             if answer["api"] == "join_group" and answer["error_code"] in (0, 79):
                 yield answer["join_group"]["member_id"]
 
     @property
     def done(self) -> bool:
-        """Whether every request is sent, and every request that the broker answered is answered."""
+        """Whether all requests were sent, and all that the broker answered were answered here."""
         return not self._waiting and self.answered >= self.expected
 
     def due(self, elapsed_ms: int) -> Iterator[RequestEvent]:
-        """The requests to send now, `elapsed_ms` after the replay began."""
+        """Yield the requests to send now, `elapsed_ms` after the start of the replay."""
         while self._waiting:
             at_ms, request, expired = self._waiting[0]
             if at_ms + self.lag_ms > elapsed_ms:
@@ -116,7 +121,7 @@ class TraceReplay:
         return event
 
     def heard(self, answer: Json) -> None:
-        """Take the coordinator's answer to a request of this trace."""
+        """Record the live coordinator's answer to a request of this trace."""
         recorded_id = answer["request_id"].partition("/")[2]
         recorded = self._recorded.get(recorded_id)
         if recorded is None:
@@ -126,12 +131,15 @@ class TraceReplay:
         self.answered += 1
 
     def saw(self, event: Json) -> None:
-        """Take a row of `group_events`."""
+        """Count the expiry of a member if `event`, a row of `group_events`, is one."""
         if event["event"] == "member_expired":
             self._expired[event["group_id"]] += 1
 
     def compare(self) -> None:
-        """Compare all answers with the broker's; to be called once every member id is known."""
+        """Compare all answers with the broker's; call this after the last answer.
+
+        Only then are all member ids known.
+        """
         for request_id, recorded in self._recorded.items():
             live = self._live.get(request_id)
             if live is None:
@@ -143,7 +151,7 @@ class TraceReplay:
 
 
 class _Alive:
-    """The members that are alive at a point of a recording, and their heartbeats."""
+    """The members that were alive at a time of the recording, and their heartbeats."""
 
     def __init__(self, trace: Trace) -> None:
         self._sessions: dict[str, int] = {}
@@ -163,7 +171,7 @@ class _Alive:
                 self._times.setdefault(body["member_id"], []).append(line.at_ms)
 
     def sent(self, request: Json) -> None:
-        """Remember the heartbeat that the sender of a request would send next."""
+        """Store the heartbeat that the sender of a request would send next."""
         body = request.get(request["api"]) or {}
         member_id = body.get("member_id")
         if member_id and "generation_id" in body:
@@ -173,7 +181,11 @@ class _Alive:
             self._beats[member_id] = {**head, "api": "heartbeat", "heartbeat": beat}
 
     def heartbeats(self, at_ms: int) -> Iterator[Json]:
-        """Yield a heartbeat of each member whose silence at `at_ms` is less than its session."""
+        """Yield a heartbeat of each member that was alive at `at_ms` in the recording.
+
+        A member was alive if the time between its previous and its next request is shorter than its
+        session timeout.
+        """
         for member_id, beat in self._beats.items():
             times = self._times[member_id]
             following = bisect_right(times, at_ms)
@@ -184,7 +196,10 @@ class _Alive:
 
 
 def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
-    """The requests, each with its time and how many members of its group expired before it."""
+    """Return the requests, each with its time (ms) and the earlier expiries in its group.
+
+    The expiries are those of a simulator that runs the trace.
+    """
     expired: Counter[str] = Counter()
 
     def count(event: GroupEvent) -> None:
@@ -210,7 +225,7 @@ def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
 
 
 def to_answers(rows: Iterable[Json]) -> list[Json]:
-    """Rows of the `responses` table as JSON objects, with the fields of the recorded answers."""
+    """Return rows of the table `responses` as JSON objects with the fields of recorded answers."""
     return [_answer(row) for row in rows]
 
 
@@ -221,7 +236,7 @@ def _answer(row: Json) -> Json:
 
 
 def to_json(value: Any) -> Any:
-    """A row's value as in JSON: bytes are base64."""
+    """Return a row's value as JSON; bytes become base64."""
     if isinstance(value, dict):
         return {key: to_json(one) for key, one in value.items()}
     if isinstance(value, list):
