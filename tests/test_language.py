@@ -20,6 +20,7 @@ FINISHED = (
     "coordinator/consumer",
     "coordinator/group",
     "coordinator/producer",
+    "pipeline/admin",
     "pipeline/cli",
     "pipeline/ownership",
     "pipeline/records",

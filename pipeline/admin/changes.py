@@ -1,7 +1,7 @@
-"""Having the coordinator make the changes that were planned.
+"""Execution of planned changes by requests to the coordinator.
 
-Nothing here writes the coordinator's own tables: a deletion or a reset is a request event, and the
-coordinator decides whether the group's state allows it.
+This module does not write the coordinator's own tables. A deletion or a reset is a request event,
+and the coordinator decides whether the group's state allows it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from group_coordinator.schemas.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-# How the request ids of changes of offsets begin: by them the history tells an operator's changes
-# from commits. What follows names the change, and is one for all requests that make it.
+# The prefix of the request ids of offset changes. The history uses it to distinguish an operator's
+# changes from commits. The id of the change follows; all requests of the change share it.
 RESET_PREFIX = "offsets-reset/"
 TIMEOUT_S = 30.0
 _HINTS = {
@@ -47,7 +47,10 @@ _HINTS = {
 
 
 class GroupOutcome(Struct, frozen=True):
-    """What came of a group's change: `error` says why the coordinator refused it, or part of it."""
+    """The result of a group's change.
+
+    `error` is the reason why the coordinator refused the change or a part of it; None means none.
+    """
 
     group_id: str
     error: str | None = None
@@ -56,17 +59,20 @@ class GroupOutcome(Struct, frozen=True):
 def carry_out(
     root: str, group_id: str, changes: Sequence[OffsetChange], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Make the changes of one group; raises Failure with the coordinator's reason if it refuses."""
+    """Make the changes of one group.
+
+    Raises Failure with the coordinator's reason if it refuses, and what `carry_out_all` raises.
+    """
     _raise(carry_out_all(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
 
 
 def carry_out_all(
     root: str, plans: Sequence[GroupPlan], timeout_s: float = TIMEOUT_S
 ) -> list[GroupOutcome]:
-    """Make the changes of all plans, whose requests are one commit; an outcome for each plan.
+    """Make the changes of all plans, and return the outcome of each plan.
 
-    Each group's coordinator decides for itself: of several groups some may be refused. Raises
-    NoAnswer and what RequestClient raises.
+    All requests are written in one commit. Each group's coordinator decides separately, so the
+    changes of some groups may be refused. Raises NoAnswer and what RequestClient raises.
     """
     requests = [request for plan in plans for request in _requests(plan)]
     errors = _ask(root, requests, timeout_s)
@@ -76,7 +82,10 @@ def carry_out_all(
 def delete_groups(
     root: str, group_ids: Sequence[str], timeout_s: float = TIMEOUT_S
 ) -> list[GroupOutcome]:
-    """Delete Empty groups with their offsets; an outcome for each. Raises as `carry_out_all`."""
+    """Delete Empty groups and their offsets, and return the outcome of each group.
+
+    Raises what `carry_out_all` raises.
+    """
     requests = [
         _request(f"admin/{uuid.uuid4()}", each, "delete_groups", DeleteGroupsRequest())
         for each in group_ids
@@ -86,15 +95,17 @@ def delete_groups(
 
 
 def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
-    """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
+    """Delete a topic and, as Kafka does, its committed offsets; raises UnknownTopic.
 
-    A topic's own table is marked as deleted first, and nobody appends to it from then on. A
-    deletion that is killed before the topic is out of the catalogue has to be repeated. `check`
-    raises to delete nothing; it is called after each look at the catalogue. Returns how many groups
-    have such offsets. A coordinator deletes them before it decides a group's next request, so each
-    of these groups is sent a DescribeGroups, which waits while no coordinator runs.
+    Returns how many groups have such offsets. A coordinator deletes them before it decides a
+    group's next request. So each of these groups is sent a DescribeGroups, which waits until a
+    coordinator runs.
+
+    The topic's own table is marked as deleted first, so that no writer appends to it any more. If
+    the process is killed before the topic is removed from the catalogue, the deletion must be
+    repeated. `check` is called after each read of the catalogue; it raises to cancel the deletion.
     """
-    # Only a change needs pyarrow; a plan is made without it.
+    # Imported here because these modules import pyarrow, which plans do not need.
     from group_coordinator.pipeline.tables.request_log import RequestLog
     from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
     from group_coordinator.pipeline.topics import mark_deleted
@@ -115,7 +126,7 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
 
 
 def _ask(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
-    """Send the requests; returns what was refused of each group."""
+    """Send the requests; returns the reason of each group with a refused request."""
     from group_coordinator.pipeline.admin.requesting import ask
 
     if not requests:
@@ -146,7 +157,7 @@ def _raise(outcomes: Iterable[GroupOutcome]) -> None:
 
 
 def _requests(plan: GroupPlan) -> Iterator[RequestEvent]:
-    """The requests of a plan: a commit of what is to be, a deletion of what is not to be."""
+    """Yield the requests of a plan: an OffsetCommit, an OffsetDelete, or both."""
     change_id = f"{RESET_PREFIX}{uuid.uuid4()}"
     ordered = sorted(plan.changes, key=attrgetter("topic", "partition"))
     commits = [

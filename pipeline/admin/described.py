@@ -1,7 +1,8 @@
-"""What the tables tell of groups, as kafka-consumer-groups.sh does; named as in the views.
+"""Descriptions of groups from the tables, as kafka-consumer-groups.sh prints them.
 
-Each function is one query over one state of the tables (`pipeline.monitor.catalog`): committed
-offsets are read before the ends of their partitions, so that no lag is negative.
+Each function runs one query over one snapshot of the tables (`pipeline.monitor.catalog`). The
+fields are named as in the views. Committed offsets are read before the ends of their partitions, so
+that a commit during the query does not make a lag too small.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
-# How long after its commit a row may be indexed before somebody is told, s.
+# The time after its commit within which a row is expected to be indexed (s).
 _INDEXED_S = 10
 
 
 class ListedGroup(Struct, frozen=True):
-    """A group, its state and its numbers; `since` and `reason` are of its last transition.
+    """A group with its state and counts; `since` and `reason` are those of its last transition.
 
-    `type` is Classic, as KIP-848 calls it, or the kinds of records that this release does not know.
+    `type` is Classic (KIP-848), or names the group's record types that this release does not know.
     """
 
     group_id: str
@@ -41,10 +42,10 @@ class ListedGroup(Struct, frozen=True):
 
 
 class PartitionLag(Struct, frozen=True):
-    """Where a group stands in a partition, and the member that has it; None for what is not known.
+    """A group's offset and lag in a partition, and the member to which it is assigned.
 
-    A partition is here if it was committed, or is assigned to a member. Only a topic that is a
-    table has a known end. `lag` is never negative: a group may have committed beyond the end.
+    Unknown values are None. Partitions with a committed offset and assigned ones are included. The
+    end is known only for a topic with a table. `lag` is 0 if the group has committed beyond it.
     """
 
     group_id: str
@@ -62,9 +63,10 @@ class PartitionLag(Struct, frozen=True):
 class MemberSummary(Struct, frozen=True):
     """A member of a group's last stored generation.
 
-    `assignment`: a dictionary of each topic, its name as `topic` and its `partitions`.
+    `assignment` has a dictionary for each topic, with its name as `topic` and its `partitions`.
 
-    `num_partitions` and `assignment` are None if the assignment is not of Kafka's consumers.
+    `num_partitions` and `assignment` are None if the assignment is not in the format of Kafka's
+    consumers.
     """
 
     group_id: str
@@ -77,7 +79,10 @@ class MemberSummary(Struct, frozen=True):
 
 
 class GroupSummary(Struct, frozen=True):
-    """A group's coordinator, assignor, state and size; `node_id` None: nobody coordinates it."""
+    """A group's coordinator, assignor (`protocol`), state and size.
+
+    `host`, `port` and `node_id` are None if the group has no coordinator.
+    """
 
     group_id: str
     host: str | None
@@ -90,7 +95,7 @@ class GroupSummary(Struct, frozen=True):
 
 
 def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGroup]:
-    """Return every group, or those in one of the states, by group id."""
+    """Return all groups, or the groups in one of the states, ordered by group id."""
     chosen = "WHERE lower(state) IN (SELECT unnest(?))" if states else ""
     query = (
         "SELECT group_id, kind, state, protocol_type, protocol, generation, num_members, "
@@ -101,7 +106,7 @@ def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGrou
 
 
 def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[PartitionLag]:
-    """Return the partitions of groups in order."""
+    """Return the partitions of groups, ordered by group, topic, partition and member id."""
     chosen, parameters = among("group_id", group_ids)
     names = ", ".join(f'"{name}"' for name in PartitionLag.__struct_fields__)
     query = (
@@ -114,9 +119,10 @@ def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[Partition
 def unindexed_topics(
     query: Callable[[str, list[Any]], Result], topics: Iterable[str]
 ) -> dict[str, datetime]:
-    """Return those of the topics whose tables have rows beyond the known ends, since when (UTC).
+    """Return the topics with unindexed rows in their tables, each with the time since when (UTC).
 
-    A gateway or a member that reads a topic is allowed some seconds to index what is new.
+    The known ends of such a topic are too low. New rows are left out for `_INDEXED_S` seconds, in
+    which a gateway or a member that reads the topic can index them.
     """
     chosen, parameters = among("topic", sorted(topics))
     sql = f"""
@@ -128,7 +134,7 @@ def unindexed_topics(
 
 
 def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary]:
-    """Return the members of groups, by group and member id."""
+    """Return the members of groups, ordered by group id and member id."""
     chosen, parameters = among("group_id", group_ids)
     query = f"""
     SELECT group_id, member_id, group_instance_id, client_host, client_id,
@@ -142,7 +148,7 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary
 
 
 def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupSummary]:
-    """Return the states of groups, by group id."""
+    """Return the states of groups, ordered by group id."""
     chosen, parameters = among("group_id", group_ids)
     names = ", ".join(GroupSummary.__struct_fields__)
     query = f"SELECT {names} FROM group_states WHERE {chosen} ORDER BY group_id"

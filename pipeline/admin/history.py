@@ -1,7 +1,7 @@
-"""Plans from what is known of the past: undoing changes, comparing two times, copying a group.
+"""Plans from the history of offsets: undo, return to a time, copy, deletion, and comparison.
 
-The history reaches back `offsets_history.retention.ms` (`conf/coordinator.toml`). A partition of
-which nothing is known at a time is left as it is: a commit may have been forgotten.
+The history is retained for `offsets_history.retention.ms` (`conf/coordinator.toml`). If it has no
+offset of a partition at a time, the partition is not changed, because a commit may have expired.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True):
-    """A partition's committed offset at two times, None where none is known; how far it moved."""
+    """A partition's committed offsets at two times, and their difference.
+
+    An offset is None if none is known; `moved` is None if one of the offsets is.
+    """
 
     topic: str
     partition: int
@@ -39,16 +42,17 @@ class Difference(Struct, frozen=True):
 
 
 def plan_undo(root: str, group_id: str) -> GroupPlan:
-    """Return what undoing the group's last change by an operator would change.
+    """Return the plan to undo the last change of the group's offsets by an operator.
 
-    That is a reset, a deletion of offsets, or an undo. A partition that had no offset before loses
-    it again, unless the change is so old that an earlier commit may have been forgotten. Raises
-    Failure if there was no such change.
+    Such a change is a reset, a return to a time, a copy, a deletion of offsets, or an undo. If a
+    partition had no offset before the change, its offset is deleted. It stays if the change is
+    older than the retention of the history, because an earlier commit may have expired. Raises
+    Failure if there is no such change.
     """
     rows = (
         Catalog(root)
         .query(
-            # By the order of the log, which a clock that was set back does not change.
+            # Ordered by log offset, which does not depend on clocks.
             """
             WITH changes AS (
                 SELECT *, split_part(request_id, '/', 2) AS change_id FROM offset_history
@@ -82,9 +86,9 @@ def plan_undo(root: str, group_id: str) -> GroupPlan:
 
 
 def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
-    """Return what putting a group back to where it stood at a time (ms) would change.
+    """Return the plan to set a group's offsets to those of a time (ms since 1970).
 
-    Raises Failure if nothing is known of the group at that time.
+    Raises Failure if no offset of the group is known at that time.
     """
     catalog = Catalog(root)
     then = _as_of(catalog, group_id, to_ms)
@@ -103,11 +107,11 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
 
 
 def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -> GroupPlan:
-    """Return what giving a group the offsets of another would change.
+    """Return the plan to copy the committed offsets of `group_id` to `to_group`.
 
-    `topics` are as `parse_scope` reads them; none means all. The other group may be a new one; what
-    it has committed of other partitions stays. Raises UnknownGroup, and Failure for a group with
-    members or without such offsets.
+    `topics` are in the format of `parse_scope`; none means all. `to_group` may be a new group; its
+    offsets of other partitions stay. Raises UnknownGroup for an unknown source. Raises Failure if
+    the groups are the same, a topic is wrong, or the source has no such offsets.
     """
     catalog = Catalog(root)
     if to_group == group_id:
@@ -124,9 +128,9 @@ def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -
 
 
 def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -> list[GroupPlan]:
-    """Return what deleting committed offsets would change; without topics all of the groups'.
+    """Return the plans to delete committed offsets of the topics; without topics, all offsets.
 
-    Raises UnknownGroup; a group without such offsets has a `problem` in its plan.
+    Raises UnknownGroup. A group without such offsets has a `problem` in its plan.
     """
     catalog = Catalog(root)
     check_groups(catalog, group_ids, root)
@@ -147,9 +151,10 @@ def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -
 
 
 def differences(root: str, group_id: str, from_ms: int, to_ms: int) -> list[Difference]:
-    """Return where a group stood at two times (ms), each partition of which anything is known.
+    """Return the group's offsets at two times (ms since 1970) and their differences.
 
-    Raises Failure if nothing is known at either time.
+    A partition is included if its offset is known at one of the times. Raises Failure if no offset
+    is known at either time.
     """
     catalog = Catalog(root)
     earlier = _as_of(catalog, group_id, from_ms)

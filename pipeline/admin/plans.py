@@ -1,4 +1,4 @@
-"""Plans: what would change in a group's committed offsets, for people to look at first."""
+"""Plans of changes to a group's committed offsets, which an operator reviews first."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class OffsetChange(Struct, frozen=True):
 class GroupPlan(Struct, frozen=True):
     """The changes of one group, in the order of topics and partitions.
 
-    `problem` says why there is no plan for the group; it has no changes then. `notes` are what the
-    operator did not ask for in so many words, such as an offset that was brought within the log.
+    `problem` is the reason why there is no plan for the group; then there are no changes. `notes`
+    describe deviations from the operator's request, such as an offset that was limited to the log.
     """
 
     group_id: str
@@ -38,18 +38,18 @@ class GroupPlan(Struct, frozen=True):
 
 
 class UnknownGroup(Failure):
-    """There is no such group under the root."""
+    """A group that does not exist under the root."""
 
 
 def known_groups(catalog: Catalog, group_ids: Sequence[str]) -> dict[str, str]:
-    """Return the state of each of the groups that exists; of every group if none is named."""
+    """Return the state of each of the groups that exists; without ids, of all groups."""
     chosen, parameters = among("group_id", group_ids) if group_ids else ("true", [])
     query = f"SELECT group_id, state FROM groups WHERE {chosen} ORDER BY group_id"
     return dict(catalog.query(query, parameters).rows)
 
 
 def check_groups(catalog: Catalog, group_ids: Sequence[str], root: str) -> dict[str, str]:
-    """Return the state of each of the groups. Raises UnknownGroup for the first one without one."""
+    """Return the state of each group; raises UnknownGroup for the first that does not exist."""
     known = known_groups(catalog, group_ids)
     for group_id in group_ids:
         if group_id not in known:
@@ -60,7 +60,7 @@ def check_groups(catalog: Catalog, group_ids: Sequence[str], root: str) -> dict[
 def committed_of(
     catalog: Catalog, group_ids: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Return the committed offset of each (topic, partition) of each of the groups."""
+    """Return the committed offsets of each group by (topic, partition)."""
     chosen, parameters = among("group_id", group_ids)
     rows = catalog.query(
         'SELECT group_id, topic, "partition", committed_offset FROM committed_offsets '

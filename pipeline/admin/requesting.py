@@ -1,20 +1,20 @@
-"""Requests that are carried out in time, or not at all.
+"""Requests with a deadline: the coordinator decides them in time or changes nothing.
 
-Whoever gives up waiting for an answer must know that nothing happens afterwards. So a request
-carries a deadline by the clock of the coordinator that decides it, and the coordinator answers it
-REQUEST_TIMED_OUT when it comes too late (`schemas.messages.RequestEvent.deadline`). That clock is
-first asked for: FindCoordinator changes nothing, and its answer has the time. What follows:
+An operator that stops waiting for an answer must know that no change happens later. So a request
+has a deadline by the clock of its coordinator (`schemas.messages.RequestEvent.deadline`). After the
+deadline, the coordinator answers REQUEST_TIMED_OUT. The time of that clock is first read from the
+answer to a FindCoordinator, which changes nothing. Consequences:
 
-* Without a coordinator nothing but that question is ever written.
-* The clocks of the operator's machine and of the coordinator's may differ by any amount: only times
-  of the coordinator's clock are compared.
-* A coordinator's clock that is set back after it was asked carries a request out later by as much
-  and no more. So does a coordinator that takes over with a clock that is behind, but for a group
-  whose time goes on from its log's (`coordinator.group.log_time`): there it is none too late.
-* Within a micro-batch that was begun before the deadline, and that a crash interrupted, the request
-  is decided as of the batch's own time whenever the batch is run again: parts of it may have been
-  written. This is the one way in which it is carried out later, and the message of `NoAnswer`
-  says so.
+* If no coordinator answers, only the FindCoordinator requests are written.
+* The clocks of the operator's machine and of the coordinator may differ by any amount, because only
+  times of the coordinator's clock are compared.
+* If the coordinator's clock is set back after it was read, a request may be decided late, at most
+  by the same amount. The same applies after a take-over by a coordinator with a slower clock. The
+  exception is a group with a time that continues from its log (`coordinator.group.log_time`): its
+  requests are not decided late.
+* If a crash interrupts a micro-batch that began before the deadline, the batch is run again. Its
+  requests are then decided as of the batch's original time, because parts of their results may have
+  been written. Such a change is made after the deadline, and the message of `NoAnswer` says so.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 TIMEOUT_S = 30.0
-# How long after the deadline an answer is waited for: what was decided just before the deadline is
-# written with its batch.
+# How long after the deadline the client waits for an answer (s): a request that was decided just
+# before the deadline is answered when its batch is written.
 _ANSWER_S = 2.0
-# All that is asked at once becomes one commit: nothing of it is written before all is handed over.
+# Requests that are sent together become one commit: with these limits, the client does not write
+# before `flush`.
 _ONE_COMMIT = ProducerSettings(linger_ms=60_000, batch_size=1 << 30, buffer_memory=1 << 30)
 
 
@@ -47,8 +48,8 @@ def ask(
 ) -> list[Response]:
     """Send requests in one commit and return their answers, in the order of the requests.
 
-    Each is decided within `timeout_s` or answered REQUEST_TIMED_OUT. Raises NoAnswer if an answer
-    is missing, and what RequestClient raises.
+    A request is decided within `timeout_s` or answered REQUEST_TIMED_OUT. Raises NoAnswer if an
+    answer is missing, and what RequestClient raises.
     """
     until = monotonic() + timeout_s
     with RequestClient(root, _ONE_COMMIT) as client:
@@ -73,7 +74,7 @@ def ask(
 def _ask_clocks(
     client: RequestClient, root: str, requests: Sequence[RequestEvent], timeout_s: float
 ) -> dict[str, int]:
-    """Return the time of each group's coordinator, ms."""
+    """Return the time of each group's coordinator (ms since 1970); raises NoAnswer."""
     questions = [
         time_question(each, f"admin/{uuid.uuid4()}")
         for each in {each.group_id: each for each in requests}.values()

@@ -1,9 +1,11 @@
-"""Resets: where a group's committed offsets would go, for each of Kafka's eight aims.
+"""Plans of offset resets, with the eight scenarios of Kafka's --reset-offsets.
 
-As Kafka does it: a wanted offset outside of a partition's log is brought within it, and that is
-told; to-current and to-datetime go to the end where there is no such offset; shift-by needs one.
-The ends of a log are those of the topic's index (view `topic_ends`). Of a topic that is no table
-they are not known: it can be reset to an offset, or shifted, as far as 0.
+As in Kafka, a wanted offset outside of a partition's log is limited to the log, and the plan notes
+it. The scenarios to-current, to-datetime and by-duration fall back to the log's end if there is no
+such offset; shift-by needs a committed offset.
+
+The ends of a log are those of the topic's index (view `topic_ends`). They are unknown for a topic
+without a table. Its committed offsets can be kept, set to an offset or shifted, but not below 0.
 Source: Apache Kafka 4.1, ConsumerGroupCommand.resetOffsets and OffsetsUtils.
 """
 
@@ -33,7 +35,8 @@ from group_coordinator.pipeline.monitor.catalog import Catalog, among
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-# The aims under Kafka's names, and what value each needs, in a word; none if empty.
+# Kafka's names of the scenarios, and the kind of value that each needs; empty means no value.
+# `plan_offsets` implements the eighth, from-file.
 AIMS = {
     "to-earliest": "",
     "to-latest": "",
@@ -43,19 +46,26 @@ AIMS = {
     "to-datetime": "time",
     "by-duration": "duration",
 }
-# In these states a group has no member whose commits would go on.
+# In these states a group has no members, which would commit their own offsets after the reset.
 _INACTIVE = ("Empty", "Dead")
 
 
 class Aim(Struct, frozen=True):
-    """Where to go: one of `AIMS`, with its value as an offset, a number, or ms since 1970."""
+    """The scenario of a reset: one of `AIMS`, and its value.
+
+    The value is an offset, a number of records, or a time in ms since 1970.
+    """
 
     name: str
     value: int = 0
 
 
 def parse_aim(name: str, text: str = "") -> Aim:
-    """Read an aim and its value as they are written. Raises Failure, WrongCall of a number."""
+    """Return the scenario `name` with the value that `text` has.
+
+    Raises Failure for an unknown name, a wrong time or a wrong duration, and WrongCall for a wrong
+    number.
+    """
     kind = AIMS.get(name)
     if kind is None:
         raise Failure(f"{name!r} is none of {', '.join(AIMS)}")
@@ -77,12 +87,13 @@ def parse_aim(name: str, text: str = "") -> Aim:
 def plan_resets(
     root: str, group_ids: Sequence[str], topics: Sequence[str], aim: Aim
 ) -> list[GroupPlan]:
-    """Return what a reset of groups would change; of all groups if none is named.
+    """Return the plans to reset the groups; without ids, all groups.
 
-    `topics` are as `parse_scope` reads them; none means all that a group has committed. A group
-    that has members, or for which the aim makes no sense, has a `problem` in its plan. A group that
-    does not exist is one without commits: a reset makes it. To find an offset by its time the
-    topic's index is brought up to date, as whoever reads the topic does. Raises Failure.
+    `topics` are in the format of `parse_scope`; none means the partitions that a group has
+    committed. A group that has members, or that cannot be reset this way, has a `problem` in its
+    plan. A group that does not exist is treated as one without commits, and the reset creates it.
+    A reset to a time brings the topics' indexes up to date, as each reader of a topic does. Raises
+    Failure for a malformed topic, and what `Catalog` raises.
     """
     scopes = [parse_scope(each) for each in topics]
     catalog = Catalog(root)
@@ -95,7 +106,7 @@ def plan_resets(
 
 
 def plan_offsets(root: str, wanted: Mapping[str, Mapping[tuple[str, int], int]]) -> list[GroupPlan]:
-    """Return what putting groups to given offsets would change; {group: {partition: offset}}."""
+    """Return the plans to set groups to given offsets: {group: {(topic, partition): offset}}."""
     catalog = Catalog(root)
     states = known_groups(catalog, list(wanted))
     committed = committed_of(catalog, list(wanted))
@@ -110,9 +121,11 @@ def plan_offsets(root: str, wanted: Mapping[str, Mapping[tuple[str, int], int]])
 
 
 def parse_offsets(text: str, group_ids: Sequence[str]) -> dict[str, dict[tuple[str, int], int]]:
-    """Read a file of offsets: lines `topic,partition,offset`, or with the group before them.
+    """Return the offsets of each group in a file's text, by (topic, partition).
 
-    This is the form that a plan is exported in. Raises Failure that names the line.
+    Its lines are `topic,partition,offset` or `group,topic,partition,offset`, as `export_offsets`
+    writes them. A line without a group applies to each of `group_ids`. Lines of other groups are
+    ignored, unless `group_ids` is empty. Raises Failure that names the malformed line.
     """
     found: dict[str, dict[tuple[str, int], int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -139,7 +152,10 @@ def parse_offsets(text: str, group_ids: Sequence[str]) -> dict[str, dict[tuple[s
 
 
 def export_offsets(plans: Iterable[GroupPlan], with_group: bool) -> str:
-    """Write the wanted offsets in the form that `parse_offsets` reads, as Kafka's --export does."""
+    """Return the wanted offsets in the format of `parse_offsets`, as Kafka's --export prints them.
+
+    Deletions of offsets are left out.
+    """
     return "".join(
         f"{plan.group_id + ',' if with_group else ''}{each.topic},{each.partition},{each.wanted}\n"
         for plan in plans
@@ -149,7 +165,7 @@ def export_offsets(plans: Iterable[GroupPlan], with_group: bool) -> str:
 
 
 class _NoPlan(Failure):
-    """The aim makes no sense for a partition of the group."""
+    """A scenario that cannot be applied to a partition of the group; the message says why."""
 
 
 class _Ends(Struct, frozen=True):
@@ -158,7 +174,7 @@ class _Ends(Struct, frozen=True):
 
 
 class _Seek:
-    """Finds the wanted offset of a partition, and how it had to be corrected."""
+    """The wanted offset of each partition, limited to the partition's log."""
 
     def __init__(self, root: str, catalog: Catalog, topics: set[str], aim: Aim) -> None:
         self._root, self._aim = root, aim
@@ -173,7 +189,10 @@ class _Seek:
         self._by_time: Callable[[str, int], int | None] | None = None
 
     def find(self, at: tuple[str, int], current: int | None) -> tuple[int, str | None]:
-        """Return the wanted offset and what is to be told of it, None if nothing."""
+        """Return the wanted offset, and a note for the operator or None.
+
+        Raises Failure if the scenario cannot be applied to the partition.
+        """
         name = self._aim.name
         if name == "to-current" and current is not None:
             return current, None
@@ -199,7 +218,10 @@ class _Seek:
         return ends.end, None
 
     def within(self, at: tuple[str, int], wanted: int) -> tuple[int, str | None]:
-        """Bring an offset within the log, as far as its ends are known."""
+        """Return the offset limited to the log, and a note for the operator if that changes it.
+
+        If the log's ends are unknown, only offsets below 0 are changed.
+        """
         ends = self._ends.get(at)
         low, high = (0, None) if ends is None else (ends.start, ends.end)
         if wanted < low:
@@ -248,7 +270,7 @@ def _named(at: tuple[str, int]) -> str:
 
 
 def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, int], int | None]:
-    # Imported for aims by time alone, which read records with pyarrow.
+    # Imported here because only resets to a time read records, which needs pyarrow.
     from group_coordinator.pipeline.topics import TableTopics
 
     tables = TableTopics(root, topics)

@@ -1,4 +1,4 @@
-"""Which partitions a change is about."""
+"""The partitions to which a change applies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class TopicScope(Struct, frozen=True):
-    """A topic, or some of its partitions; `partitions` None means all."""
+    """A topic, or some of its partitions; if `partitions` is None, all of them."""
 
     topic: str
     partitions: tuple[int, ...] | None = None
 
 
 def parse_scope(text: str) -> TopicScope:
-    """Read `TOPIC` or `TOPIC:0,2`. Raises Failure."""
+    """Return the scope that is written as `TOPIC` or `TOPIC:0,2`. Raises Failure."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return TopicScope(topic)
@@ -37,7 +37,7 @@ def parse_scope(text: str) -> TopicScope:
 
 
 def partition_counts(catalog: Catalog, topics: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions of each of the topics that the catalogue of topics has."""
+    """Return the number of partitions of each of the topics that is in the catalogue."""
     chosen, parameters = among("topic", list(topics))
     query = f"SELECT topic, partitions FROM topics WHERE {chosen}"
     return dict(catalog.query(query, parameters).rows)
@@ -48,11 +48,11 @@ def partitions_of(
     committed: Collection[tuple[str, int]],
     counts: Mapping[str, int],
 ) -> list[tuple[str, int]]:
-    """Return each (topic, partition) of the scopes, in order; without a scope the committed ones.
+    """Return the (topic, partition) pairs of the scopes, sorted; without scopes, all committed.
 
-    A whole topic is the partitions that the catalogue says it has, and without a catalogue those
-    that are committed. Raises Failure for a partition that a topic does not have, and for a topic
-    of which nothing is known.
+    The partitions of a whole topic are those of the catalogue; for a topic that is not in it, the
+    committed ones. Raises Failure for a partition that the topic does not have. Raises Failure for
+    a whole topic that is neither in the catalogue nor committed.
     """
     found = set(committed) if not (scopes := list(scopes)) else set()
     for scope in scopes:

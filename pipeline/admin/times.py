@@ -1,4 +1,4 @@
-"""Times and durations as an operator writes them: ISO 8601, as Kafka's tools take it."""
+"""Parsers of an operator's times and durations: ISO 8601, as Kafka's tools accept it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DURATION = re.compile(
 
 
 def parse_time(text: str) -> int:
-    """Return a time as ms since 1970; without a zone it is one of UTC. Raises Failure."""
+    """Return a time in ms since 1970; a time without a zone is in UTC. Raises Failure."""
     found = _TIME.fullmatch(text)
     try:
         if found is None:
@@ -32,7 +32,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Return a duration such as P1DT2H30M in ms. Raises Failure."""
+    """Return a duration such as P1DT2H30M in ms; raises Failure."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise Failure(f"{text!r} is no duration such as PT30M, PT1H30M or P7D")
