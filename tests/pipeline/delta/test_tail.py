@@ -91,9 +91,9 @@ def test_rows_that_could_not_be_taken_in_are_read_again(root, append):
 def test_what_is_committed_while_a_table_is_read_whole_is_not_missed(root, append, monkeypatch):
     append("a")
 
-    def late(uri, columns):
+    def late(uri, columns, refuses_removals):
         append("b")
-        return follow(uri, columns)
+        return follow(uri, columns, refuses_removals)
 
     monkeypatch.setattr(followed, "follow", late)
     table = Followed(table_uri(root, RESPONSES), ["request_id"], joined, lambda: True)
