@@ -26,6 +26,7 @@ FINISHED = (
     "pipeline/records",
     "pipeline/replay",
     "pipeline/spark",
+    "pipeline/tables",
     "pipeline/topics",
     "pipeline/upkeep",
     "schemas",

@@ -1,15 +1,16 @@
-"""The ACLs of a root: an append-only log of those that were added and removed.
+"""The ACLs of a root: an append-only log of added and removed ACLs.
 
-The first ACL makes the table. Without it everything is allowed to everybody; with it only what an
-ACL allows, also when all ACLs were removed again, so that nobody opens a root by removing too much.
+The first ACL creates the table. Without the table, all operations are allowed to all principals.
+With it, only the operations that an ACL allows are. This also holds after all ACLs were removed, so
+that removing too many ACLs does not open the root.
 
-That a root has ACLs stands in its table of coordinators, too. So a table that cannot be found is no
-table that was never made: without this mark whoever deletes a folder, or looks as it is away, would
-open the root to everybody.
+The table of coordinators has a mark that the root has ACLs. The mark distinguishes a missing table
+of ACLs from one that was never created. Without the mark, a deleted or temporarily unavailable
+folder would allow all operations to all principals.
 
-Changes are in one order, whoever makes them, as in `pipeline.tables.topics`: each is the next
-version of one application in Delta's transaction identifiers. `check` is called after each look at
-the ACLs, before what was decided by it is committed; it raises to change nothing.
+Changes are serialized as in `pipeline.tables.topics`: each is the next version of one application
+id in Delta's transaction identifiers. `check` is called after each read of the ACLs and before the
+commit of the change; it raises to cancel the change.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _APP_ID = "acls"
-# The transaction of the table of coordinators that says that the root has ACLs.
+# The mark in the table of coordinators that the root has ACLs.
 _MARK = "has-acls"
 
 
 class InvalidAcl(Failure):
-    """An ACL that cannot be; the message says why."""
+    """An invalid ACL; the message gives the reason."""
 
 
 def add_acls(
@@ -55,10 +56,10 @@ def add_acls(
     check: Callable[[], None] = lambda: None,
     anew: bool = False,
 ) -> list[AclBinding]:
-    """Add ACLs, the first of which makes the table; returns those that were not there before.
+    """Add ACLs, and return those that were not in force before; the first ACL creates the table.
 
-    `by` is the principal that asked for it. Raises InvalidAcl, and TableMissing, unless a table
-    that is missing is to be made `anew`.
+    `by` is the principal that requested the change. Raises InvalidAcl. Raises TableMissing if the
+    table was lost, unless the last argument is true, which creates it again.
     """
     wanted = list(dict.fromkeys(acls))
     for acl in wanted:
@@ -79,7 +80,7 @@ def remove_acls(
     by: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> list[AclBinding]:
-    """Remove the ACLs that a filter matches; returns them. Raises TableMissing."""
+    """Remove and return the ACLs that match one of the filters; raises TableMissing."""
 
     def matching(now: frozenset[AclBinding]) -> list[AclBinding]:
         return sorted(acl for acl in now if any(each.matches(acl) for each in filters))
@@ -88,7 +89,7 @@ def remove_acls(
 
 
 def read_acls(root: str) -> tuple[AclBinding, ...] | None:
-    """The ACLs in force, in order; None if there never was one.
+    """Return the ACLs in force, sorted; None if the root never had an ACL.
 
     Raises TableMissing, and Failure for a table that has no rows yet.
     """
@@ -97,7 +98,7 @@ def read_acls(root: str) -> tuple[AclBinding, ...] | None:
 
 
 def _is_there(root: str) -> bool:
-    """Return whether there is the table; raises TableMissing if there was one."""
+    """Return whether the table exists; raises TableMissing if it existed before and is lost."""
     if has_table(root, ACLS):
         return True
     _check_never_made(root)
@@ -121,8 +122,8 @@ def _change(
 ) -> list[AclBinding]:
     appender = Appender(table_uri(root, ACLS))
     while True:
-        # The version is read before the rows: a change that is committed between the two reads
-        # takes the version, and this one is decided again.
+        # The version is read before the rows. If another change is committed between the two reads,
+        # it has this version, and this change is decided again.
         number = appender.last_version(_APP_ID) + 1
         chosen = choose(_in_force(_read(root)))
         check()
@@ -142,7 +143,7 @@ def _columns(acl: AclBinding) -> dict[str, str]:
 
 
 def _in_force(changes: Iterable[AclChange]) -> frozenset[AclBinding]:
-    """The ACLs after all changes that there were."""
+    """Return the ACLs after all changes."""
     return _after(changes, frozenset())
 
 
@@ -158,17 +159,17 @@ def _after(changes: Iterable[AclChange], before: frozenset[AclBinding]) -> froze
 
 
 class _KnownAcls(Struct, frozen=True):
-    """The ACLs after a change: its number, and the ACLs in order."""
+    """The ACLs after a change, sorted, and the change's number."""
 
     number: int
     acls: tuple[AclBinding, ...]
 
 
 class AclWatcher:
-    """The ACLs of a root as they change; not for two threads at once.
+    """A follower of the ACLs of a root; not thread-safe.
 
-    A look is one attempt to open the table's next commit; while there is no table, one test whether
-    its log exists. The first look that finds none makes sure that there never was one.
+    A poll is one attempt to open the table's next commit. While the table does not exist, a poll is
+    one test whether its log exists. The first such poll checks that the root never had ACLs.
     """
 
     def __init__(self, root: str) -> None:
@@ -180,20 +181,20 @@ class AclWatcher:
 
     @property
     def acls(self) -> tuple[AclBinding, ...] | None:
-        """The ACLs in force as of the last `poll`, in order; None if there never was one."""
+        """The ACLs in force as of the last `poll`, sorted; None if the root never had an ACL."""
         known = self._table.known
         return None if known is None else known.acls
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the table is another one than that of which `acls` tells."""
+        """Whether the table was replaced by another one since `acls` was read."""
         return self._table.is_replaced
 
     def poll(self) -> tuple[AclBinding, ...] | None:
-        """Look for changes; returns the ACLs in force, in order, None if there never was one.
+        """Read new changes, and return the ACLs in force, sorted; None if there never was one.
 
-        Raises TableMissing, TableReplacedError, Failure for a table that has no rows yet, and what
-        reading the table raises; `acls` are as before then.
+        Raises TableMissing, TableReplacedError, Failure for a table that has no rows yet, and the
+        errors of reading the table. After an error, `acls` is unchanged.
         """
         self._table.poll()
         return self.acls
@@ -209,17 +210,19 @@ class AclWatcher:
 
 def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcls:
     if is_whole and not rows.num_rows:
-        # The table is made before its first row. Without it no client is denied anything, because
-        # clients take a denial for final.
+        # The table is created before its first row. This is an error and not an empty set of ACLs,
+        # which would deny everything, because clients treat a denial as final.
         raise Failure(
             "the table of ACLs has no rows yet, so which ACLs are in force is not known: if no "
             "change of them is under way, make one by `group-coordinator acls add`"
         )
     before = _KnownAcls(-1, ()) if known is None or is_whole else known
-    # Read a second time, an ACL that was removed since would be in force again.
+    # Changes that are read a second time are skipped, because an added ACL that was removed
+    # since would be in force again.
     changes = from_arrow(AclChange, rows)
     new = [change for change in changes if change.number > before.number]
     now = tuple(sorted(_after(new, frozenset(before.acls))))
     number = max([before.number, *(change.number for change in new)])
-    # An unchanged tuple tells whoever keeps something made from it that it still holds.
+    # If the ACLs are unchanged, the same tuple is kept. Callers recognize it by identity, and keep
+    # the objects that they derived from it.
     return _KnownAcls(number, known.acls if known is not None and known.acls == now else now)

@@ -1,15 +1,14 @@
-"""The columns of a table that another release may have made: compared, added, or refused by name.
+"""Schema evolution: the columns of a table that another release may have created or changed.
 
-A release only ever adds columns, and fields at the end of a struct; what it adds may be null. So:
+A release only adds nullable columns, and nullable fields at the end of a struct. Therefore:
 
-* A table of an earlier release lacks columns. Whoever opens it to write adds them, in one commit
-  that changes the schema alone; a reader takes them as null (`with_columns`).
-* A table of a later release has further columns. They stay null in the rows of this release.
-* A later release that must not share a table with this one says so: by a column that must not be
-  null, or by a higher number in the table's property `FORMAT_PROPERTY`.
+* A table of an earlier release lacks columns. A writer that opens it adds them, in one commit that
+  changes only the schema. A reader reads them as null (`with_columns`).
+* A table of a later release has further columns. They are null in the rows of this release.
+* If a later release cannot share a table with this one, it marks the table. The mark is a column
+  that is not nullable, or a higher number in the table's property `FORMAT_PROPERTY`.
 
-Releases that run at the same time may thus use one root, unless the later one has said that they
-may not.
+So releases that run at the same time can use one root, unless a later one has marked a table.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ log = logging.getLogger(__name__)
 
 
 class SchemaMismatch(Failure):
-    """A table has not the columns that it must have; the message names those that differ."""
+    """A table with missing or different columns; the message names them."""
 
 
 class LaterRelease(Failure):
-    """A later release has changed a table so that this one cannot use it; the message says how."""
+    """A table that this release cannot use after a change by a later one; the message says why."""
 
 
 def check_columns(handle: DeltaTable, table: Table) -> list[str]:
-    """Return the columns of this release that the table lacks, dotted within structs.
+    """Return the columns of this release that the table lacks; a struct's field is `struct.field`.
 
-    Raises SchemaMismatch for columns of another type, for a table without a column that every
-    release has, and for another partitioning; LaterRelease for a table of a later format.
+    Raises SchemaMismatch if a column has another type, if a column of every release is missing, or
+    if the partitioning differs. Raises LaterRelease for a table of a later format.
     """
     found = _schema(handle)
     problems = [
@@ -69,7 +68,7 @@ def check_columns(handle: DeltaTable, table: Table) -> list[str]:
 
 
 def check_format(handle: DeltaTable, table: Table) -> None:
-    """Raise LaterRelease for a table whose rows this release cannot read, by its own word."""
+    """Raise LaterRelease if this release does not know the format in the table's properties."""
     properties = handle.metadata().configuration
     if not is_known_format(properties):
         found_format = properties[FORMAT_PROPERTY]
@@ -79,10 +78,11 @@ def check_format(handle: DeltaTable, table: Table) -> None:
 
 
 def add_missing_columns(handle: DeltaTable, table: Table) -> None:
-    """Add the columns of this release that the table lacks, and say so in one line of the log.
+    """Add the columns of this release that the table lacks, and log their names.
 
-    Raises what `check_columns` raises, and LaterRelease for a column that must not be null and that
-    this release does not have. Others may append meanwhile, and add the same columns.
+    Other processes may append at the same time, and add the same columns. Raises what
+    `check_columns` raises. Raises LaterRelease if the table has an unknown column that is not
+    nullable. Raises CommitFailedError after `ATTEMPTS` conflicts with other commits.
     """
     for attempt in range(ATTEMPTS):
         missing = check_columns(handle, table)
@@ -108,7 +108,7 @@ def add_missing_columns(handle: DeltaTable, table: Table) -> None:
 
 
 def dataset(handle: DeltaTable, table: Table) -> ds.Dataset:
-    """Return the table's rows; what the table lacks of this release's columns is null in them.
+    """Return the table's rows; columns of this release that the table lacks are null.
 
     Raises what `check_columns` raises.
     """
@@ -121,12 +121,15 @@ def dataset(handle: DeltaTable, table: Table) -> ds.Dataset:
 
 
 def with_columns(found: pa.Schema, ours: pa.Schema) -> pa.Schema:
-    """Return the schema `found` with what it lacks of `ours` after its own, also within structs."""
+    """Return the schema `found` followed by the columns of `ours` that it lacks.
+
+    Structs within it are merged in the same way.
+    """
     return pa.schema(_with_fields(found, ours))
 
 
 def plain(type_: pa.DataType) -> str:
-    """Write a type in full, without nullability and item names, which differ between engines."""
+    """Return a type as text, without nullability and item names, which differ between engines."""
     if pa.types.is_struct(type_):
         return "struct<" + ", ".join(f"{f.name}: {plain(f.type)}" for f in type_) + ">"
     if _is_list(type_):
@@ -135,7 +138,7 @@ def plain(type_: pa.DataType) -> str:
 
 
 def _top(name: str, missing: list[str]) -> bool:
-    """Whether a column is missing, or a field within it."""
+    """Return whether the column `name`, or a field within it, is missing."""
     return any(each.partition(".")[0] == name for each in missing)
 
 
@@ -160,7 +163,7 @@ def _is_list(type_: pa.DataType) -> bool:
 def _pairs(
     found: Iterable[pa.Field], ours: Iterable[pa.Field]
 ) -> Iterator[tuple[pa.Field | None, pa.Field]]:
-    """Our fields, each with the one of its name that was found."""
+    """Return the fields of `ours`, each preceded by the field of `found` with the same name."""
     by_name = {field.name: field for field in found}
     return ((by_name.get(field.name), field) for field in ours)
 
@@ -168,7 +171,7 @@ def _pairs(
 def _differences(
     found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = ""
 ) -> Iterator[str]:
-    """Say which columns are there with another type."""
+    """Yield a message for each column that has another type."""
     for there, field in _pairs(found, ours):
         if there is not None:
             yield from _different(there.type, field.type, above + field.name)
@@ -184,7 +187,7 @@ def _different(found: pa.DataType, ours: pa.DataType, name: str) -> Iterator[str
 
 
 def _missing(found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Name what is ours and was not found."""
+    """Yield the names of the fields of `ours` that are not in `found`."""
     for there, field in _pairs(found, ours):
         if there is None:
             yield above + field.name
@@ -196,7 +199,7 @@ def _missing(found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = "
 def _unknown_required(
     found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = ""
 ) -> Iterator[str]:
-    """Name what was found, is not ours, and must not be null."""
+    """Yield the names of the fields of `found` that are not in `ours` and not nullable."""
     for mine, field in _pairs(ours, found):
         if mine is None:
             if not field.nullable:
@@ -207,7 +210,7 @@ def _unknown_required(
 
 
 def _fields(type_: pa.DataType) -> list[pa.Field]:
-    """The fields of a struct, or of a list's structs; none of another type."""
+    """Return the fields of a struct, or of the structs in a list; empty for other types."""
     if _is_list(type_):
         return _fields(type_.value_type)
     return list(type_) if pa.types.is_struct(type_) else []

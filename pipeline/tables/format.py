@@ -1,6 +1,6 @@
-"""The number by which a table says how its rows are to be read (`pipeline.tables.columns`).
+"""The format number of a table, which tells how its rows are read (`pipeline.tables.columns`).
 
-Verbs that only read ask it, and wait for no import of Arrow.
+It has its own module so that commands that only read tables do not import Arrow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ FORMAT = 1
 
 
 def is_known_format(properties: Mapping[str, str | None]) -> bool:
-    """Whether this release can read the rows of a table with these properties."""
+    """Return whether this release can read the rows of a table with these properties."""
     text = properties.get(FORMAT_PROPERTY) or str(FORMAT)
     return text.isdigit() and int(text) <= FORMAT

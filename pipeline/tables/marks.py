@@ -1,6 +1,6 @@
-"""Marks that outlive a table: another table says, for good, that it was made.
+"""Marks: permanent notes in a table that another table was created.
 
-A table that cannot be found is then known to be gone, and is not taken for one that never was.
+With a mark, a missing table is known to be lost; without one, it was never created.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def set_mark(root: str, table: Table, mark: str) -> None:
-    """Have a table say the mark, unless it does: a version of an application of that name."""
+    """Set a mark in a table, unless it has the mark.
+
+    A mark is a transaction identifier with version 1; `mark` is its application id.
+    """
     Appender(table_uri(root, table)).append(None, mark, 1)
 
 
 def has_mark(root: str, table: Table, mark: str) -> bool:
-    """Return whether there is the table and it says the mark."""
+    """Return whether the table exists and has the mark."""
     if not has_table(root, table):
         return False
     return open_table(root, table).transaction_version(mark) is not None

@@ -1,4 +1,4 @@
-"""The end of the offsets topic: the log offsets and the segment of its next records."""
+"""The end of the offsets topic: the log offsets and segment that its next records get."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 class OffsetsLog:
     """The next log offset of each offsets partition, and the active segment.
 
-    As in Kafka, a segment is closed when it has `segment_bytes` or is `segment_ms` old. Its bytes
-    are those of its files for rows that an earlier process wrote, and those of the rows in memory
-    for rows that this process writes.
+    As in Kafka, a segment is closed when it has `segment_bytes` or is `segment_ms` old. Rows that
+    an earlier process wrote count with the size of their files, rows of this process with their
+    size in memory.
     """
 
     def __init__(
@@ -44,10 +44,11 @@ class OffsetsLog:
     def place(
         self, records: Sequence[CoordinatorRecord], upcoming: dict[int, int] | None = None
     ) -> pa.Table:
-        """Return the records as rows with their log offsets and segment; `advance` takes them.
+        """Return the records as rows with their log offsets and segment.
 
-        Calls that place the records of one append piece by piece share `upcoming`, empty at first:
-        the next log offset of each partition after the pieces so far.
+        Call `advance` with the rows after they were written. If the records of one append are
+        placed in several calls, the calls share `upcoming`, which is empty at first. It has the
+        next log offset of each partition after the previous calls.
         """
         if upcoming is None:
             upcoming = {}
@@ -67,7 +68,7 @@ class OffsetsLog:
         return to_arrow(OFFSETS_TOPIC, records, columns)
 
     def advance(self, rows: pa.Table) -> None:
-        """Take the log offsets and the segment of rows that were written."""
+        """Update the next log offsets and the segment after `rows` were written."""
         highest = rows.group_by("partition").aggregate([("log_offset", "max")])
         for row in highest.to_pylist():
             self._next[row["partition"]] = row["log_offset_max"] + 1
@@ -80,7 +81,7 @@ class OffsetsLog:
             self._since = self._clock()
 
     def reread(self, handle: DeltaTable, partitions: Collection[int]) -> None:
-        """Take the log offsets of partitions to which others have written until now."""
+        """Read the next log offsets of partitions to which other processes have written."""
         self._next.update(next_offsets(handle, partitions))
 
     def _is_full(self) -> bool:
@@ -91,9 +92,9 @@ class OffsetsLog:
 
 
 def next_offsets(handle: DeltaTable, partitions: Collection[int] | None = None) -> dict[int, int]:
-    """Return the next log offset of each offsets partition that has records, None for all.
+    """Return the next log offset of each of the offsets partitions that have records.
 
-    Reads two columns of the table.
+    If `partitions` is None, all partitions are included. Reads two columns of the table.
     """
     wanted = "" if partitions is None else f"WHERE partition IN ({_listed(partitions)}) "
     query = f"SELECT partition, max(log_offset) + 1 AS next FROM log {wanted}GROUP BY partition"
@@ -106,9 +107,9 @@ def _listed(partitions: Collection[int]) -> str:
 
 
 def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:
-    """Return the newest segment, the bytes of its files, and when its first file was written, ms.
+    """Return the newest segment, the bytes of its files, and the time of its first file (ms).
 
-    An empty table: segment 0, no bytes and None. Reads the table's log only.
+    For an empty table, these are 0, 0 and None. Reads only the table's log.
     """
     files = to_table(handle.get_add_actions(flatten=True))
     if files.num_rows == 0:

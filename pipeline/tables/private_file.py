@@ -1,6 +1,6 @@
-"""Reading and writing a file of secrets.
+"""Files of secrets, which only their owner can read.
 
-Its owner alone can read it. It is whole at any time, and one process at a time changes it.
+A file is replaced atomically, and a lock admits one process at a time to change it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
 def read_private(path: Path) -> bytes:
-    """Read a file of secrets; log a warning if other users of the machine can read it.
+    """Return the content of a file of secrets.
 
-    Raises OSError if the file cannot be read, or if other users can write to it: they could let
-    anyone in.
+    Logs a warning if other users of the machine can read it. Raises OSError if the file cannot be
+    read. Raises PermissionError if other users can write to it, because they could add a secret.
     """
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -42,10 +42,11 @@ def read_private(path: Path) -> bytes:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Keep others from changing a file during the block: who reads, changes and writes it.
+    """Lock a file for the block, which reads, changes and writes it.
 
-    The lock is on a file beside it, which stays: the file itself is replaced when it is written.
-    The system gives a lock back when the process ends. Raises OSError.
+    The lock is on a separate file in the same folder, because the file itself is replaced when it
+    is written. The lock file is not deleted. The operating system releases the lock when the
+    process ends. Raises OSError.
     """
     path = path.resolve()
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -58,22 +59,25 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def write_private(path: Path, lines: Iterable[bytes]) -> None:
-    """Replace a file at once: who reads it sees all of the old one or all of the new one."""
+    """Replace a file atomically: readers see the complete old file or the complete new file."""
     path = path.resolve()
     with _written(path, (line + b"\n" for line in lines)) as name:
         os.replace(name, path)
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """Make a file whole; that of another process, which was faster, stays."""
+    """Create a file atomically; if it exists already, it is not changed."""
     with _written(path, [content]) as name, suppress(FileExistsError):
         os.link(name, path)
 
 
 @contextmanager
 def _written(path: Path, parts: Iterable[bytes]) -> Iterator[str]:
-    """Write a file beside a path, on the disk when the block begins; what has that name goes."""
-    # mkstemp makes a file that its owner alone can read.
+    """Write a temporary file in the folder of `path`, and yield its name.
+
+    The file is synced to disk before the block, and its temporary name is deleted after the block.
+    """
+    # mkstemp creates a file that only its owner can read.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,7 +1,7 @@
-"""The file of keys by which requests are signed (`coordinator.signatures`), a JSON object a line.
+"""The file of keys that sign requests (`coordinator.signatures`), one JSON object in each line.
 
-A coordinator has the keys of all; a producer has a file with its own one. Keys are secrets: the
-file is its owner's alone, and no key is ever written to a table, a checkpoint or a log.
+A coordinator's file has the keys of all producers; a producer's file has only its own key. Keys are
+secrets: a file is created for its owner alone. No key is written to a table, checkpoint or log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SECRET_BYTES = 32
 
 
 class KeysError(Failure):
-    """The file of keys cannot be read, or a key cannot be as asked for."""
+    """A file of keys that cannot be read, or a key that cannot be created, added or removed."""
 
 
 def read_keys(path: str | Path) -> list[RequestKey]:
-    """Read a file of keys. Raises KeysError, which names the line that is none."""
+    """Return the keys of a file; raises KeysError that names the file or the malformed line."""
     try:
         lines = read_private(Path(path)).splitlines()
     except OSError as error:
@@ -37,7 +37,7 @@ def read_keys(path: str | Path) -> list[RequestKey]:
 
 
 def read_key(path: str | Path) -> RequestKey:
-    """Read the one key of a producer's file. Raises KeysError."""
+    """Return the key of a producer's file; raises KeysError if it does not have exactly one."""
     keys = read_keys(path)
     if len(keys) != 1:
         raise KeysError(f"{path} has {len(keys)} keys: a producer signs by one, its own")
@@ -48,7 +48,7 @@ def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
     try:
         key = msgspec.json.decode(line, type=RequestKey)
     except UNREADABLE:
-        # Not the decoder's words: they may have some of the secret in them.
+        # The decoder's message is left out, because it may contain a part of the secret.
         raise KeysError(f"line {number} of {path} is no key") from None
     if len(key.secret) < _SECRET_BYTES // 2:
         raise KeysError(f"line {number} of {path}: the secret is shorter than 16 bytes")
@@ -56,14 +56,21 @@ def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
 
 
 def new_key(name: str, principal: str) -> RequestKey:
-    """Make a key of a principal, or of a gateway (`*`). Raises KeysError."""
+    """Return a new key of a principal, or of a gateway (`*`).
+
+    Raises KeysError if the name is empty or the principal is not `TYPE:NAME` or `*`.
+    """
     if not name or (principal != "*" and not all(principal.partition(":"))):
         raise KeysError("a key has a name, and a principal, TYPE:NAME or `*`")
     return RequestKey(name, principal, secrets.token_bytes(_SECRET_BYTES))
 
 
 def add_key(path: Path, key: RequestKey) -> None:
-    """Write a key into a file, which is made if it is not there. Raises KeysError."""
+    """Add a key to a file, which is created if it does not exist.
+
+    Raises KeysError if the file has a key of this name or cannot be read, and OSError if it cannot
+    be locked or written.
+    """
     with changing(path):
         present = read_keys(path) if path.exists() else []
         if key.name in {each.name for each in present}:
@@ -72,7 +79,11 @@ def add_key(path: Path, key: RequestKey) -> None:
 
 
 def remove_key(path: Path, name: str) -> None:
-    """Take a key out of a file. Raises KeysError if it is not in it."""
+    """Remove a key from a file.
+
+    Raises KeysError if the file has no key of this name or cannot be read, and OSError if it cannot
+    be locked or written.
+    """
     with changing(path):
         present = read_keys(path)
         kept = [key for key in present if key.name != name]

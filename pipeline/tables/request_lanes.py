@@ -1,23 +1,24 @@
-"""Files of `requests` that tell which offsets partitions they are about, and are sorted by them.
+"""The layout of the files of `requests`: sorted by offsets partition, with a tag for each file.
 
-Several coordinators share the table, and each answers the groups of some offsets partitions. A
-file's tag says, for each of its row groups, which partitions its requests belong to. So a
-coordinator opens no file that has nothing for it, and of a large file it reads its own row groups.
+Several coordinators share the table, and each decides the groups of some offsets partitions. A
+file's tag has, for each row group, the partitions of its requests. So a coordinator opens only
+files with requests for its partitions, and of a large file it reads only the row groups with such.
 
-* A writer does not know `offsets.topic.num.partitions`. The tag tells *slots*: a group's slot is
-  its offsets partition if there are `SLOTS` of them. Where there are another number, slots and
-  partitions are compared modulo their greatest common divisor: a row group is then read by some
-  that need not, and never passed over by one that must.
-* Rows of more than `LANE_ROWS` are sorted by slot, in a row group for each lane, a range of slots.
-  The sort is stable: requests of one group keep their order, which is all that the order of rows
-  decides (`pipeline.stream.packed`). Lanes do not depend on who owns what.
-* Columns that are null throughout are left out. Delta reads a column that a file lacks as null.
-  Each column costs writer and reader, and a file of heartbeats needs 7 of 49 leaf columns.
+* A writer does not know `offsets.topic.num.partitions`, so the tag has *slots*. A group's slot is
+  its offsets partition if there are `SLOTS` partitions. For another number, slots and partitions
+  are compared modulo their greatest common divisor. Then a coordinator may read a row group without
+  a request for it, but never skips one that has a request for it.
+* A file with at least two times `LANE_ROWS` rows is sorted by slot. It has a row group for each
+  *lane*, a range of slots. The sort is stable, so requests of one group keep their order. Decisions
+  depend on no other order of rows (`pipeline.stream.packed`). Lanes do not depend on the ownership
+  of partitions.
+* Columns with only nulls are left out. Delta reads a column that a file lacks as null. Each column
+  costs time in the writer and the reader; a file of heartbeats needs 7 of 49 leaf columns.
 
-Files of other writers and of a rewrite have no such tag: all of them is read,
-and what belongs to others is dropped by its group id. So is what a tag claims wrongly for a
-partition. Rows that a writer's tag conceals are the writer's own requests: the partition's owner
-does not see them until it takes over from the tables, and nobody else is concerned.
+Files of other writers, and rewritten files, have no such tag. A coordinator reads them completely,
+and drops the requests of other coordinators' groups by group id. It does the same if a tag wrongly
+includes a partition. If a tag wrongly omits a partition, its owner does not see the requests until
+it takes over from the tables. This affects only the requests of the writer of the tag.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 SLOTS = 50
-# The least rows of a lane, and the most lanes of a file. A row group costs its writer, and saves
-# each of several readers the rows of the others.
+# A file has a lane for each LANE_ROWS rows, at most MOST_LANES. A row group costs time in the
+# writer, and saves each reader the rows of other coordinators.
 LANE_ROWS = 1000
 MOST_LANES = 16
 
 TAG = f"group-coordinator.slots-of-{SLOTS}"
-# What a file has even if it is null throughout: who needs no more than ids reads some column.
+# The columns that are written even if they have only nulls, because a reader that needs only ids
+# must have a column to read.
 _KEPT = ("request_id", "group_id", "api")
 
 
 def in_lanes(rows: pa.Table) -> Layout:
-    """Lay the rows of `requests` out, which may have group ids of any values."""
+    """Return the layout of a file with these rows of `requests`; group ids may be null."""
     count = rows.num_rows
     names = [
         name for name in rows.column_names if name in _KEPT or rows.column(name).null_count < count
@@ -71,9 +73,10 @@ def in_lanes(rows: pa.Table) -> Layout:
 def wanted_row_groups(
     tags: Mapping[str, str | None] | None, partition_set: PartitionSet | None
 ) -> list[bool] | None:
-    """Return which row groups of a file may have requests of some partitions' groups.
+    """Return, for each row group of a file, whether it may have requests of the partitions' groups.
 
-    `partition_set` None: of all. None if the file's tags do not tell, or cannot be understood.
+    If `partition_set` is None, these are all partitions. Returns None if the file has no such tag
+    or the tag is malformed.
     """
     text = (tags or {}).get(TAG)
     if text is None:
@@ -95,7 +98,7 @@ def _slot(group_id: str | None) -> int:
 def _cut(
     by_slot: Sequence[tuple[int, int]], count: int, lanes: int
 ) -> Iterator[tuple[list[int], int]]:
-    """The slots of each lane, and its rows: as equal as whole slots allow."""
+    """Yield the slots of each lane and its number of rows, as equal as whole slots allow."""
     lane: list[int] = []
     size = before = done = 0
     for slot, rows in by_slot:
@@ -109,13 +112,16 @@ def _cut(
 
 
 def _text(lanes: Sequence[Sequence[int]]) -> str:
-    """The slots of each lane as a set of bits, in hexadecimal digits."""
+    """Return the tag's text: the slots of each lane as a hexadecimal bit mask."""
     return ",".join(f"{sum(1 << slot for slot in set(lane)):x}" for lane in lanes)
 
 
 @lru_cache(maxsize=256)
 def _mask(partitions: frozenset[int], of: int) -> int:
-    """The slots that may have groups of these partitions, as a set of bits."""
+    """Return the slots that may have groups of these partitions, as a bit mask.
+
+    `of` is the number of partitions.
+    """
     common = gcd(SLOTS, of)
     mine = {partition % common for partition in partitions}
     return sum(1 << slot for slot in range(SLOTS) if slot % common in mine)

@@ -1,4 +1,4 @@
-"""Appending request events to the `requests` table, without a producer's batches and retries."""
+"""Appends of request events to the table `requests`, without a producer's batches and retries."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ if TYPE_CHECKING:
 def open_requests(uri: str) -> Appender:
     """Return an appender to the table `requests`; raises TableNotFoundError.
 
-    Its files tell which offsets partitions they are about (`pipeline.tables.request_lanes`).
+    Its files are tagged with their offsets partitions (`pipeline.tables.request_lanes`).
     """
     return Appender(uri, lay_out=in_lanes)
 
 
 class RequestLog:
-    """Appends request events, each call one commit; creates the table if it is missing."""
+    """A writer of request events, with one commit for each call.
+
+    It creates the table if it does not exist.
+    """
 
     def __init__(self, root: str) -> None:
         ensure_table(root, REQUESTS)
         self._appender = open_requests(table_uri(root, REQUESTS))
 
     def append(self, requests: Sequence[RequestEvent]) -> None:
-        """Append the events, in their order; raises AppendConflict."""
+        """Append the events in the given order; raises AppendConflict."""
         self._appender.append(to_requests(requests))

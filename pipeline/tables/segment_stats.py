@@ -1,7 +1,7 @@
-"""What the log of a topic's own table says of offsets: in a file's statistics, and of log ends.
+"""The offsets in the Delta log of a topic's own table: of its files, and of the partitions' ends.
 
-`pipeline.topics.segments` says why. Nothing here needs Arrow: commands that only ask DuckDB read
-the ends of topics too.
+`pipeline.topics.segments` explains the format. This module does not import Arrow, because commands
+that only query DuckDB read the ends of topics, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _NUMBER = re.compile("[0-9]{1,10}")
 
 
 class SegmentBounds(Struct, rename="camel"):
-    """Offsets `base` to `end` - 1 of a file, not necessarily all; times in ms."""
+    """The bounds of a file: it has offsets from `base` to `end` - 1, perhaps with gaps.
+
+    Times are in ms.
+    """
 
     base: int
     end: int
@@ -40,7 +43,7 @@ _decode = msgspec.json.Decoder(_Stats).decode
 
 
 def decode_bounds(stats: str | None) -> SegmentBounds | None:
-    """Return what a file's statistics say of its offsets, None for another engine's file."""
+    """Return the bounds in a file's statistics; None for a file of another engine."""
     try:
         return _decode(stats).segment if stats else None
     except UNREADABLE:
@@ -48,7 +51,10 @@ def decode_bounds(stats: str | None) -> SegmentBounds | None:
 
 
 def partition_in(values: Mapping[str, str | None], path: str) -> int:
-    """Return the partition of a file, by its values of partition columns. Raises Failure."""
+    """Return a file's topic partition from its partition values; raises Failure if it is malformed.
+
+    Without a value it is 0.
+    """
     value = values.get("partition") or "0"
     if not _NUMBER.fullmatch(value):
         raise Failure(f"{path}: {value!r} is no partition")
@@ -56,11 +62,14 @@ def partition_in(values: Mapping[str, str | None], path: str) -> int:
 
 
 def log_end_id(partition: int) -> str:
-    """The transaction identifier whose version is the offset of a partition's next record."""
+    """Return the application id of a partition's log end.
+
+    The version of this transaction identifier is the offset of the partition's next record.
+    """
     return f"{LOG_END_PREFIX}{partition}"
 
 
 def partition_of(app_id: str) -> int | None:
-    """Return the partition whose log end a transaction identifier is of, None for another one."""
+    """Return the partition of a log end's application id; None for other application ids."""
     prefix, number = app_id[: len(LOG_END_PREFIX)], app_id[len(LOG_END_PREFIX) :]
     return int(number) if prefix == LOG_END_PREFIX and _NUMBER.fullmatch(number) else None

@@ -1,6 +1,6 @@
-"""The tables under a root: where they lie, created if missing, brought up to date if not.
+"""The tables under a root: their locations, creation, and upgrade to this release's columns.
 
-The tables stay at Delta's protocol (1, 2), which every engine reads and writes.
+The tables have Delta's protocol (1, 2), which every engine reads and writes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# Commits between two Delta checkpoints of Spark or delta-rs. Delta's default of 10 would write one
-# every second at ten commits a second; listing and reading a hundred commits costs less.
+# The commits between two Delta checkpoints of Spark or delta-rs. Delta's default of 10 would write
+# a checkpoint every second at 10 commits/s; listing and reading 100 commits costs less.
 CHECKPOINT_INTERVAL = "100"
-# `delta.logRetentionDuration` of each table: older log files are deleted whenever a Delta
-# checkpoint is written, because every reader of a table lists its log folder. Time travel reaches
-# as far back. `requests`: 30 days, so that no request is lost while no coordinator runs; while one
-# runs, it trims the log by what it has consumed (`pipeline.delta.log_trim`). `topics`: 30 days, so
-# that a follower that sleeps misses no change. `coordinators`: leases fill the log, and nobody
-# follows it.
+# `delta.logRetentionDuration` of each table. Older log files are deleted when a Delta checkpoint is
+# written, because every reader of a table lists its log folder. It also limits time travel.
+# `requests`: 30 days, so that no request is lost while no coordinator runs. A running coordinator
+# trims the log to the commits that it has not read (`pipeline.delta.log_trim`).
+# `topics`, `acls`: 30 days, so that a follower that does not poll for days misses no change.
+# `coordinators`: 10 minutes, because leases fill the log, and it has no followers.
 LOG_RETENTION = {
     "requests": "interval 30 days",
     "topics": "interval 30 days",
@@ -53,26 +53,29 @@ LOG_RETENTION = {
     "coordinators": "interval 10 minutes",
 }
 DEFAULT_LOG_RETENTION = "interval 1 hours"
-# How long a table's log names a file that was removed; VACUUM keeps the file as long. Delta's
-# default of a week would be 6,000,000 names at ten files a second, in every Delta checkpoint.
+# How long a table's log names a removed file; VACUUM keeps the file for as long. With Delta's
+# default of a week, each Delta checkpoint would have 6,000,000 names at 10 files/s.
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
-# How long `requests` records a transaction identifier. Each producer has its own, and every Delta
-# checkpoint names them all. A producer asks for minutes whether its append is in; a streaming query
-# that writes requests may be down for days after its last append. The other tables keep their few
-# for good.
+# How long `requests` retains a transaction identifier. Each producer has its own, and each Delta
+# checkpoint has all of them. A producer checks for minutes whether its append was committed; a
+# streaming query that writes requests may be down for days after its last append. The other tables
+# have few identifiers and retain them forever.
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _WRITERS_KNOWN = "interval 7 days"
 
 
 def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
-    """Return the properties that bound what a table remembers; removed files: `removed_hours`."""
+    """Return the Delta properties that limit what a table's log retains.
+
+    Removed files are retained for `removed_hours`.
+    """
     properties = {REMOVED_RETENTION: f"interval {removed_hours} hours"}
     if name == REQUESTS.name:
         properties[TRANSACTION_RETENTION] = _WRITERS_KNOWN
     return properties
 
 
-# How often the catalogue of topics and the ACLs of a root in a store are looked at, s.
+# The shortest interval between two polls of the topics and ACLs of a root in an object store, s.
 STORE_LOOK_S = 2.0
 
 # The tables that a coordinator writes, in the order in which it writes a batch.
@@ -80,25 +83,24 @@ WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
 
 class TableMissing(Failure):
-    """A table that the root had cannot be found; the message says what to do."""
+    """A table that existed under the root and is missing; the message says what to do."""
 
 
 class TornRoot(Failure):
-    """A table of the root cannot be read because of torn files, as after a loss of power."""
+    """A table that cannot be read because of torn files, as after a loss of power."""
 
 
 def table_uri(root: str, table: Table) -> str:
-    """Return where the table lies under the root."""
+    """Return the URI of the table under the root."""
     return f"{root.rstrip('/')}/{table.name}"
 
 
 def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     """Create the tables that are missing, and add this release's columns to those that lack them.
 
-    Tables that are made on demand are not created: without `topics` any topic's name is accepted.
-
-    Raises SchemaMismatch and LaterRelease as `ensure_table` does, TornRoot for a table that cannot
-    be read after a loss of power, TableMissing.
+    The tables of `ON_DEMAND` are not created: without `topics`, for example, every topic name is
+    accepted. Raises what `ensure_table` raises, TornRoot for a table that cannot be read after a
+    loss of power, and TableMissing.
     """
     _check_offsets_topic(root)
     for table in tables:
@@ -110,13 +112,13 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
 
 
 def _check_offsets_topic(root: str) -> None:
-    """Raise TableMissing if coordinators have run and what they recorded is gone.
+    """Raise TableMissing if coordinators have run and the offsets topic is missing.
 
-    A coordinator would start without groups or offsets, and every consumer begin anew.
+    A coordinator would start without groups or offsets, and all consumers would lose their offsets.
     """
     if has_table(root, OFFSETS_TOPIC) or not has_table(root, COORDINATORS):
         return
-    # The second look is for a folder that was away for one read.
+    # The second check is for a folder that was temporarily unavailable during the first.
     if read_table(root, COORDINATORS).num_rows and not has_table(root, OFFSETS_TOPIC):
         raise TableMissing(
             f"coordinators have run on {root}, and {table_uri(root, OFFSETS_TOPIC)}, which has all "
@@ -125,9 +127,9 @@ def _check_offsets_topic(root: str) -> None:
 
 
 def check_release(root: str) -> None:
-    """Raise LaterRelease if one of the root's tables says that a later release keeps it to itself.
+    """Raise LaterRelease if this release does not know the format of one of the root's tables.
 
-    A table that cannot be opened is passed over: whoever reads it says why.
+    A table that cannot be opened is skipped; the code that reads it reports the error.
     """
     for table in (*TABLES.values(), *ON_DEMAND):
         if not has_table(root, table):
@@ -140,9 +142,11 @@ def check_release(root: str) -> None:
 
 
 def has_root(root: str) -> bool:
-    """Return whether there is the folder; other stores have no folders, so there it needs a table.
+    """Return whether the root exists.
 
-    Whoever creates something under a root asks first: a root that was mistyped would be made.
+    A local root is a folder. Object stores have no folders, so there a root must have a table.
+    Commands that create something under a root check this first, so that they do not create a
+    mistyped root.
     """
     folder = local_folder(root)
     if folder is not None:
@@ -154,16 +158,17 @@ def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
     uri = table_uri(root, table)
     folder = local_folder(uri)
-    # delta-rs takes far longer to look.
+    # delta-rs takes much longer to find that there is no table.
     if folder is not None and not (folder / "_delta_log").exists():
         return False
     return is_table(uri)
 
 
 class Looks:
-    """When a follower of a table that few change may look again: in a store each look is a request.
+    """The rate limit of a follower that polls a table with few changes.
 
-    `is_due` takes the look that it allows.
+    In an object store, where each poll is a request, a poll is allowed every `STORE_LOOK_S`. For a
+    local root, polls are not limited.
     """
 
     def __init__(self, root: str) -> None:
@@ -171,7 +176,7 @@ class Looks:
         self._due_at = 0.0
 
     def is_due(self) -> bool:
-        """Whether to look now."""
+        """Return whether a poll is allowed now; if so, the next interval begins."""
         now = monotonic()
         if now < self._due_at:
             return False
@@ -180,16 +185,19 @@ class Looks:
 
 
 class Absent:
-    """Tells whether a table that may be missing is there by now; in a store by one request."""
+    """The existence of a table that may be missing.
+
+    In an object store, each check after the first is one request.
+    """
 
     def __init__(self, root: str, table: Table) -> None:
         self._root, self._table = root, table
         self._first: ObjectStore | None = None
 
     def is_there(self) -> bool:
-        """Whether the table is there."""
+        """Return whether the table exists."""
         if self._first is not None:
-            # It was not there, so it is there from its first version on.
+            # The table did not exist at the first check, so it has a version 0 if it exists now.
             return self._first.read(f"_delta_log/{commit_name(0)}") is not None
         if has_table(self._root, self._table):
             return True
@@ -200,7 +208,10 @@ class Absent:
 
 
 def check_whole_table(root: str, table: Table) -> None:
-    """Raise TornRoot if the table cannot be read after a loss of power; it may be missing."""
+    """Raise TornRoot if the table cannot be read after a loss of power.
+
+    A table that does not exist is accepted.
+    """
     folder = local_folder(table_uri(root, table))
     if folder is None or not (folder / "_delta_log").exists():
         return
@@ -213,11 +224,11 @@ def check_whole_table(root: str, table: Table) -> None:
 
 
 def ensure_table(root: str, table: Table) -> DeltaTable:
-    """Open the table, created if it is missing, and with this release's columns if it lacks some.
+    """Open the table; create it if it is missing, and add this release's columns if it lacks some.
 
-    Raises SchemaMismatch for a table of other rows, LaterRelease for one that a later release has
-    changed so that this one cannot use it, UnfitStore for a table that is missing in a store that
-    would not keep two writers apart.
+    Raises SchemaMismatch for a table with other columns. Raises LaterRelease for a table that this
+    release cannot use after a change by a later one. Raises UnfitStore before it creates a table in
+    a store without compare-and-set, in which two writers could commit the same version.
     """
     uri = table_uri(root, table)
     if not is_table(uri):
@@ -245,7 +256,7 @@ def read_table(root: str, table: Table) -> pa.Table:
 
 
 def last_written(root: str, query_id: str) -> int:
-    """Return the last batch of a query that any of the tables `WRITTEN` has, -1 if none has one."""
+    """Return the newest batch of a query in the tables `WRITTEN`, -1 if they have none."""
     versions = [open_table(root, table).transaction_version(query_id) for table in WRITTEN]
     return max(-1 if version is None else version for version in versions)
 

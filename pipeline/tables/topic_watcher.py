@@ -1,4 +1,4 @@
-"""Following the catalogue of topics as it changes."""
+"""A follower of the catalogue of topics."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import TOPICS, from_arrow
 
-# How many deletions a coordinator is told of. A group misses a deletion only if it is not decided
-# again before so many others; `pipeline.admin.changes` has every group of a deleted topic decided.
+# How many of the newest deletions a coordinator gets. A group misses a deletion only if the
+# coordinator decides no request of the group before MOST_DELETED later deletions. So
+# `pipeline.admin.changes` sends a request to each group with offsets of the deleted topic.
 MOST_DELETED = 1000
 
 
 class _KnownTopics(Struct, frozen=True):
-    """The catalogue, by the changes that were read; `created` and `deleted` are times, ms."""
+    """The catalogue after the changes that were read; `created` and `deleted` are times (ms)."""
 
     newest: dict[str, TopicChange]
     created: dict[str, int]
@@ -26,21 +27,21 @@ class _KnownTopics(Struct, frozen=True):
 
 
 class TopicWatcher:
-    """The catalogue of a root as it changes; not for two threads at once.
+    """A follower of the catalogue of a root; not thread-safe.
 
-    A look is one attempt to open the catalogue's next commit; while there is no catalogue, one test
-    whether its log exists.
+    A poll is one attempt to open the catalogue's next commit. While the catalogue does not exist, a
+    poll is one test whether its log exists.
     """
 
     def __init__(self, root: str) -> None:
         is_there = Absent(root, TOPICS).is_there
         self._table = Followed(table_uri(root, TOPICS), TOPICS.schema.names, _take, is_there)
-        # How often rows of the catalogue were read.
+        # The number of polls that have read rows of the catalogue.
         self.changes = 0
 
     @property
     def created(self) -> dict[str, int]:
-        """The `at` of the row that created each topic, as of the last `poll`."""
+        """The `at` (ms) of the row that created each topic, as of the last `poll`."""
         known = self._table.known
         return {} if known is None else known.created
 
@@ -52,15 +53,18 @@ class TopicWatcher:
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """The topics, and the last MOST_DELETED deletions, as of the last `poll`."""
+        """The topics and the newest MOST_DELETED deletions, as of the last `poll`.
+
+        None without a catalogue.
+        """
         known = self._table.known
         return None if known is None else Catalogue(counts_of(known.newest), known.deleted)
 
     def poll(self) -> dict[str, int] | None:
-        """Return each topic's number of partitions if that changed since the last call, else None.
+        """Return each topic's number of partitions if one changed since the last call, else None.
 
-        The first call that finds a catalogue returns all its topics. Raises what reading the table
-        raises; the catalogue is as before then.
+        The first call that finds a catalogue returns all its topics. Raises the errors of reading
+        the table; after an error, the catalogue is unchanged.
         """
         known = self._table.known
         if not self._table.poll():

@@ -1,14 +1,17 @@
-"""The catalogue of topics: which there are, and how many partitions each has.
+"""The catalogue of topics: the topics that exist, with their numbers of partitions.
 
 The catalogue is an append-only Delta table, `topics`. The newest row of a topic is in force; a row
-without partitions deletes the topic. The first `create_topic` makes the catalogue: without one
-every topic's name is accepted, with one a commit to an unknown topic or partition is refused.
+without partitions deletes the topic. The first `create_topic` creates the catalogue. Without a
+catalogue, every topic name is accepted. With one, a commit to an unknown topic or partition is
+refused.
 
-Changes are in one order, whoever makes them: each is the next version of one application in Delta's
-transaction identifiers. A change that finds its version taken is decided again. `prepare` is called
-after each look at the catalogue, before what was decided by it is committed, with the `at` of the
-row that creates the topic, or that has created it. It may return a later `at` for a row that
-creates one. It raises to change nothing, such as when whoever asked for the change has given up.
+Changes are serialized: each is the next version of one application id in Delta's transaction
+identifiers. If another change takes the version first, this one is decided again.
+
+`prepare` is called after each read of the catalogue and before the commit of the change. Its
+argument is the `at` of the row that creates the topic, or has created it. For a row that creates
+the topic, it may return a later `at`. It raises to cancel the change, for example because the
+request for it has timed out.
 """
 
 from __future__ import annotations
@@ -36,25 +39,25 @@ LONGEST_NAME = 249
 MOST_PARTITIONS = 2**31 - 1
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
-# Given the newest row of every topic, returns the number of partitions that a topic is to have,
-# None to delete it. Raises Failure to change nothing.
+# From the newest row of every topic, returns the new number of partitions of the topic, None to
+# delete it. Raises Failure to cancel the change.
 _Decide = Callable[[dict[str, TopicChange]], int | None]
 
 
 class InvalidTopic(Failure):
-    """A name that Kafka does not accept for a topic either; the message says why."""
+    """A topic name that Kafka does not accept; the message gives the reason."""
 
 
 class InvalidPartitions(Failure):
-    """A number of partitions that the topic cannot have."""
+    """An invalid number of partitions for a topic."""
 
 
 class TopicExists(Failure):
-    """The topic that is to be created exists."""
+    """A topic that cannot be created because it exists."""
 
 
 class UnknownTopic(Failure):
-    """The topic that is to be changed is not in the catalogue."""
+    """A topic that cannot be changed because it is not in the catalogue."""
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ class UnknownTopic(Failure):
 def create_topic(
     root: str, name: str, partitions: int, prepare: Callable[[int], int | None] = lambda _: None
 ) -> None:
-    """Create a topic, and with the first topic the catalogue.
+    """Create a topic, and the catalogue if this is the first topic.
 
     Raises InvalidTopic, InvalidPartitions, TopicExists and TableMissing.
     """
@@ -88,9 +91,10 @@ def check_new_topic(root: str, name: str, partitions: int) -> None:
 def alter_topic(
     root: str, name: str, partitions: int, prepare: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Give a topic more partitions. Raises UnknownTopic, and InvalidPartitions if it is not more.
+    """Increase a topic's number of partitions.
 
-    As in Kafka: fewer would leave committed offsets of partitions that do not exist.
+    Raises UnknownTopic, and InvalidPartitions if the number is not higher. As in Kafka, a topic
+    cannot have fewer partitions than before, because committed offsets of the others would remain.
     """
     _check_partitions(name, partitions)
     _change(root, name, lambda newest: _more(root, name, partitions, newest), prepare)
@@ -103,10 +107,10 @@ def check_more_partitions(root: str, name: str, partitions: int) -> None:
 
 
 def delete_topic(root: str, name: str, prepare: Callable[[int], None] = lambda _: None) -> None:
-    """Delete a topic; raises UnknownTopic.
+    """Delete a topic from the catalogue; raises UnknownTopic.
 
-    A group's offsets of the topic are deleted before the group's next request is decided:
-    `pipeline.admin.changes.delete_topic` sends each such group one.
+    The coordinator deletes a group's offsets of the topic before it decides the group's next
+    request. `pipeline.admin.changes.delete_topic` sends a request to each such group.
     """
 
     def decide(newest: dict[str, TopicChange]) -> None:
@@ -116,7 +120,7 @@ def delete_topic(root: str, name: str, prepare: Callable[[int], None] = lambda _
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidTopic, in Kafka's words, unless Kafka accepts the name.
+    """Raise InvalidTopic, with Kafka's message, unless Kafka accepts the name.
 
     Source: Kafka's Topic.validate.
     """
@@ -142,14 +146,14 @@ def _check_partitions(name: str, partitions: int) -> None:
 
 
 def _check_never_made(root: str) -> None:
-    """Raise TableMissing if topics are defined: the catalogue is made before each of them.
+    """Raise TableMissing if topics with tables are defined, because then a catalogue existed.
 
-    A new catalogue would not have these topics, and upkeep deletes the tables of topics that the
-    catalogue does not have.
+    A new catalogue would not have these topics, and upkeep deletes the tables of topics that are
+    not in the catalogue.
     """
     if not has_table(root, TOPIC_TABLES) or not read_table(root, TOPIC_TABLES).num_rows:
         return
-    # Another process may have made the catalogue and the definition just now.
+    # Another process may have created the catalogue and the definition since the first check.
     if not has_catalogue(root):
         raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPICS)} cannot be found: "
@@ -188,8 +192,8 @@ def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], int 
     except TableNotFoundError as error:
         raise UnknownTopic(f"there is no catalogue of topics under {root}") from error
     while True:
-        # The version is read before the rows: a change that is committed between the two reads
-        # takes the version, and this one is decided again.
+        # The version is read before the rows. If another change is committed between the two reads,
+        # it has this version, and this change is decided again.
         version = appender.last_version(CATALOGUE_APP_ID) + 1
         changes = read_changes(root)
         newest = newest_of(changes)
@@ -216,19 +220,19 @@ def read_newest(root: str) -> dict[str, TopicChange]:
 
 
 def read_changes(root: str) -> list[TopicChange]:
-    """Return every change that was made; raises deltalake's TableNotFoundError."""
+    """Return all changes of the catalogue; raises deltalake's TableNotFoundError."""
     return from_arrow(TopicChange, read_table(root, TOPICS))
 
 
 def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:
-    """Return the newest of the changes of every topic."""
+    """Return the newest change of every topic."""
     return {change.topic: change for change in sorted(changes, key=lambda change: change.at)}
 
 
 def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str, int]:
     """Return the `at` of the row that created each topic that is not deleted.
 
-    `before` is what earlier changes made; a change may be among those and among `changes`.
+    `before` is the result of earlier changes. A change may be among these and in `changes`.
     """
     created = dict(before)
     for change in sorted(changes, key=lambda change: change.at):
@@ -240,5 +244,5 @@ def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str
 
 
 def has_catalogue(root: str) -> bool:
-    """Return whether there is a catalogue under the root."""
+    """Return whether the root has a catalogue."""
     return has_table(root, TOPICS)
