@@ -26,10 +26,11 @@ def open_decisions(root: str) -> DecisionLog:
 
 
 def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
-    """Decide the move of a partition to a node; its owner then releases it once the node is ready.
+    """Decide the move of a partition to a node.
 
-    Return the cluster state with the move. Raises Failure for an unknown partition or node, and for
-    a partition that its owner is already unloading for a move.
+    The owner keeps the partition until the node is ready, and waits a bounded time until the node
+    has read ahead (`pipeline.ownership.prepared`). Return the cluster state with the move. Raises
+    Failure for an unknown partition or node, and for a partition that its owner already unloads.
     """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:

@@ -123,7 +123,7 @@ class RetentionResult(Struct, frozen=True):
 
 
 def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
-    """Return each table with its retention, ms; None if its rows are kept."""
+    """Return each table with its retention, ms; None if retention keeps all rows."""
     return [
         (REQUESTS, settings.requests_retention_ms),
         # A rejection replaces the response to an event that cannot be answered.
