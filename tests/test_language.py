@@ -26,6 +26,7 @@ FINISHED = (
     "pipeline/records",
     "pipeline/replay",
     "pipeline/spark",
+    "pipeline/stream",
     "pipeline/tables",
     "pipeline/topics",
     "pipeline/upkeep",

@@ -8,13 +8,13 @@ from group_coordinator.coordinator.group.snapshot import VERSION
 
 
 class Bootstrap(Struct, frozen=True):
-    """Where a new streaming checkpoint begins.
+    """The position at which a new streaming checkpoint begins.
 
-    `version` is the first version that it reads of the bootstrap's table, which is at `uri`.
+    `uri` is the bootstrap's table, and `version` is its first version that the stream reads.
     `first_version` is the first version of `requests` that the bootstrap does not cover.
-    `state_version` is the version in which the checkpoint keeps the states of groups.
-    `requests_table` is the number of the table of requests, None where an earlier release wrote
-    none.
+    `state_version` is the format version of the groups' states in the checkpoint. `requests_table`
+    is the number of the table of requests, None if an earlier release wrote the bootstrap without
+    it.
     """
 
     uri: str

@@ -1,18 +1,18 @@
-"""A change of what a running stream reads: an event of its bootstrap.
+"""SelectionChange: an event of the bootstrap that changes which requests a running stream reads.
 
-A node gains and gives away offsets partitions while its query runs. What the query selects is
-therefore data: an event in the bootstrap has the new selection, and the batch that reads the event
-selects by it, as does every later one. The end of each batch says in Spark's log of offsets by what
-the batch has selected (`pipeline.stream.offset`), so a batch that is run again selects the same.
+A node gains and releases offsets partitions while its query runs. The selection is therefore part
+of the stream's data: an event in the bootstrap has the new selection. The batch that reads the
+event selects by it, and all later batches do as well. Spark's log of offsets has the selection of
+each batch (`pipeline.stream.offset`). So a batch that is run again selects the same requests.
 
-The event is the first row of a row group. A batch that reads it takes the rest of the event's
-commit, however large, and nothing else of the bootstrap, and selects by it at once: so what unloads
-groups is in the same batch in which their requests are no longer read, and no batch has two
-changes. What loads groups comes in row groups before the event, and may take many batches; until
-the event the query goes on with the requests that it selected before.
+The event is the first row of a row group. A batch that reads it also takes the rest of the event's
+commit, however large, and no later commit of the bootstrap. The batch selects by the event at once.
+So groups are unloaded in the same batch in which their requests are no longer read, and no batch
+has two changes. The events that load groups are in row groups before the change, and may take many
+batches. Until the change, the query continues with its previous selection.
 
-An event is for one run of the query. A later run begins with a selection of its own, and passes
-over events that were meant for an earlier run.
+A change applies to one run of the query. A later run begins with another selection, and ignores
+changes for an earlier run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from group_coordinator.coordinator.group.control import PREFIX
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
 
-# The group of the event: nobody's, for the source keeps the event to itself.
+# The group id of the event. No group has it, because the source does not pass the event on.
 CHANGE_GROUP = "__coordinator_change"
 _CHANGE = f'{FIRST_KEY}{PREFIX}:"change"'
 
@@ -48,7 +48,7 @@ def change_row(change: SelectionChange) -> tuple[str, str]:
 
 
 def taken_out(rows: pa.Table) -> tuple[pa.Table, SelectionChange | None]:
-    """Return the packed events of a page without the change, and the change, if there is one."""
+    """Split a page into its packed events and its change, None if it has no change."""
     if not rows.num_rows:
         return rows, None
     first = rows.column("event").slice(0, 1)

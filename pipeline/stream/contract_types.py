@@ -1,6 +1,7 @@
-"""Rows of the `requests` table in the contract's types, whatever types their writer gave them.
+"""Conversion of rows of `requests` to the contract's types, whatever types their writer used.
 
-A Delta table's schema binds its readers, not the Parquet files that others add to it. Two cases:
+A Delta table's schema binds its readers, but a writer can add Parquet files with other types. There
+are two cases:
 
 * The type holds the same values: a text as string, large_string, string view, binary or dictionary,
   an integer of another width, a list of another layout. The column is converted.
@@ -22,15 +23,15 @@ from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_array
 from group_coordinator.schemas.tables import REQUESTS
 
 _FOREIGN = pa.list_(pa.string())
-# A nested type's name may be as long as a file's schema.
+# The name of a nested type may be as long as a file's schema.
 _LONGEST_NAME = 100
 
 
 def in_contract_types(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the columns of the contract that the rows have, by name, in the contract's types.
+    """Return the contract's columns that the rows have, by name, in the contract's types.
 
     Strings are UTF-8: other bytes become U+FFFD, as in Spark's `make_valid_utf8`. Integers and
-    timestamps keep their width; a foreign column is `list<string>`. Columns of nulls are left out.
+    timestamps keep their width; a foreign column is `list<string>`. Columns of nulls are omitted.
     """
     columns = {}
     for field in REQUESTS.schema:
@@ -43,7 +44,7 @@ def in_contract_types(rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def texts(columns: dict[str, pa.Array], name: str, rows: int) -> pa.Array:
-    """Return a column of strings; nulls if it is foreign, or the file does not have it."""
+    """Return a column of strings; nulls if it is foreign or missing."""
     found = columns.get(name)
     if found is None or not pa.types.is_string(found.type):
         return pa.nulls(rows, pa.string())
@@ -76,7 +77,7 @@ def _converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether the type holds bytes; a text's may be annotated as UTF-8 or not."""
+    """Whether the type holds bytes, with or without the annotation that they are UTF-8."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

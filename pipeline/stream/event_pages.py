@@ -1,4 +1,4 @@
-"""The events of a stream's two tables, read page by page: each page with the position after it."""
+"""Reading of a stream's two tables by pages of events, each with the position after it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
 from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS
 
-# Pages of requests that take up to this much, bytes, are packed together with others.
+# Pages of requests of at most this size, bytes, are packed together with other pages.
 _SMALL_BYTES = 1 << 18
 
 
 class Page(NamedTuple):
-    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes.
+    """Events, packed or still to be packed by `pack_together`; they take at most `size` bytes.
 
-    A page of the bootstrap may begin with a `change`, which is not among the events.
+    `linger` is the smallest linger of the page's requests. A page of the bootstrap may begin with a
+    `change`, which is not among the `events`.
     """
 
     events: pa.Table
@@ -40,7 +41,8 @@ class Page(NamedTuple):
     change: SelectionChange | None = None
 
 
-# Pages with the position after each; None at the beginning of a version.
+# Pages, each with the position after it. After a version comes None, with the position of the next
+# version.
 Pages = Iterator[tuple[Page | None, Position]]
 
 table_files = functools.lru_cache(maxsize=8)(open_files)
@@ -54,10 +56,12 @@ def request_pages(
     start: Position,
     end: Position | None,
 ) -> Pages:
-    """The wanted requests from `start` on, numbered as rows are, page by page.
+    """Yield the selected requests from `start` on, page by page, with their numbers.
 
-    `first` is the number of the first row; control events have the number 0. A large page is
-    packed, which tells its size; a small one only together with others.
+    `most` is `max.request.size`, bytes. `first` is the number of the first row that is read; rows
+    that are not selected are numbered as well. Control events have the number 0. A large page is
+    packed at once, because packing shows its exact size. A small page is packed later, together
+    with others.
     """
     read = functools.partial(read_pages, most=most)
     number = first
@@ -81,7 +85,10 @@ def request_pages(
 
 
 def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) -> Pages:
-    """The bootstrap's events from `start` on, which are packed already, page by page."""
+    """Yield the bootstrap's events, which are packed already, from `start` on, page by page.
+
+    Requests of more than `most` bytes are refused.
+    """
     for rows, after in appended(table_files(uri), start, PACKED_SCHEMA.names, end):
         if rows is None:
             yield None, after
@@ -93,5 +100,5 @@ def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) 
 def _wanted(
     selection: Selection, version: int, tags: Mapping[str, str | None] | None
 ) -> list[bool] | None:
-    """Which row groups of a file of `requests` may have what is selected, as its tags tell."""
+    """Return which row groups of a file of `requests` may have selected requests, by its tags."""
     return wanted_row_groups(tags, selection.at(version))

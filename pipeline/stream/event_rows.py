@@ -1,6 +1,6 @@
-"""The rows of the stream: for each group one, or several if the group has much.
+"""Rows of the stream: one for each group, or several for a group with many events.
 
-A row is `group_id`, and in `events` the group's packed events, one a line
+The column `group_id` names the group, and `events` has its packed events, one a line
 (`pipeline.stream.packed`).
 """
 
@@ -15,13 +15,13 @@ from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
 
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
 
-# The sizes in characters at which a row of the stream, and an Arrow batch of such rows, are ended.
+# The sizes at which a row of the stream, characters, and an Arrow batch of rows, bytes, end.
 _ROW_CHARS = 1 << 20
 _PIECE_CHARS = 4 << 20
 
 
 def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
-    """Join packed events to one row for each group, an event a line, in batches of bounded size."""
+    """Join packed events into rows, each of one group, in batches of bounded size."""
     if not tables:
         return []
     grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
@@ -41,7 +41,7 @@ def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
 
 
 def _bounded(lines: list[str]) -> Iterator[str]:
-    """Join lines to texts that end at the first line beyond `_ROW_CHARS`."""
+    """Join lines into texts; each text ends at the first line that reaches `_ROW_CHARS`."""
     gathered: list[str] = []
     size = 0
     for line in lines:

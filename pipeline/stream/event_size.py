@@ -1,6 +1,6 @@
-"""How large rows become when they are packed, computed before they are.
+"""Sizes of events as JSON, computed from rows before they are packed.
 
-JSON writes a control character as six bytes, so that a value of 17 MB may be an event of 102 MB.
+JSON writes a control character as six bytes, so a value of 17 MB may become an event of 102 MB.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _BINARIES = (
     pa.types.is_fixed_size_binary,
 )
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-# About what a value of a type that is not the contract's takes.
+# The size of a null in a list, and the approximate size of a value of a type outside the contract.
 _NULL = pa.scalar(len("null"), pa.int64())
 _OTHER_TYPE = pa.scalar(100, pa.int64())
-# How many bytes more than one JSON writes for each byte of a text.
+# How many bytes JSON adds for each byte of a text.
 _ESCAPES = np.zeros(256, np.uint8)
 _ESCAPES[:0x20] = 5
 _ESCAPES[list(b'"\\\b\f\n\r\t')] = 1
@@ -32,15 +32,15 @@ _ESCAPES[list(b'"\\\b\f\n\r\t')] = 1
 def event_sizes(rows: pa.Table) -> pa.Array:
     """Return the length in bytes of each row's event as JSON (`pipeline.stream.packing`).
 
-    Texts may be of a dictionary type. It is not exact where a text is not UTF-8, or a column of
-    another type than the contract's (`pipeline.stream.contract_types`).
+    Texts may be of a dictionary type. The length is approximate if a text is not UTF-8, or if a
+    column has a type outside the contract (`pipeline.stream.contract_types`).
     """
     columns = [column.combine_chunks() for column in rows.columns]
     return _object_sizes(rows.column_names, columns, rows.num_rows)
 
 
 def _object_sizes(names: Sequence[str], fields: Sequence[pa.Array], length: int) -> pa.Array:
-    """The sizes of JSON objects of what is not null in the fields."""
+    """Return the sizes of JSON objects with the non-null fields."""
     total = pa.repeat(pa.scalar(0, pa.int64()), length)
     members = total
     for name, array in zip(names, fields, strict=True):
@@ -54,7 +54,7 @@ def _object_sizes(names: Sequence[str], fields: Sequence[pa.Array], length: int)
 
 
 def _sizes(array: pa.Array) -> pa.Array:
-    """The size of each value as JSON, null where it is."""
+    """Return the size of each value as JSON, null for null."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _sizes(array.dictionary).take(array.indices)
@@ -70,14 +70,14 @@ def _sizes(array: pa.Array) -> pa.Array:
     if any(is_kind(kind) for is_kind in _LISTS):
         return _list_sizes(array)
     if pa.types.is_timestamp(kind):
-        # Less the digits that JSON does not have of microseconds.
+        # JSON has milliseconds, which have three digits fewer than microseconds.
         digits = pc.binary_length(
             array.cast(_MICROS, safe=False).cast(pa.int64()).cast(pa.string())
         )
         return pc.max_element_wise(pc.subtract(digits.cast(pa.int64()), 3), 1, skip_nulls=False)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return pc.binary_length(array.cast(pa.string())).cast(pa.int64())
-    # Not of the contract: the type's name takes its place.
+    # A type outside the contract: the event has the type's name instead of the value.
     return pc.if_else(array.is_valid(), _OTHER_TYPE, None)
 
 
@@ -87,7 +87,7 @@ def _string_sizes(array: pa.Array) -> pa.Array:
 
 
 def _escapes(array: pa.Array) -> np.ndarray:
-    """How many bytes the escapes of each text take; 0 for null."""
+    """Return how many bytes the escapes of each text add; 0 for null."""
     texts = pc.coalesce(array.cast(pa.large_binary()), b"")
     _, offsets, content = texts.buffers()
     found = np.zeros(len(texts), np.int64)
@@ -102,7 +102,7 @@ def _escapes(array: pa.Array) -> np.ndarray:
 
 
 def _list_sizes(array: pa.Array) -> pa.Array:
-    """The sizes of JSON lists: those of the items, the commas between and the brackets."""
+    """Return the sizes of JSON lists: items, commas and brackets."""
     sizes = pc.coalesce(_sizes(array.flatten()), _NULL)
     sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes.cast(pa.int64()))])
     lengths = pc.list_value_length(array).cast(pa.int64())

@@ -1,22 +1,25 @@
 """The stream's source, a Python Data Source of Spark: the bootstrap's events, then the requests.
 
-The source reads a table as clients do (`pipeline.delta.tail`): version by version, each commit and
-its files, beside the driver. Spark's own Delta source plans a query over the log and a scan over
-the files for every batch, which is a large part of a batch of a few small files.
+The source runs in a process next to the driver. It reads a table as clients do
+(`pipeline.delta.tail`): version by version, each commit and its files. Spark's own Delta source
+plans a query over the log and a scan of the files for every batch. That takes a large part of a
+batch of a few small files.
 
-A read waits for requests and returns as soon as some come, so the wait is no part of an answer's
-latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`), but not
-before `trigger.interval.ms`, which is the resolution of timers. Commits that have requests of other
-nodes' groups alone begin no batch, because a batch costs about as much for no request as for many.
-Of several nodes each waits a little for more (`pipeline.stream.lingering`).
+A read waits for requests and returns as soon as it finds some, so the wait adds nothing to an
+answer's latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`),
+but not before `trigger.interval.ms`, the resolution of timers. A commit that has only requests of
+other nodes' groups begins no batch, because an empty batch costs about as much as a full one. A
+node that shares the partitions waits a little for more requests (`pipeline.stream.lingering`).
 
-The stream has one row for each group, or several for a group that has much: `group_id`, and in
-`events` the group's packed events, one a line (`pipeline.stream.packing`). A batch takes all that
-has gathered, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
-batch before the batch runs, so a batch that is run again has the same events. The bootstrap comes
-before all requests: a group is loaded before its requests are decided. The batch that has the end
-of the bootstrap has requests too, for timers run in every batch, and heartbeats that were written
-before it must renew their sessions first. `pipeline.stream.event_tables` reads the events.
+The stream has one row for each group, or several for a group with many events. `group_id` names the
+group, and `events` has its packed events, one a line (`pipeline.stream.packing`). A batch takes all
+available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
+batch before the batch runs, so a batch that is run again has the same events.
+
+The bootstrap comes before all requests, because a group is loaded before its requests are decided.
+The batch with the end of the bootstrap has requests too. Timers run in every batch, so heartbeats
+from before that batch must renew their sessions in it. `pipeline.stream.event_tables` reads the
+events.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 FORMAT = "group-coordinator-events"
 
 _OPTION = "input"
-# More rows than one look finds: the requests of the next look in a batch are numbered after them.
+# More rows than one look finds. The rows of the next look in a batch have numbers higher by this.
 _ROWS_A_LOOK = 10**12
 _ALL = Selection()
 
@@ -72,10 +75,10 @@ def read_events(
 ) -> DataFrame:
     """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
 
-    `bootstrap_end` is the version after the last one that the bootstrap's table has by now.
-    `selection` says whose requests are wanted at first; `run` is the number of this run of the
-    query. `wake_file` is where the source is told when timers are due
-    (`pipeline.stream.timer_watch`).
+    `bootstrap_end` is the version after the newest one of the bootstrap's table. `selection` is the
+    initial selection of requests; `run` is the number of this run of the query. `wake_file` is the
+    path of the file in which the driver writes when timers are due (`pipeline.stream.timer_watch`);
+    "" for none.
     """
     spark.dataSource.register(EventSource)
     wanted = Input(
@@ -96,29 +99,29 @@ def read_events(
     )
     text = msgspec.json.encode(wanted).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
-    # If the stateful step has one partition too, Spark leaves the shuffle out.
+    # If the stateful step has one partition too, Spark plans no shuffle.
     return events.coalesce(1)
 
 
 class EventSource(DataSource):
-    """The data source, for Spark."""
+    """The data source that Spark registers."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `readStream.format`."""
+        """Return the name for `readStream.format`."""
         return FORMAT
 
     def schema(self) -> str:
-        """`STREAM_COLUMNS` in Spark's notation."""
+        """Return the schema, `STREAM_COLUMNS`, in Spark's notation."""
         return ", ".join(f"{name} string" for name in STREAM_COLUMNS)
 
     def simpleStreamReader(self, schema: StructType) -> EventReader:  # noqa: ARG002
-        """The reader; Spark keeps it in a process of its own beside the driver."""
+        """Return the reader, which Spark runs in a separate process next to the driver."""
         return EventReader(msgspec.json.decode(self.options[_OPTION], type=Input))
 
 
 class EventReader(SimpleDataSourceStreamReader):
-    """Reads one stream's events from the positions that Spark keeps."""
+    """Reader of one stream's events, from the positions that Spark stores."""
 
     def __init__(self, wanted: Input) -> None:
         self._input = wanted
@@ -126,13 +129,13 @@ class EventReader(SimpleDataSourceStreamReader):
         self._waiting: Waiting | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new streaming checkpoint begins."""
+        """Return the offset at which a new streaming checkpoint begins."""
         began = Position(self._input.bootstrap_version), Position(self._input.first_version)
         wanted = self._input
         return _plain(Offset(*began, wanted.run, wanted.selection, wanted.max_request_bytes))
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
-        """The events from `start` on, and where they end; waits for events, or for timers.
+        """Wait for events or timers; return the events from `start` on, and their end.
 
         Raises EventsGoneError.
         """
@@ -142,9 +145,9 @@ class EventReader(SimpleDataSourceStreamReader):
         return found
 
     def search(self, start: dict[str, Any]) -> Search:
-        """Begin a read from `start` that is made look by look. Only the last one may be used."""
+        """Begin a read from `start` that is made look by look. Only the newest one may be used."""
         if self._waiting is None:
-            # Not in the beginning: Spark also makes readers that never wait, in other processes.
+            # Created late, because Spark also makes readers that never wait, in other processes.
             self._waiting = _waiting(self._input)
         wanted = self._input
         lingering = Lingering(
@@ -155,7 +158,7 @@ class EventReader(SimpleDataSourceStreamReader):
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
-        """The events of a batch that is run again. Raises EventsGoneError."""
+        """Return the events of a batch that is run again. Raises EventsGoneError."""
         found, _ = self._tables.take(from_plain(start), from_plain(end))
         return _stream_batches(found)
 
@@ -173,8 +176,8 @@ def _waiting(wanted: Input) -> Waiting:
 class Search:
     """One read: it waits for events from a position on.
 
-    Requests of other nodes' groups alone are no events: the wait goes on behind them. So it does
-    behind requests that can wait, for as long as `lingering` says.
+    A commit that has only requests of other nodes' groups does not end the wait. Requests that can
+    linger do not end it either, for as long as `lingering` allows.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class Search:
         waiting.begin()
 
     def look(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
-        """The events and the end of the read once it returns; None while it waits.
+        """Look if a look is due; return the events and their end, or None while the read waits.
 
         Raises EventsGoneError.
         """
@@ -201,7 +204,7 @@ class Search:
         return _stream_batches(self._found), _plain(self._at)
 
     def _look(self) -> bool:
-        """Add what there is by now; return whether to wait for more."""
+        """Add the available events; return whether to wait for more."""
         at = self._at
         found, end = self._tables.take(at, first=self._first)
         has_news = end != at
@@ -210,8 +213,9 @@ class Search:
         self._waiting.looked(has_news)
         goes_on = not has_news or _goes_on(at, end)
         if self._found and not goes_on:
-            # The selection changes here, so all is read anew. To go on behind what was found before
-            # the change would keep the groups of a partition that moves waiting for one more batch.
+            # The selection changes here, so all events are read again with the new one. If the
+            # pages from before the change were kept, the groups of a moved partition would wait for
+            # one more batch.
             self._found, self._at = self._tables.take(self._start)
             return False
         self._at = end
@@ -229,23 +233,25 @@ class Search:
         return lingers
 
     def pause_s(self) -> float:
-        """How long to sleep before the next look, s."""
+        """Return how long to sleep before the next look, s."""
         return self._waiting.pause_s()
 
 
 def _goes_on(at: Offset, end: Offset) -> bool:
-    """Whether a read may go on at `end` after it has read from `at`.
+    """Whether a read may continue at `end` after it has read from `at`.
 
-    It may if both select the same of every version. The read plans one batch from before `at`, and
-    if the batch is run again, all of it is selected as its end says.
+    The read plans one batch from before `at`. If the batch is run again, the selection of its end
+    applies to all of it. So the read may continue only if both offsets select the same requests of
+    every version.
     """
     return at == replace(end, requests=at.requests) and not end.selection.passed_over
 
 
 def _plain(offset: Offset) -> dict[str, Any]:
-    """An offset for Spark, which compares offsets as JSON texts: the fields keep this order.
+    """Return an offset as plain values for Spark.
 
-    Lists, not tuples: Spark also compares what `read` returned with what it reads from JSON.
+    Spark compares offsets as JSON texts, so the fields keep this order. Tuples become lists,
+    because Spark also compares the result of `read` with the offset that it decodes from JSON.
     """
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(offset))
     return plain

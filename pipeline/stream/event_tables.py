@@ -1,9 +1,10 @@
-"""The two tables that a stream reads, from position to position: the bootstrap, then the requests.
+"""Tables of a stream: they are read from position to position, the bootstrap before the requests.
 
-Once the query has read all of the bootstrap that it began with, the bootstrap grows by what the
-node's partitions change (`pipeline.stream.change`). Then requests go on beside it, by the selection
-before the change. The batch that reads the change has what it newly selects from the version on
-that the bootstrap does not cover, although the stream is beyond that version (`Offset.missed`).
+Once the query has read the bootstrap that it began with, each change of the node's partitions is
+appended to the bootstrap (`pipeline.stream.change`). Meanwhile the stream continues to read
+requests by its previous selection. The batch that reads a change also reads the requests of newly
+selected partitions from the first version that the bootstrap does not cover. It does so although
+the stream's position is after that version (`Offset.missed`).
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ log = logging.getLogger(__name__)
 
 
 class _TableReading(NamedTuple):
-    """A table, and the pages of its events between two positions; the second None: to the end."""
+    """A table, and the function that reads its pages between two positions (None: to the end)."""
 
     uri: str
     pages: Callable[[Position, Position | None], Pages]
 
 
 class EventsGoneError(RuntimeError):
-    """Events that the stream has not read were deleted; the message says what to do."""
+    """Unread events of the stream were deleted; the message says what to do."""
 
 
 class Input(Struct, frozen=True):
-    """Which tables a stream reads, where a new streaming checkpoint begins, and how much at once.
+    """Configuration of a source: its tables, where a new checkpoint begins, and a batch's limits.
 
-    `run` is the number of this run of the query. `selection` says whose requests are wanted at
-    first; the bootstrap has no others. `bootstrap_end` is the version after the last one that the
-    bootstrap has when the query begins. A read waits for requests for `wait_ms`, and longer, up to
-    `longest_wait_ms`, if the driver says in `wake_file` that no timer is due. For `linger_ms` see
-    `pipeline.stream.lingering`.
+    `run` is the number of this run of the query. `selection` is the initial selection of requests;
+    the bootstrap has no others. `bootstrap_end` is the version after the newest one that the
+    bootstrap has when the query begins. A read waits for requests for `wait_ms`. It waits longer,
+    up to `longest_wait_ms`, if the driver writes in `wake_file` that no timer is due. For
+    `linger_ms` see `pipeline.stream.lingering`.
     """
 
     requests: str
@@ -71,14 +72,14 @@ class Input(Struct, frozen=True):
 
 
 class EventTables:
-    """The tables of one stream, and where the last batches were full."""
+    """The tables of one stream, and the pages that full batches left unread."""
 
     def __init__(self, wanted: Input) -> None:
         self._input = wanted
-        # The pages that a full batch left over in a table, and where the next batch begins in it: a
-        # row group can be read on, but not from its middle.
+        # For each table in which a batch was full: where the next batch begins, and the pages from
+        # there. Reading of a row group can continue, but cannot begin in its middle.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
-        # A position of an earlier start may be beyond the end of a table that was made anew.
+        # A position of an earlier start may be beyond the end of a table that was created again.
         same = SameTable(wanted.requests, at_once=True)
         self._gone_checks = {
             wanted.bootstrap: GoneCheck(table_files(wanted.bootstrap)),
@@ -88,16 +89,16 @@ class EventTables:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last `take` left requests over."""
+        """Whether the last `take` left requests unread."""
         return self._input.requests in self._left_over
 
     def take(
         self, start: Offset, end: Offset | None = None, first: int = 1
     ) -> tuple[list[Page], Offset]:
-        """Return the events from `start` on, page by page, and where they end.
+        """Return the events from `start` on, page by page, and their end.
 
-        All up to `end`; without `end`, as much as a batch may have. The first request has the
-        number `first`. Raises EventsGoneError.
+        Returns all events up to `end`; without `end`, as many as a batch may have. The first
+        request has the number `first`. Raises EventsGoneError.
         """
         if end is None:
             return self._plan(start, first)
@@ -111,7 +112,7 @@ class EventTables:
         return found, end
 
     def _plan(self, start: Offset, first: int) -> tuple[list[Page], Offset]:
-        """The events that a batch from `start` may have by now, and where they end."""
+        """Return the available events of a batch that begins at `start`, and their end."""
         wanted = self._input
         found: list[Page] = []
         most = wanted.max_request_bytes
@@ -124,7 +125,7 @@ class EventTables:
         if change is not None:
             selection = change.selection
         if selection is not start.selection:
-            # What was left over was read by the selection before.
+            # The pages left unread were selected by the previous selection.
             self._left_over.pop(wanted.requests, None)
         missed = selection.missed_by(start.selection, start.requests)
         selection = selection.since(start.requests.version)
@@ -135,11 +136,11 @@ class EventTables:
         return found, planned
 
     def check_gone(self, at: Offset) -> None:
-        """Raise EventsGoneError if what comes next was deleted, since a read would wait for ever.
+        """Raise EventsGoneError if the next events were deleted: a read would wait for ever.
 
-        Raises TableReplacedError, since the requests of another table would be passed over. A table
-        that is away is waited for. A log is cleaned up while a node is stopped or suspended for
-        longer than the log is kept.
+        This happens if a node is stopped or suspended for longer than a log is retained. Raises
+        TableReplacedError if `requests` is another table, because its requests would be skipped.
+        The stream waits for a table that is missing.
         """
         for uri, version in (
             (self._input.bootstrap, at.bootstrap.version),
@@ -157,12 +158,12 @@ class EventTables:
         self._is_away = False
 
     def _bootstrap(self, most: int) -> _TableReading:
-        """The bootstrap; its requests of more than `most` bytes are refused."""
+        """Return the bootstrap; its requests of more than `most` bytes are refused."""
         uri = self._input.bootstrap
         return _TableReading(uri, functools.partial(bootstrap_pages, most, uri))
 
     def _requests(self, most: int, selection: Selection, first: int) -> _TableReading:
-        """The requests of a selection, the first row's number being `first`."""
+        """Return the requests of a selection; `first` is the number of the first row."""
         uri = self._input.requests
         return _TableReading(uri, functools.partial(request_pages, most, selection, first, uri))
 
@@ -177,8 +178,8 @@ class EventTables:
     ) -> int:
         """Add the missed requests, up to `end`; return the number of the first request after them.
 
-        They are those of a partition that is claimed which were written while the bootstrap got
-        what loads its groups.
+        These are requests of newly claimed partitions. They were written while the events that load
+        the partitions' groups were added to the bootstrap.
         """
         first = AFTER_BOOTSTRAP if found else first
         if not missed:
@@ -208,9 +209,9 @@ class EventTables:
     ) -> tuple[Position, bool, SelectionChange | None]:
         """Add a table's events from a position on, as many as a batch may have.
 
-        Returns the position after them, whether there are no more, and the change at which they
-        end, if it is for this run: the next batch begins with the version after it. Raises
-        EventsGoneError.
+        Returns the position after them, False if the batch is full before a change, and the change.
+        The events end with the commit of a change for this run, and the next batch begins with the
+        version after it. Changes for other runs are ignored. Raises EventsGoneError.
         """
         begins, left_over = self._left_over.pop(reading.uri, (None, iter(())))
         rest = left_over if begins == at else reading.pages(at, None)

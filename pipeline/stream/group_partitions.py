@@ -1,8 +1,8 @@
-"""The offsets partitions of many groups, computed for all of them at once.
+"""Offsets partitions of many groups, computed for all of them at once.
 
 Each of several nodes needs the partition of every row of a commit, to find its own rows. Java's
-hash of an ASCII id is a sum over its bytes, so one sum over the bytes of all ids gives the hash of
-each. Other ids, and long ones, which are rare, are hashed one by one.
+hash of an ASCII id is a weighted sum of its bytes, so one vectorized sum gives all hashes. A column
+with an id that is not ASCII, or is long, is rare. Its distinct ids are hashed one by one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from group_coordinator.coordinator.group.partition import partition_for
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet
 
-# The longest id, bytes, that is summed up with the others.
+# The longest id, bytes, that is part of the vectorized sum.
 _LONGEST = 256
-# Java's hash weighs a character by 31 to the power of how many follow; sums are modulo 2^32.
+# Java's hash multiplies a character by 31 to the power of the number of characters after it. Sums
+# are modulo 2^32.
 _WEIGHTS = np.array([pow(31, after, 1 << 32) for after in range(_LONGEST)], np.uint32)
 _MIN_HASH = 1 << 31
 
 
 def in_partitions(groups: pa.StringArray, partition_set: PartitionSet) -> pa.BooleanArray:
-    """Whether each group is one of some offsets partitions; null is partition 0's."""
+    """Return whether each group belongs to a partition of the set; null belongs to partition 0."""
     wanted = np.zeros(partition_set.of, bool)
     wanted[[each for each in partition_set.partitions if each < partition_set.of]] = True
     return pa.array(wanted[partitions_for(groups, partition_set.of)])

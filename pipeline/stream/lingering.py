@@ -1,15 +1,16 @@
-"""Lingering: a node that shares the partitions lets requests wait a little for more of them.
+"""Linger: a node that shares the partitions waits a little for more requests.
 
-A node lingers over requests that can wait, as a producer lingers over records, the longer the
-smaller its share of the partitions. A batch costs about as much for few requests as for many, and
-each node has its own: four nodes that begin one at every commit take four times the batches of one.
-With lingering all nodes together begin about as many batches as one node does. A node that owns
-everything never lingers.
+It waits only while all requests can wait, as a producer lingers over records. The smaller its share
+of the partitions, the longer it waits. A batch costs about as much for few requests as for many,
+and each node runs its own batches. Four nodes that begin a batch at every commit run four times the
+batches of one node. With lingering, all nodes together begin about as many batches as one node
+does. A node that owns all partitions never lingers.
 
-How long a request can wait depends on who waits for its answer (`LingerMultiple`). A heartbeat's
-sender goes on meanwhile. So does the sender of an offset commit, unless it is a `commitSync`: a
-commit waits half as long. A member that joins, syncs, leaves or fetches its offsets waits for the
-answer, or has others wait, and so does an administrator: their batch begins at once.
+How long a request can wait depends on its API (`LingerMultiple`). The sender of a heartbeat does
+not block until the answer. The sender of an offset commit blocks only in `commitSync`, so a commit
+waits half as long. A member that joins, syncs, leaves or fetches its offsets blocks until the
+answer, or makes other members wait. An administrator blocks as well. The batch of such a request
+begins at once.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
-    """How long a node with this selection waits for more requests, s: at most `most_ms`."""
+    """Return how long a node with this selection waits for more requests, s: at most `most_ms`."""
     if not selection.partitions:
         return 0.0
     return min((selection.of / len(selection.partitions) - 1) * linger_ms, most_ms) / 1000
 
 
 def least_linger(rows: pa.Table) -> LingerMultiple:
-    """Return the least that one of these rows of `requests` can wait."""
+    """Return the smallest linger of these rows of `requests`."""
     columns = in_contract_types(rows.select([name for name in rows.column_names if name == "api"]))
     apis = pc.unique(texts(columns, "api", len(rows))).to_pylist()
     known = (DECIDED[api].linger if api in DECIDED else LingerMultiple.NONE for api in apis)
@@ -45,9 +46,10 @@ def least_linger(rows: pa.Table) -> LingerMultiple:
 
 
 class Lingering:
-    """The lingering of one batch: over at most `most_bytes` of events, for `linger_ms` a share.
+    """The linger of one batch; `linger_s` gives its time from `linger_ms` and `most_ms`.
 
-    `begins_full` says that a full batch has left requests over, whose batch begins at once.
+    It ends early at `most_bytes` of events. `begins_full` means that a full batch has left requests
+    unread: the batch begins at once.
     """
 
     def __init__(self, linger_ms: int, most_ms: int, most_bytes: int, begins_full: bool) -> None:
@@ -58,9 +60,9 @@ class Lingering:
         self._until = math.inf
 
     def goes_on(self, linger: LingerMultiple, selection: Selection, size: int) -> bool:
-        """Whether to wait for more after a look, whose requests, if any, can wait this long.
+        """Whether to wait for more requests after a look that found requests with this linger.
 
-        `size` is that of all events since the wait began, bytes.
+        `size` is the size of all events since the wait began, bytes.
         """
         if self._is_over:
             return False

@@ -1,4 +1,4 @@
-"""A stream's offset: how far it has read its two tables, as Spark's log of offsets keeps it."""
+"""Offset of a stream: its positions in the two tables, as Spark's log of offsets stores it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from group_coordinator.schemas.unreadable import UNREADABLE
 
 
 class Selection(Struct, frozen=True):
-    """Which requests a stream reads: those of `partitions`, None for all, of `of` in all.
+    """The requests that a stream reads: those of `partitions`, None for all, out of `of`.
 
-    `passed_over` maps some partitions to a version of `requests`. The stream passes over their
-    requests up to that version: the partition was claimed later, and the bootstrap has those that
-    still waited. Its owner before had answered the others.
+    `passed_over` maps some partitions to a version of `requests`. The stream skips their requests
+    up to that version, because the partition was claimed later. The former owner has answered these
+    requests, and the bootstrap has those that still waited.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -26,7 +26,7 @@ class Selection(Struct, frozen=True):
     passed_over: dict[int, int] = {}
 
     def at(self, version: int) -> PartitionSet | None:
-        """The offsets partitions whose requests are read of a version; None for all."""
+        """Return the offsets partitions with requests to read in a version; None for all."""
         passed_over = {p for p, last in self.passed_over.items() if version <= last}
         if self.partitions is None and not passed_over:
             return None
@@ -34,19 +34,20 @@ class Selection(Struct, frozen=True):
         return PartitionSet(frozenset(mine) - passed_over, self.of)
 
     def since(self, version: int) -> Selection:
-        """The selection for versions from this one on."""
+        """Return the selection for versions from this one on."""
         later = {p: last for p, last in self.passed_over.items() if version <= last}
         return replace(self, passed_over=later)
 
     def has(self, partition: int) -> bool:
-        """Whether requests of an offsets partition are read at all."""
+        """Whether the stream reads requests of an offsets partition at all."""
         return self.partitions is None or partition in self.partitions
 
     def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
-        """The partitions of which a stream at `at` that read by `before` has not read everything.
+        """Return the partitions with requests that a stream at `at` has skipped, by `before`.
 
-        Each with the version of `requests` from which on its requests are wanted: while a running
-        stream's bootstrap gets what loads a partition, the stream goes on with other requests.
+        Maps each to the version of `requests` from where its requests must be read. They were
+        skipped because a stream continues with other requests while the events that load a
+        partition are added to its bootstrap.
         """
         return {
             p: last + 1
@@ -56,14 +57,15 @@ class Selection(Struct, frozen=True):
 
 
 class Offset(Struct, frozen=True):
-    """How far a stream has read, as Spark's log of offsets keeps it in JSON.
+    """The position of a stream, as Spark's log of offsets stores it in JSON.
 
-    The offset at which a batch ends also says which run of the query planned the batch, what it
-    selected, and its `max.request.size`, None where an earlier release planned the batch. So a
-    batch that is run again has the same events, refuses the same requests, and is decided by the
-    same settings (`pipeline.stream.pinned_settings`), whatever the node owns by then.
+    The offset at the end of a batch also has the run of the query that planned the batch, and the
+    batch's selection. It has the batch's `max.request.size` as well, None if an earlier release
+    planned the batch. So a batch that is run again has the same events and refuses the same
+    requests. It is decided by the same settings (`pipeline.stream.pinned_settings`), even if the
+    node owns other partitions now.
 
-    `missed` is what `Selection.missed_by` gave for the batch: it has these requests, too.
+    `missed` is the result of `Selection.missed_by` for the batch, which has these requests as well.
     """
 
     bootstrap: Position
@@ -75,7 +77,7 @@ class Offset(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """The last batch that a streaming checkpoint has planned, and where it ends, as JSON.
+    """The newest batch that a streaming checkpoint has planned, and its end, as JSON.
 
     `query_id` is the id under which the query writes its batches; None if the checkpoint has none.
     """
@@ -86,12 +88,12 @@ class Planned(Struct, frozen=True):
 
 
 def from_plain(plain: dict[str, Any]) -> Offset:
-    """Read an offset from what JSON has of it; raises msgspec.ValidationError."""
+    """Convert decoded JSON to an offset. Raises msgspec.ValidationError."""
     return msgspec.convert(plain, Offset, str_keys=True)
 
 
 def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
-    """Read an offset as Spark reports it; None for one of another source or release."""
+    """Decode an offset as Spark reports it; return None for one of another source or release."""
     try:
         if isinstance(text, str):
             return msgspec.json.decode(text, type=Offset)

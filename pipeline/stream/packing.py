@@ -1,9 +1,9 @@
-"""Packing: rows of the `requests` table as packed events (`pipeline.stream.packed`).
+"""Packing: conversion of rows of `requests` to packed events (`pipeline.stream.packed`).
 
-Arrow's own functions put the JSON together. Only values with lists or bytes in them, or with
-characters that JSON escapes, go through Python's values, which is slower. Each call of Arrow has a
-cost of its own, so the texts of a row's columns are joined by one call. A file mostly holds one
-api's requests, so columns and fields that are null throughout are dropped at once.
+Arrow functions build the JSON. Only values with lists or bytes, or with characters that JSON
+escapes, are converted to Python values, which is slower. Each Arrow call has a fixed cost, so one
+call joins the texts of a row's columns. A file usually has requests of one API, so columns and
+fields with only nulls are dropped first.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet
 
 _MICROS = pa.timestamp("us", tz="UTC")
-# Times that need more digits than a key has are ordered as the last one before `NO_TIME`.
+# Times with more digits than a key are ordered as the last time before `NO_TIME`.
 _LAST_TIME = int(NO_TIME) - 1
-# What stands in JSON as something else.
+# The bytes that JSON escapes.
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _encode = msgspec.json.Encoder().encode
-# Packing makes a numbered row at most this many times larger: JSON writes a control character as
+# Packing makes a numbered row at most this many times larger. JSON writes a control character as
 # six bytes, and a row of empty texts has the names of its fields.
 MOST_GROWTH = 8
 # The column of the rows' numbers. No column of the contract has such a name.
@@ -41,24 +41,24 @@ _NUMBER = "the row's number"
 def pack_rows(
     rows: pa.Table, first: int | None = None, partition_set: PartitionSet | None = None
 ) -> pa.Table:
-    """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
+    """Return the group id and the packed event of each row, with `PACKED_SCHEMA`.
 
-    Only of the rows of some partitions' groups, see `select_rows`. The events are ordered as the
-    rows are, `first` being the number of the first row. Where the order of commits is not known,
-    `first` None orders them by `sent_at`, those without one last.
+    Only rows of `partition_set` are packed (`select_rows`). Events are ordered as the rows are;
+    `first` is the number of the first row. If `first` is None, the order of commits is unknown:
+    events are ordered by `sent_at`, those without one last.
 
-    Nulls are left out, bytes are base64, `sent_at` is ms. A column that the rows do not have is
-    null, and one of another type is read by `pipeline.stream.contract_types`. A column `REFUSED`
-    is kept (`pipeline.stream.request_pages`).
+    Nulls are omitted, bytes are base64, and `sent_at` is in ms. A missing column is null; a column
+    of another type is converted by `pipeline.stream.contract_types`. The column `REFUSED` is kept
+    (`pipeline.stream.request_pages`).
     """
     return _pack(select_rows(rows, first, partition_set))
 
 
 def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet | None) -> pa.Table:
-    """Return the rows of some partitions' groups, all for None, with the number of each of them.
+    """Return the rows of the groups of a partition set, None for all rows, with their numbers.
 
-    The others are dropped before they are packed, so that of several nodes each packs its own
-    requests. The first of all `rows` has the number `first`; for None none is numbered.
+    Other rows are dropped before packing, so each of several nodes packs only its own requests. The
+    first of all `rows` has the number `first`; None adds no numbers.
     """
     if first is not None:
         numbers = np.arange(first, first + len(rows), dtype=np.int64)
@@ -71,10 +71,10 @@ def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet |
 
 
 def pack_together(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Return packed events as they are, and those of `select_rows` packed, by one call a schema.
+    """Pack the results of `select_rows`, with one call for each schema; keep packed tables.
 
-    A call costs about as much for few rows as for some hundred, and small commits mostly have the
-    same columns. The numbers keep the order of events, whatever the order of tables.
+    A call for few rows costs about as much as one for some hundred, and small commits mostly have
+    the same columns. The numbers keep the order of events, whatever the order of tables.
     """
     packed = []
     rows: dict[pa.Schema, list[pa.Table]] = {}
@@ -108,16 +108,16 @@ def _pack(rows: pa.Table) -> pa.Table:
 
 
 def _modulo(numbers: pa.Array, by: int) -> pa.Array:
-    """As in Python: not negative."""
+    """Return the remainder as Python does: it is not negative."""
     rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
     return pc.if_else(pc.less(rest, 0), pc.add(rest, by), rest)
 
 
 def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
-    """JSON objects of what is not null in the fields."""
+    """Return JSON objects with the non-null fields."""
     parts: list[pa.Array | str] = ["{"]
-    # A member behind one that no row lacks begins with a comma, and a member before that one ends
-    # with a comma. So no row has a comma too many.
+    # A member after one that every row has begins with a comma, and a member before it ends with a
+    # comma. So no row has a comma too many.
     is_first = True
     for name, array in fields.items():
         if array.null_count == length:
@@ -140,12 +140,12 @@ def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
 
 
 def _or_nothing(before: str, values: pa.Array, after: str) -> pa.Array:
-    """The values with texts around them, and an empty text for null."""
+    """Return the values with texts around them, and an empty text for null."""
     return pc.coalesce(pc.binary_join_element_wise(before, values, after, ""), "")
 
 
 def _merged(parts: list[pa.Array | str]) -> list[pa.Array | str]:
-    """The parts with neighbouring texts joined, as each part costs every row."""
+    """Return the parts with neighbouring texts joined, because each part costs every row time."""
     merged: list[pa.Array | str] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -156,7 +156,7 @@ def _merged(parts: list[pa.Array | str]) -> list[pa.Array | str]:
 
 
 def _json(array: pa.Array) -> tuple[str, pa.Array, str]:
-    """The values as JSON texts, null where they are, and what stands before and after each."""
+    """Return the values as JSON texts, null for null, and the text before and after each."""
     kind = array.type
     if pa.types.is_integer(kind):
         return "", array.cast(pa.string()), ""
@@ -173,7 +173,7 @@ def _json(array: pa.Array) -> tuple[str, pa.Array, str]:
 
 
 def _has_escaped(texts: pa.StringArray) -> bool:
-    """Whether a byte of the texts stands in JSON as something else. All are looked at at once."""
+    """Whether JSON escapes a byte of the texts. All texts are checked in one call."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False
@@ -184,7 +184,7 @@ def _has_escaped(texts: pa.StringArray) -> bool:
 
 
 def _plain_values(array: pa.Array) -> Sequence[Any]:
-    """An array as Python values, with structs as dicts of what is not null in them."""
+    """Return an array as Python values, with structs as dicts of their non-null fields."""
     kind = array.type
     if pa.types.is_struct(kind):
         names = [kind.field(index).name for index in range(kind.num_fields)]

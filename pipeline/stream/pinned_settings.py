@@ -1,27 +1,27 @@
-"""The settings of each batch: a batch that is run again is decided by the same settings.
+"""Pinned settings: a batch that is run again is decided by the same settings.
 
 Settings, claims, the catalogue of topics and the ACLs are part of a batch's input, as its requests
-and its time are. A batch that was cut off is run again after a restart, and what its first run has
-written stays. If the second run decided by other settings, it could contradict the first: a commit
+and its time are. An interrupted batch is run again after a restart, and the rows that its first run
+has written remain. If the second run used other settings, it could contradict the first. A commit
 could be in the offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
 
-They are pinned in a table beside the streaming checkpoint, before any batch is decided by them: a
-row for each run of the query, and one for each batch from which on a run knows another catalogue or
-other ACLs.
-The offset of a batch, which Spark logs before the batch runs, names the run that planned the batch
-(`pipeline.stream.offset`). So a batch that another run had planned takes what that run had pinned
-for it; all others take what is so now.
+Settings are pinned in a table next to the streaming checkpoint, before any batch is decided by
+them. The table has a row for each run of the query. It has another row for each batch with which a
+run begins to use a changed catalogue or changed ACLs. The offset of a batch, which Spark logs
+before the batch runs, names the run that planned the batch (`pipeline.stream.offset`). A batch that
+another run planned uses the settings that the other run pinned for it. All other batches use the
+current settings.
 
-The partitions that a run decides for may change while it runs (`change`). The settings then name
-all claims before the stream reads what changes, and are pinned from the next batch on. A partition
-that is given up stays claimed until a batch no longer selects its requests, as the batch's offset
-says: in that batch it is unloaded, and from then on nothing is decided for it.
+The partitions of a run may change while it runs (`change`). The settings then name all claims
+before the stream reads the change, and are pinned from the next batch on. A partition that is
+released stays claimed until a batch no longer selects its requests, as the batch's offset says.
+That batch unloads it, and from then on its requests are not decided.
 
-The driver looks at the catalogue and the ACLs once a batch, before the batch's one action, and
-hands the settings to the tasks as a local property of their job (`pipeline.stream.stateful`). The
-workers read nothing, so all of them have the same. They could not read the catalogue's rows up to
-the batch's time instead: a row gets its time before it is committed, from another machine's clock,
-so a second run could see a row that the first could not. A change of the catalogue is no control
+The driver reads the catalogue and the ACLs once a batch, before the batch's one action. It passes
+the settings to the tasks as a local property of their job (`pipeline.stream.stateful`). The workers
+read nothing, so all of them have the same settings. They could not read the catalogue's rows up to
+the batch's time instead: a row gets its time before it is committed, from another machine's clock.
+So a second run could see a row that the first could not. A change of the catalogue is not a control
 event for each group, as a load is, because it would wake every group.
 """
 
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The transaction of the table whose version is the number of the newest run.
+# The application id of the transaction that has the number of the newest run as its version.
 _RUNS = "runs"
 
-# What a run looks for: the catalogue of topics, and the ACLs.
+# The settings that a run reads from tables: the catalogue of topics, and the ACLs.
 _Known = tuple[Catalogue | None, tuple[AclBinding, ...] | None]
 
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +70,7 @@ _decode = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Pin(Struct, frozen=True):
-    """The settings, as JSON, by which a run decides its batches from this one on."""
+    """The settings, as JSON, that a run uses from this batch on."""
 
     run: Int64
     batch_id: Int64
@@ -78,7 +78,7 @@ class Pin(Struct, frozen=True):
 
 
 class KeysGone(Failure):
-    """A batch cannot be run again: the keys of requests are not those that it was decided by."""
+    """A batch cannot be run again: a key that verified its requests was changed or removed."""
 
 
 class PinsGone(Failure):
@@ -95,12 +95,12 @@ class PinsGone(Failure):
 class PinnedSettings:
     """The settings of each batch of one run of a query; `run` is the run's number.
 
-    They are in a table beside `checkpoint`, which need not be there itself.
-    `settings` are what the run decides by, but for the catalogue of topics and the ACLs, which are
-    looked for here. `planned` is the last batch that the streaming checkpoint had planned before
-    this run, and `offset_of_batch` returns where a batch that is planned ends, as Spark's log of
-    offsets has it. One thread may change the settings while another one asks for them. Raises
-    FencedError as every writer of a node does, CommitTimeoutError, KeysGone and PinsGone.
+    They are in a table next to `checkpoint`, which need not exist. `settings` are those of the run,
+    except the catalogue of topics and the ACLs, which this class reads. `planned` is the newest
+    batch that the streaming checkpoint had planned before this run. `offset_of_batch` returns the
+    end of a planned batch, from Spark's log of offsets. One thread may change the settings while
+    another one reads them. Raises FencedError as every writer of a node does, CommitTimeoutError,
+    KeysGone and PinsGone.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class PinnedSettings:
         self.run = self._begin()
 
     def of_batch(self, batch_id: int) -> str:
-        """Return the settings of a batch, as JSON."""
+        """Return the settings of a batch, as JSON; pin them first if they have changed."""
         if self._planned is not None and batch_id <= self._planned.batch_id:
             return self._of_planned(batch_id, self._planned)
         changed = self._next
@@ -141,7 +141,7 @@ class PinnedSettings:
         text = self._present()
         if text != self._text:
             self._text = text
-            # A pin that equals the one before says nothing new.
+            # A pin that equals the previous one adds nothing.
             pin = partial(self._appender.append, self._pin(self.run, batch_id))
             self._patience().until_done(f"pin what batch {batch_id} is decided by", pin)
         if changed is not None and self._next is changed:
@@ -149,10 +149,10 @@ class PinnedSettings:
         return text
 
     def change(self, settings: BatchSettings) -> None:
-        """Decide by these settings from the next batch on; `keys` stay as they are.
+        """Use these settings from the next batch on; `keys` stay as they are.
 
-        A partition that is in `claims` and in `unloading` is decided for until a batch no longer
-        selects its requests.
+        Requests of a partition that is in `claims` and in `unloading` are decided until a batch no
+        longer selects them.
         """
         self._next = settings
 
@@ -161,7 +161,7 @@ class PinnedSettings:
         return self._next is None
 
     def _in_force(self, batch_id: int) -> BatchSettings:
-        """The settings, less the claims that the batch no longer selects."""
+        """Return the settings without the claims that the batch no longer selects."""
         settings = self._settings
         if not (settings.claims or {}).keys() & settings.unloading.keys():
             return settings
@@ -177,16 +177,16 @@ class PinnedSettings:
         if self._encoded is not None and not self._looks.is_due():
             return self._encoded[1]
         known = self._look()
-        # Not encoded for every batch, as that takes long with many ACLs.
+        # Not encoded for every batch, because encoding many ACLs takes long.
         if self._encoded is None or known != self._encoded[0]:
             settings = replace(self._settings, topics=known[0], acls=known[1])
             self._encoded = known, _encode(settings).decode()
         return self._encoded[1]
 
     def _look(self) -> _Known:
-        """The topics and the ACLs of now; a look that fails is made again within the batch.
+        """Return the current topics and ACLs; retry a failed read within the batch.
 
-        Without the ACLs nothing can be decided. Raises CommitTimeoutError.
+        No request can be decided without the ACLs. Raises CommitTimeoutError.
         """
         return self._patience().until_done("look at topics and ACLs", self._look_once)
 
@@ -200,13 +200,13 @@ class PinnedSettings:
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""
-        # A table that was set back may lack the run that planned the last batch: to have its number
-        # would be to decide the batch again by other settings.
+        # A restored table may lack the run that planned the last batch. With the same number, this
+        # run would decide that batch again by other settings.
         planned = None if self._planned is None else offset_of(self._planned.offset)
         before = -1 if planned is None else planned.run
         while True:
             run = max(self._appender.last_version(_RUNS), before) + 1
-            # From before the first batch, which may have a pin of its own.
+            # -1 is before the first batch, which may have a pin as well.
             if self._appender.append(self._pin(run, -1), _RUNS, run):
                 return run
 
@@ -214,10 +214,10 @@ class PinnedSettings:
         return to_arrow(self._table, [Pin(run, batch_id, self._text)])
 
     def _of_planned(self, batch_id: int, planned: Planned) -> str:
-        """What the run that planned a batch had pinned for it, without what was lost since.
+        """Return the settings that the planning run pinned for a batch, without claims lost since.
 
-        A partition that another coordinator has had since is not decided for: it has answered the
-        batch's requests.
+        Another coordinator that has owned a partition since has answered the batch's requests of
+        it. So they are not decided again.
         """
         offset = offset_of(planned.offset)
         pins = from_arrow(Pin, read_rows(open_delta(self._uri)))
@@ -236,7 +236,7 @@ class PinnedSettings:
 
 
 def _poll(watcher: TopicWatcher | AclWatcher) -> None:
-    """Look for changes; a table that was replaced is read anew, before anything is decided."""
+    """Poll for changes; read a replaced table again, before any request is decided."""
     try:
         watcher.poll()
     except TableReplacedError as error:
@@ -245,7 +245,7 @@ def _poll(watcher: TopicWatcher | AclWatcher) -> None:
 
 
 def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSettings:
-    """The settings without claims that are being given up and whose requests are not selected."""
+    """Return the settings without claims that are being released and no longer selected."""
     if settings.claims is None:
         return settings
     claims = {
@@ -257,7 +257,7 @@ def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSetti
 
 
 def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
-    """Raise KeysGone unless the keys by which a batch's principals are believed are there."""
+    """Raise KeysGone unless the keys that verify a batch's principals are present."""
     there = now.keys or {}
     gone = [name for name, mark in (pinned.keys or {}).items() if there.get(name) != mark]
     if gone:
@@ -268,10 +268,10 @@ def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
 
 
 def _still_held(pinned: BatchSettings, now: BatchSettings) -> BatchSettings:
-    """The pinned settings with those claims only that hold by now."""
+    """Return the pinned settings with only the claims that still hold."""
     if pinned.claims is None or now.claims is None:
         return pinned
-    # What is being given up is released only after the batches that were planned before.
+    # A partition is released only after the batches that were planned before.
     held = {**now.claims, **now.unloading}.items()
     return replace(
         pinned,

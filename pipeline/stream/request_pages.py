@@ -1,22 +1,22 @@
-"""Reading rows of `requests` within a bound of memory, whatever their writer put there.
+"""Reading of rows of `requests` within a bound of memory, whatever their writer put there.
 
-Anybody may write requests, and one row must not stop the requests of all others. So what a row
-group takes is told from its Parquet footer before it is read:
+Any client may write requests, and one row must not stop the requests of all others. So the memory
+that a row group takes is computed from its Parquet footer before it is read:
 
-* A row group whose encoded columns exceed `UNREADABLE_BYTES` is not read; of its requests only the
-  ids are, and all of them are refused.
-* Any other is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in each row:
-  where the texts could exceed `UNFOLDED_BYTES` they are read as dictionaries, and measured before
-  they are copied.
-* A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, which
-  says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
-  ids are missing or too long themselves (`schemas.messages.decode_request`).
-* A file that is no Parquet file, or whose footer understates its pages, becomes one such row
-  without ids, and so a rejected request that names the file. So does each request of a row group
-  that its bytes do not decode to, with the ids that can be decoded. A store that fails is another
-  matter (`pipeline.delta.parquet_file`).
+* A row group with encoded columns of more than `UNREADABLE_BYTES` is not read. Only the ids of its
+  requests are read, and all requests are refused.
+* Any other row group is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in
+  each row. If the texts could exceed `UNFOLDED_BYTES`, they are read as dictionaries, and measured
+  before they are copied.
+* A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, the
+  reason. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its ids
+  are missing or too long (`schemas.messages.decode_request`).
+* A file that is not a Parquet file, or has a footer that understates its pages, becomes one such
+  row without ids. So it becomes a rejected request that names the file.
+* A row group that cannot be decoded becomes a refused row for each request, with the ids that can
+  be decoded. A failure of the store is handled by `pipeline.delta.parquet_file`.
 
-A row that is a thousand times larger than any before it takes its own size once and holds up no
+A row that is a thousand times larger than any before it takes its own size once, and delays no
 other request.
 """
 
@@ -47,23 +47,24 @@ log = logging.getLogger(__name__)
 
 # The size of a page, bytes, in Arrow as well as packed.
 PAGE_BYTES = 8 << 20
-# The most that the encoded columns of a row group, and the items of its lists, may take.
+# The limit for the encoded columns of a row group and the items of its lists, bytes.
 UNREADABLE_BYTES = 1 << 30
-# The most that a row group's texts may take, if each is as long as all of its encoded column.
+# The limit for a row group's texts if each is as long as all of its encoded column, bytes.
 UNFOLDED_BYTES = 256 << 20
-# The longest id of a refused request that is answered: Kafka's longest string, bytes.
+# The longest id with which a refused request is answered: Kafka's longest string, bytes.
 LONGEST_ID = 32_767
 _IDS = ("request_id", "group_id", "api")
-# What Arrow takes for a value: up to eight bytes, or an offset, and whether there is one.
+# The memory that Arrow takes for a value: up to eight bytes or an offset, and its validity.
 _VALUE_BYTES = 9
-# The most that an event takes for the fields that are no lists, beside their texts, bytes; and how
-# often as large as encoded a text or the item of a list can be: six bytes for a control character.
+# The most that an event takes for the fields that are no lists, without their texts, bytes. The
+# second is how many times larger than encoded a text or the item of a list can be: JSON writes a
+# control character as six bytes.
 _FIXED_BYTES = 4096
 _MOST_GROWTH = 8
 
 
 class _Weight(NamedTuple):
-    """The memory that row groups take, computed from their footer, bytes."""
+    """Memory of row groups, computed from their footer, bytes."""
 
     encoded: int  # its encoded columns, and the items of its lists
     unfolded: int  # its texts, if each were as long as all of its encoded column
@@ -74,7 +75,8 @@ def read_pages(
 ) -> Iterator[pa.Table]:
     """Yield the rows of row groups from row `first` on, page by page and in their order.
 
-    `most` is `max.request.size`, bytes. A page has the columns of the file, or ids and `REFUSED`.
+    `most` is `max.request.size`, bytes. A page has those of `columns` that the file has, or ids and
+    `REFUSED`.
     """
     file, parquet, numbers = groups
     described = [parquet.metadata.row_group(number) for number in numbers]
@@ -90,7 +92,8 @@ def read_pages(
         named = [column.path_in_schema for column in strings]
         parquet = pq.ParquetFile(file, read_dictionary=named, metadata=parquet.metadata)
     elif size <= PAGE_BYTES and weight.encoded * _MOST_GROWTH + _FIXED_BYTES <= most:
-        # Nothing of it can be large: so are nearly all. Threads cost a small file more than it.
+        # No event can be large, as in nearly all files. Threads cost a small file more than they
+        # save.
         yield parquet.read_row_groups(numbers, list(columns), use_threads=False).slice(first)
         return
     rows = max(1, count * PAGE_BYTES // max(size, 1))
@@ -99,7 +102,7 @@ def read_pages(
 
 
 def bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield the rows in pages of `PAGE_BYTES` or one row, and refuse events of more than `most`."""
+    """Yield rows in pages of `PAGE_BYTES` or one row; refuse events of more than `most` bytes."""
     sizes = event_sizes(rows).to_pylist()
     start = size = 0
     for row, each in enumerate(sizes):
@@ -116,9 +119,9 @@ def bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def refuse_packed(events: pa.Table, most: int) -> pa.Table:
-    """Return packed events with those refused that are larger than `most` bytes.
+    """Refuse those of a bootstrap's packed events that are larger than `most` bytes.
 
-    So are the requests that a bootstrap brings again. Control events may have any size.
+    A bootstrap repeats requests, which have the same limit. Control events may have any size.
     """
     lengths = pc.binary_length(events.column("event"))
     if not events.num_rows or pc.max(lengths).as_py() <= most + KEY_WIDTH:
@@ -146,12 +149,12 @@ def _refuse_packed(group: str | None, text: str, most: int) -> tuple[str | None,
 
 
 class RefusedRequests:
-    """Rows in place of requests that cannot be decoded; a line of the log says why."""
+    """Rows in place of requests that cannot be decoded; a line of the log has the reason."""
 
     def for_file(self, path: str, why: str) -> pa.Table:
-        """Return the row that stands for the requests of a file that is no Parquet file.
+        """Return the row in place of the requests of a file that is not a Parquet file.
 
-        It has no ids, so that it can only be rejected; the reason names the file.
+        It has no ids, so it can only be rejected; the reason names the file.
         """
         path = quoted_text(path)
         log.warning("requests: %s is no Parquet file: %s", path, quoted_text(why))
@@ -194,7 +197,7 @@ def _weigh(groups: Sequence[pq.RowGroupMetaData]) -> _Weight:
 
 
 def _from(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.Table]:
-    """The rows of the batches from row `first` on."""
+    """Yield the rows of the batches from row `first` on."""
     for batch in batches:
         if first < batch.num_rows:
             yield pa.Table.from_batches([batch.slice(first)])
@@ -208,7 +211,7 @@ def _ids_alone(
     reason: str,
     names: Sequence[str] = _IDS,
 ) -> Iterator[pa.Table]:
-    """The requests of row groups as refused, with those of the ids `names` that are small."""
+    """Yield the requests of row groups as refused, with those of the ids `names` that are small."""
     groups = [parquet.metadata.row_group(number) for number in numbers]
     large = {
         column.path_in_schema
@@ -227,7 +230,7 @@ def _ids_alone(
 
 
 def _refused(rows: pa.Table, reason: str) -> pa.Table:
-    """The ids of the rows, unless one is too long, and why they are refused."""
+    """Return the ids of the rows, null for one that is too long, and the reason of the refusal."""
     columns = in_contract_types(rows.select([name for name in _IDS if name in rows.column_names]))
     found = {name: texts(columns, name, rows.num_rows) for name in _IDS}
     for name, ids in found.items():

@@ -39,15 +39,15 @@ _LATE_STARTS = 5
 
 
 class QueryFailed(Failure):
-    """The streaming query ended by itself; the message is the innermost reason."""
+    """The streaming query ended by itself; the message names the innermost cause."""
 
 
 class Serving:
     """A running query and its sink.
 
-    `begin` starts the query, here and again if its source did not start in time. `bootstrap_end` is
-    the version after the last one that the bootstrap's table had at the start, and `run` the number
-    of this run of the query.
+    `begin` starts the query, and starts it again if its source did not start in time.
+    `bootstrap_end` is the version after the newest one that the bootstrap's table had at the start.
+    `run` is the number of this run of the query.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Serving:
         self._requests = table_uri(root, REQUESTS)
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once the query has taken in all of the bootstrap.
+        """Return once the query has read the whole bootstrap.
 
-        `timeout_s` bounds the wait between two micro-batches, not the whole bootstrap: a large
-        bootstrap takes many batches. Raises QueryFailed if the query ends, or if no batch ends
-        within that time.
+        `timeout_s` bounds the wait between two micro-batches, not the whole bootstrap, because a
+        large bootstrap takes many batches. Raises QueryFailed if the query ends, or if no batch
+        ends within that time.
         """
         batches, limit = 0, monotonic() + timeout_s
         while not self.is_ready():
@@ -83,42 +83,42 @@ class Serving:
             sleep(0.02)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Decide by these settings from the next batch on; see `pipeline.node.engine`."""
+        """Use these settings from the next batch on; see `pipeline.node.engine`."""
         self.sink.change(batch, gained)
 
     def is_changed(self) -> bool:
-        """Whether a batch has begun by the settings of the last `change`."""
+        """Whether a batch has begun with the settings of the last `change`."""
         return self.sink.is_changed()
 
     def expect(self, version: int) -> None:
-        """Be ready only once the bootstrap's table is taken in up to before this version."""
+        """Be ready only once the query has read the bootstrap's table up to before this version."""
         self._bootstrap_end = version
 
     def is_ready(self) -> bool:
-        """Whether the query has taken in all of the bootstrap, and so has every group of it."""
+        """Whether the query has read the whole bootstrap, and each group in it is loaded."""
         ended = self._offset("endOffset")
         return ended is not None and ended.bootstrap >= (self._bootstrap_end, 0)
 
     def _offset(self, which: str) -> Offset | None:
-        """Where the last batch began, "startOffset", or ended; None before the first."""
+        """Return "startOffset" or "endOffset" of the last batch; None before the first batch."""
         progress = self.query.lastProgress
         return None if progress is None else offset_of(progress["sources"][0][which])
 
     def check(self) -> None:
-        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it.
+        """Raise QueryFailed if the query has ended by itself, FencedError if this node is fenced.
 
-        Raises TableReplacedError if one of the sink's tables is another one than it was. A query
-        whose source did not start in time has done nothing, and begins anew.
+        Raises TableReplacedError if one of the sink's tables was replaced. A query with a source
+        that did not start in time has done nothing, and is started again.
         """
         if self.query.isActive:
             self.sink.check_same()
             return
-        # If two coordinators use one streaming checkpoint, Spark fails one with an error about its
-        # own log. Whether this one is fenced is asked first, because that is the reason.
+        # If two coordinators use one streaming checkpoint, Spark fails one of them with an error
+        # about its own log. The epoch is checked first, because fencing is then the reason.
         try:
             self.sink.check_epoch()
         except (DeltaError, OSError) as unread:
-            # The tables cannot be read, which is why the query ended as well: its error says so.
+            # The query ended because the tables cannot be read, and its own error says so.
             log.debug("the epoch cannot be checked: %s", unread)
         error = self.query.exception()
         if _SOURCE_IS_LATE in str(error) and self._late_starts < _LATE_STARTS:
@@ -129,36 +129,37 @@ class Serving:
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
     def progress(self) -> int:
-        """How many batches have ended: one at least every `trigger.max.interval.ms`."""
+        """Return how many batches have ended: at least one every `trigger.max.interval.ms`."""
         return self.sink.batches
 
     def consumed(self) -> int | None:
-        """The version of `requests` that a restart may read again; None if it is not known."""
+        """Return the first version of `requests` that a restart may read; None if it is unknown."""
         began, ended = self._offset("startOffset"), self._offset("endOffset")
         if began is None or ended is None:
             return None
         return min([began.requests.version, *ended.missed.values()])
 
     def trim(self, version: int) -> int:
-        """Delete the log of `requests` before a version; returns how many files."""
+        """Delete the log of `requests` before a version; return the number of deleted files."""
         try:
             return trim_log(self._requests, version)
         except (LogGone, DeltaError, OSError) as error:
-            # A log that stays long only makes reading slower. If the root is gone, the query fails
-            # and says so.
+            # A long log only makes reading slower. If the root is missing, the query fails and says
+            # so.
             log.warning("the log of requests was not trimmed: %s", error)
             return 0
 
     def stop(self) -> None:
         """Stop the query: between two batches if a batch ends within 10 s, at once otherwise.
 
-        A batch that is cut off is run again by the next start; each table takes it once.
+        An interrupted batch is run again by the next start; each table takes it once.
         """
         limit = monotonic() + _BATCH_WAIT_S
         before = self._last_committed()
         # The source may wait for seconds while there is nothing to do.
         self.sink.wake()
-        # Just after a batch was committed the source only looks for requests: nothing is cut off.
+        # Just after a commit of a batch, the source only looks for requests, so no batch is
+        # interrupted.
         while self.query.isActive and self._last_committed() == before and monotonic() < limit:
             sleep(0.002)
         self.query.stop()
@@ -167,10 +168,10 @@ class Serving:
         self._end_timers()
 
     def abandon(self) -> None:
-        """Stop the query even within a batch; nothing of it runs after that.
+        """Stop the query even within a batch; no part of it runs afterwards.
 
-        Called before a failure is reported, so that what Spark logs of a batch that was cut off
-        comes before the reason, not after it.
+        It is called before a failure is reported. So Spark's messages about an interrupted batch
+        come before the reason, not after it.
         """
         try:
             self.query.stop()
@@ -193,7 +194,7 @@ def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter
         answers.writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)
-        # The source waits, for requests.
+        # The source itself waits for requests.
         .trigger(processingTime="0 seconds")
     )
 
@@ -201,7 +202,8 @@ def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter
 def innermost(text: str) -> str:
     """Return the line that names the cause in the text of a failed query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # The JVM's causes of a Python error come after it, and theirs after them.
+    # The causes that the JVM names for a Python error come after it, each after the error that it
+    # caused.
     lines = [line.removeprefix("Caused by: ") for line in lines]
     errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     chosen = errors[-1] if errors else lines[0]

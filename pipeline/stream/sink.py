@@ -1,16 +1,18 @@
-"""Writing a batch to its tables: records, then events, rejected requests and responses.
+"""Sink: it writes a batch to its tables: records, then events, rejected requests, and responses.
 
-The batch's frame is collected by exactly one action: a second action would run the stateful
-function again, and an action that does not read every row would leave state uncommitted. Then each
-table gets one commit, in an order that is safe to interrupt: a response is never visible before the
-records it depends on. Every commit carries (query, batch), so a batch that is run again, and a
-commit that is tried again within a batch, writes only what is still missing. A table that has any
-other batch already was written by this query after the state in which this process is: the machine
-was resumed, and the batch's requests are others than those of the batch that is there.
+Exactly one action collects the batch's frame. A second action would run the stateful function
+again, and an action that does not read every row would leave state uncommitted. Then each table
+gets one commit, in an order that is safe to interrupt: a response is never visible before the
+records that it depends on.
 
-The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
-in its commit nor, on a local disk, that nobody else has the version it takes
-(`pipeline.session.start`).
+Every commit carries (query, batch). So a batch that is run again, and a commit that is retried
+within a batch, writes only the missing rows. If a table has any other batch already, this query
+wrote it after the state that this process has. The machine was set back to an earlier state, and
+the batch in the table has other requests.
+
+The driver writes batches of any size. Spark's writer must not be used, because its commits do not
+check the node's epoch. On a local disk it also does not check that no other writer has the version
+that it takes (`pipeline.session.start`).
 """
 
 from __future__ import annotations
@@ -69,17 +71,17 @@ class BatchWrittenError(Failure):
 log = logging.getLogger(__name__)
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
-# The rows at which a piece of a batch is ended.
+# The number of rows at which a piece of a batch ends.
 _PIECE_ROWS = 50_000
 
 
 class Sink:
-    """The function given to foreachBatch; keeps the offsets log's positions between batches.
+    """The function given to foreachBatch; it keeps the offsets log's positions between batches.
 
-    `planned` is the last batch that the streaming checkpoint had planned before this run of the
-    query, -1 if none: the tables may have it, and then it is run again. `timers` is told of all
-    timers; None: the source begins a batch every interval anyway. A commit that fails is tried
-    again as `config` says (offsets.commit.timeout.ms).
+    `planned` is the newest batch that the streaming checkpoint had planned before this run of the
+    query, -1 if none. The tables may have it, and then it is run again. `timers` receives all
+    timers; None: the source begins a batch every interval. A failed commit is retried as `config`
+    says (offsets.commit.timeout.ms).
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Sink:
         planned: int = -1,
     ) -> None:
         self.timers = timers
-        # The last batch that a table may have by this process, or by the one before it.
+        # The newest batch that this process, or the one before it, may have written to a table.
         self._ours = {table.name: planned for table in WRITTEN}
         self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         self._root = root
@@ -146,9 +148,9 @@ class Sink:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def check_same(self) -> None:
-        """Raise TableReplacedError if a table is another one; for another thread than the batches'.
+        """Raise TableReplacedError if a table was replaced; for another thread than the batches'.
 
-        A table that cannot be read now is what the batches say.
+        A table that cannot be read is not an error here, because the batches report it.
         """
         for watch in self._watches:
             try:
@@ -159,7 +161,7 @@ class Sink:
                 log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Decide by these settings from the next batch on, also for partitions that were gained.
+        """Use these settings from the next batch on, also for partitions that were gained.
 
         Their former owner has written their last records. For another thread than the batches'.
         """
@@ -170,24 +172,24 @@ class Sink:
         self.wake()
 
     def wake(self) -> None:
-        """Have a batch begin at once, even if there is nothing to decide."""
+        """Make a batch begin at once, even if there is nothing to decide."""
         if self.timers is not None:
             self.timers.wake()
 
     def is_changed(self) -> bool:
-        """Whether a batch was begun by the settings of the last `change`."""
+        """Whether a batch has begun with the settings of the last `change`."""
         return self._pinned is None or self._pinned.is_changed()
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
-        """Write the outputs of the groups; a table that has this batch already is left as it is.
+        """Write the outputs of the groups; leave a table unchanged that has this batch already.
 
-        It has it legitimately if the batch is run again after a start, or if this process has tried
-        to write it. Raises BatchWrittenError otherwise, CommitTimeoutError if a table does not take
-        its rows in time, FencedError and NotFlushed.
+        A table may have it if the batch is run again after a start, or if this process has tried to
+        write it. Raises BatchWrittenError if neither is so, CommitTimeoutError if a table does not
+        take its rows in time, FencedError and NotFlushed.
         """
         tables = self._to_rows(outputs)
-        # In a store a file takes as long as a commit: so all files are written at once, and then
-        # the commits follow each other.
+        # In an object store, writing a file takes as long as a commit. So all files are written at
+        # once, and then the commits follow each other.
         if len(tables) > 1:
             for table, rows in tables:
                 self._appenders[table.name].write_ahead(rows)
@@ -198,7 +200,7 @@ class Sink:
                 raise BatchWrittenError(table.name, batch_id)
 
     def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> bool:
-        """Write a table's rows of a batch; False if it has the batch, and not by this node."""
+        """Write a table's rows of a batch; return False if another process wrote the batch."""
         appender = self._appenders[table.name]
         try:
             written = appender.append(rows, app_id, batch_id)
@@ -206,8 +208,8 @@ class Sink:
             if appender.may_stand:
                 self._ours[table.name] = batch_id
         if not written and batch_id > self._ours[table.name]:
-            # The batch is planned. With a later one in the table the next start takes the streaming
-            # checkpoint for an older one, and does not run the batch again.
+            # The batch is planned. A later batch in the table makes the next start treat the
+            # streaming checkpoint as an older one. So it does not run the batch again.
             appender.append(None, app_id, batch_id + 1)
             return False
         if table is not OFFSETS_TOPIC:
@@ -215,16 +217,16 @@ class Sink:
         if written:
             self._log.advance(rows)
         else:
-            # An attempt that failed may have been written: the next records come after its own.
+            # A failed attempt may have been written: the next records come after its records.
             partitions = rows.column("partition").unique().to_pylist()
             self._log.reread(open_table(self._root, OFFSETS_TOPIC), partitions)
         return True
 
     def _to_rows(self, outputs: Iterable[GroupOutput]) -> list[tuple[Table, pa.Table]]:
-        """The rows of each table that has some, in the order in which they are to be written.
+        """Return the rows of each table that has any, in the order in which they must be written.
 
-        Rows of Arrow are made piece by piece, because as Python objects a large batch takes several
-        times the memory.
+        Arrow rows are made piece by piece, because a large batch takes several times the memory as
+        Python objects.
         """
         upcoming: dict[int, int] = {}
         found: dict[str, list[pa.Table]] = {table.name: [] for table in WRITTEN}
@@ -243,9 +245,9 @@ class Sink:
 
 
 def _pieces(outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
-    """Join outputs to pieces that end at the first output beyond `_PIECE_ROWS` rows.
+    """Join outputs into pieces that end at the first output that reaches `_PIECE_ROWS` rows.
 
-    The output of a group stays in one piece: its events are numbered within one.
+    The output of a group stays in one piece, because its events are numbered within one.
     """
     piece = GroupOutput([], [], [], [])
     rows = 0

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class SparkEngine:
-    """Runs the streaming queries of one node on a Spark session.
+    """Runner of the streaming queries of one node, on a Spark session.
 
-    `make_machine` makes what decides, in each worker. `keys` are those by which it believes a
-    request's principal, None if it believes all. `serving` is the query that was begun last.
+    `make_machine` makes the machine that decides, in each worker. `keys` verify the principals of
+    requests; None accepts every principal. `serving` is the query that was begun last.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class SparkEngine:
         self._keys = None if keys is None else Signatures(keys).fingerprints
 
     def last_planned(self, checkpoint: str) -> Planned | None:
-        """The last batch that a streaming checkpoint has planned; None if none."""
+        """Return the newest batch that a streaming checkpoint has planned; None if none."""
         found = last_planned(self._spark, checkpoint)
         return None if found is None else Planned(*found, query_id(self._spark, checkpoint))
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint or the folder of one, if it is there."""
+        """Delete a streaming checkpoint, or the folder of one, if it exists."""
         delete_checkpoint(self._spark, checkpoint)
 
     def move(self, folder: str, target: str) -> bool:
-        """Rename a folder at once, with the streaming checkpoint in it; False if it cannot be."""
+        """Rename a folder, and the streaming checkpoint in it, at once; return False on failure."""
         return move(self._spark, folder, target)
 
     def begin(
@@ -115,9 +115,10 @@ class SparkEngine:
         batch: BatchSettings,
         epoch: Epoch,
     ) -> tuple[Sink, int]:
-        """The sink of a run of the query, with what it needs, and the number of the run."""
+        """Return the sink of a run of the query, and the number of the run."""
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
-        # Named after the streaming checkpoint, and where the bootstrap is: Python reaches that.
+        # Named after the streaming checkpoint, and in the bootstrap's folder, which Python can
+        # reach.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
         pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
         kept = None if planned is None else text_kept(self._spark, checkpoint, NAME)

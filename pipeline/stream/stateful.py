@@ -1,12 +1,12 @@
-"""The one function that Spark calls for each group: decode, let the machine decide, encode.
+"""The function that Spark calls for each group: it decodes, lets the machine decide, and encodes.
 
-The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
-each column costs time for each group, and Spark never lets a stored state get another column.
+The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput).
+Each column costs time for each group, and Spark never lets a stored state get another column.
 
 If the call has set or removed the group's timer, the output says so, even if there is no other
-output: the driver has a batch begin when a timer is due, and at no other time
-(`pipeline.stream.timer_looks`). The same function serves Spark's own way to call it, with pandas
-frames, and `pipeline.session.arrow_groups`.
+output. The driver begins a batch when a timer is due, and at no other time
+(`pipeline.stream.timer_looks`). The same function serves Spark's own interface with pandas frames,
+and `pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
-# The local property of a batch's job in which its tasks find what the batch is decided by.
+# The local property of a batch's job that gives its tasks the batch's settings.
 SETTINGS_PROPERTY = "group-coordinator.settings"
 
 log = logging.getLogger(__name__)
@@ -53,33 +53,33 @@ _decode_settings = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Machine(Protocol):
-    """Decides a group's events: `coordinator.group.machine.BatchMachine`."""
+    """The interface of the machine that decides: `coordinator.group.machine.BatchMachine`."""
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
     ) -> BatchResult:
-        """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
+        """Decide a group's events, JSON in order, and the timers that are due at `now`, ms."""
         ...
 
     def set_settings(self, settings: BatchSettings) -> None:
-        """Decide by these settings from now on."""
+        """Use these settings from now on."""
         ...
 
 
 MachineFactory = Callable[[], Machine]
 
-# A worker process serves many batches and unpickles the function for each, so machines are kept
-# outside of it, by the function's name.
+# A worker process serves many batches and unpickles the function for each. So machines are kept
+# here, by the function's name.
 _machines: dict[str, Machine] = {}
-# The settings, as JSON, that each machine was given last.
+# The settings, as JSON, that each machine received last.
 _settings: dict[str, str] = {}
 
 
 class GroupFunction:
     """The function for applyInPandasWithState. `make_machine` must be picklable.
 
-    `arrow` has the workers use `pipeline.session.arrow_groups`, without a pandas frame for each
-    group, under a Spark whose format that module knows.
+    With `arrow`, the workers use `pipeline.session.arrow_groups` if that module knows the format of
+    this Spark. It makes no pandas frame for each group.
     """
 
     def __init__(self, make_machine: MachineFactory, arrow: bool = False) -> None:
@@ -96,7 +96,7 @@ class GroupFunction:
     def __call__(
         self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Process one group of one batch, for Spark."""
+        """Process one group of one batch, with Spark's pandas frames."""
         events: list[str] = []
         for frame in frames:
             if not state.hasTimedOut:
@@ -124,8 +124,9 @@ class GroupFunction:
             had_timer = stored is not None
             if result.deadline is not None:
                 wake_ms = wake_at(group_id, result.deadline, now)
-                # A timer fires in the first batch whose time is greater than the timer's; a group
-                # is called in a batch of the very time at which it is to be.
+                # A timer fires in the first batch with a time greater than the timer's. The timer
+                # is 1 ms earlier than `wake_ms`, so that a batch of exactly that time calls the
+                # group.
                 state.setTimeoutDuration(wake_ms - now - 1)
         is_told = had_timer or wake_ms is not None
         output = result.output
@@ -142,7 +143,7 @@ class GroupFunction:
         if machine is None:
             machine = _machines[self._name] = self._make_machine()
             # Spark collects garbage after every task, and the next task waits for it. Frozen
-            # objects are left out, which nearly all of pandas' and Arrow's are.
+            # objects are excluded, and nearly all objects of pandas and Arrow are frozen here.
             gc.collect()
             gc.freeze()
         settings = _settings_of_batch()
@@ -153,13 +154,13 @@ class GroupFunction:
 
 
 def _settings_of_batch() -> str | None:
-    """The settings that the driver pinned for this batch, None if it pinned none."""
+    """Return the settings that the driver pinned for this batch, None if it pinned none."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(SETTINGS_PROPERTY)
 
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
-    """Answer packed requests: column `output`, a row for each group that has an output."""
+    """Answer packed requests: column `output`, with a row for each group that has an output."""
     arrow = str(requests.sparkSession.conf.get(arrow_groups.SETTING, "true")).lower() == "true"
     if arrow and not is_known_spark():
         log.warning(

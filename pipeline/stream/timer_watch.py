@@ -1,4 +1,4 @@
-"""The driver's part in when batches begin: it tells the source when the next timer may be due."""
+"""The driver's part of the timer schedule: it tells the source when the next timer may be due."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class TimerWatch:
-    """Watches what the batches of one query put out; see `pipeline.stream.timer_looks`.
+    """Observer of the outputs of one query's batches; see `pipeline.stream.timer_looks`.
 
-    `time_of_batch` returns the time of a planned batch, ms, as Spark's log of offsets has it. It is
+    `time_of_batch` returns the time of a planned batch, ms, from Spark's log of offsets. It is
     called for batches in which no group had an output. Only a batch's own time says which timers
-    Spark has looked at, because clocks may be set back at any moment. `keep` has the
-    streaming checkpoint keep a text (`pipeline.stream.kept_looks`).
+    Spark has checked, because clocks may be set back at any moment. `keep` stores a text in the
+    streaming checkpoint (`pipeline.stream.kept_looks`).
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class TimerWatch:
 
     @property
     def path(self) -> str:
-        """Where the source finds what it is told."""
+        """The path of the wake file, which the source opens."""
         return str(self._file.path)
 
     def watch(self, outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
-        """Yield a batch's outputs, and keep when their groups are to be called."""
+        """Yield a batch's outputs, and record when their groups must be called."""
         self._batch_ms = self._ended = None
         for output in outputs:
             if output.batch_ms is not None:
@@ -51,7 +51,7 @@ class TimerWatch:
             yield output
 
     def ended(self, batch_id: int) -> None:
-        """The batch whose outputs were watched is written: tell the source when to look next."""
+        """Record that the watched batch is written; tell the source when the next one is due."""
         batch_ms = self._batch_ms
         self._looks.looked(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
         self._ended = batch_id
@@ -60,14 +60,14 @@ class TimerWatch:
             self._file.delete()
 
     def wake(self) -> None:
-        """Have a batch begin at once."""
+        """Make a batch begin at once."""
         self._file.wake()
 
     def stopped(self) -> None:
-        """The query was stopped: no further batch is planned on its streaming checkpoint."""
+        """Store the ticks: the query was stopped, and its checkpoint gets no further batch."""
         if self._ended is not None:
             self._keep(kept_text(self._looks, self._ended))
 
     def end(self) -> None:
-        """The query has ended."""
+        """Delete the wake file after the query has ended."""
         self._file.delete()

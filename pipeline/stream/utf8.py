@@ -1,4 +1,4 @@
-"""Strings made UTF-8: writers of Parquet may write other bytes, which would end a stream."""
+"""Repair of strings that are not UTF-8: Parquet writers may write them, and they end a stream."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 def valid_utf8(rows: pa.Table) -> pa.Table:
     """Return the rows with U+FFFD for each invalid byte sequence of a string, however nested.
 
-    It is what Spark's `make_valid_utf8` does. Rows whose strings are all valid come back as they
-    are, with their types; strings that were replaced are of type `string`.
+    Spark's `make_valid_utf8` does the same. If all strings are valid, the rows are returned
+    unchanged, with their types; otherwise strings get the type `string`.
     """
     if is_valid_utf8(rows):
         return rows

@@ -1,8 +1,8 @@
-"""The wait of a read of the source for requests, and the looks for them in the course of it.
+"""Waiting: a read of the source waits for requests, and looks for new versions meanwhile.
 
-The longer nothing has come, the longer is the time to the next look for a new version: a hundredth
-of it, up to 25 ms, so that a source without requests takes little CPU. In an object store a look is
-a request, so the time to the next look is doubled after each one that finds nothing.
+The longer no request has come, the longer is the interval to the next look: a hundredth of that
+time, up to 25 ms. So a source without requests takes little CPU. In an object store a look is a
+request, so the interval is doubled after each look that finds nothing, up to 1 s.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic
 if TYPE_CHECKING:
     from group_coordinator.pipeline.stream.wake_file import WakeFile
 
-# The time between two looks, s.
+# The intervals between two looks, s, on a disk and in an object store.
 _LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.025, 0.01
 _STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
-# The time between two looks for more of what can wait, s: a shorter one costs each node CPU.
+# The interval between two looks while requests linger, s. A shorter one costs each node CPU.
 _REST_S = 0.05
-# The longest and the shortest time between two looks at what the driver says, s.
+# The longest and the shortest pause until the driver's wake file is read again, s.
 _WAKE_LOOK_S, _LEAST_PAUSE_S = 0.05, 0.0001
 
 
 class Waiting:
-    """The waiting of one source, read after read. Times in ms, unless a name says otherwise.
+    """The waits of one source, read after read. Times in ms, unless a name says otherwise.
 
-    A wait is over after `interval_ms` if a timer may be due by then, else as soon as a timer may be
-    due, and at the latest after `longest_ms`. So timers are looked at at most every `interval_ms`.
-    `wake_file` tells when a timer may be due; without one, a timer may be due at every interval.
-    The driver ends a wait at once by waking the source.
+    A wait ends after `interval_ms` if a timer may be due then, else as soon as a timer may be due.
+    It ends after `longest_ms` at the latest. So timers are checked at most every `interval_ms`.
+    `wake_file` says when a timer may be due; without one, a timer may be due at every interval. The
+    driver ends a wait at once by waking the source.
 
-    A timer is due by the wall clock, which may be set forward at any moment, so each look reads the
-    clock. If the clock is set back, the driver's timers are later by as much. Other timers are
-    looked at after the longest wait, which is by the monotonic clock.
+    A timer is due by the wall clock, which may be set forward at any moment, so each check reads
+    the clock. If the clock is set back, the driver's timers are later by the same time. Other
+    timers are checked after the longest wait, which uses the monotonic clock.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class Waiting:
         self._news_at = 0.0
 
     def begin(self) -> None:
-        """A read begins to wait."""
+        """Begin the wait of a read."""
         self._began = monotonic()
 
     def end(self) -> None:
-        """The read is over: a batch begins, for which the driver need not wake the source again."""
+        """End the read: a batch begins, so wake-ups until now need no further batch."""
         if self._wake_file is not None:
             self._wakes = self._wake_file.wakes
 
     def is_over(self) -> bool:
-        """Whether the read shall return, even without requests."""
+        """Whether the read must return, even without requests."""
         file = self._wake_file
         if file is not None and file.wakes != self._wakes:
             return True
@@ -69,11 +69,11 @@ class Waiting:
         return file is None or waited_s >= self._longest_s or clock_ms() >= file.due_ms
 
     def is_look_due(self) -> bool:
-        """Whether to look for requests now. On a disk every read looks once, however short."""
+        """Whether to look for requests now. On a disk every read looks at least once."""
         return monotonic() >= self._look_at or (not self._is_store and self.is_over())
 
     def looked(self, has_news: bool) -> None:
-        """A look has found something, or nothing: after news the next look is due at once."""
+        """Schedule the next look after a look; after news it is due at once."""
         now = monotonic()
         if has_news:
             self._look_s, self._look_at, self._news_at = _STORE_LOOK_S, 0.0, now
@@ -85,9 +85,9 @@ class Waiting:
             self._look_at = now + min(_LONGEST_LOOK_S, max(_LOOK_S, share_s))
 
     def rest(self) -> None:
-        """Look again a little later: the requests that were found can wait for more."""
+        """Delay the next look a little, because the requests that were found can linger."""
         self._look_at = max(self._look_at, monotonic() + _REST_S)
 
     def pause_s(self) -> float:
-        """How long to sleep before asking again whether to look, s."""
+        """Return how long to sleep before the next check whether a look is due, s."""
         return min(_WAKE_LOOK_S, max(_LEAST_PAUSE_S, self._look_at - monotonic()))

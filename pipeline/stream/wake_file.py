@@ -1,10 +1,11 @@
-"""The wake file, three numbers in memory: the driver tells the source in it when to begin a batch.
+"""The wake file: three numbers in memory that the driver and the stream's source share.
 
-Both processes are on one machine and map the file, so a look at it is a look at memory: the source
-looks hundreds of times a second. Each number has one writer, and is written at once.
+The driver tells the source by them when to begin a batch. Both processes are on one machine and map
+the file, so reading it is a memory access: the source reads it hundreds of times a second. Each
+number has one writer, and is written at once.
 
-The file lies in a folder of its own and is deleted as soon as the source has mapped it. If a
-coordinator is killed before that, a later start deletes the folder.
+The file is in a temporary folder, and is deleted after the source has mapped it. If a coordinator
+is killed before that, a later start deletes the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SIZE = 3 * 8
 
 
 class WakeFile:
-    """The numbers. The driver creates the file, the source opens it; `path` is where it is."""
+    """The numbers. The driver creates the file at `path`, and the source opens it."""
 
     def __init__(self, path: Path, folder: ScratchFolder | None = None) -> None:
         self.path = path
@@ -40,10 +41,10 @@ class WakeFile:
 
     @classmethod
     def open(cls, path: str) -> WakeFile | None:
-        """Open the driver's file; None, and a warning, if it is not to be had."""
+        """Open the driver's file; return None, and log a warning, if that fails."""
         try:
             found = cls(Path(path))
-        # ValueError: there is less in the file than there must be.
+        # ValueError: the file is too short.
         except (OSError, ValueError) as error:
             log.warning("timers are looked at every trigger.interval.ms: %s: %s", path, error)
             return None
@@ -52,7 +53,7 @@ class WakeFile:
 
     @property
     def due_ms(self) -> int:
-        """From when on a timer may be due, by the wall clock; 0 at first."""
+        """The earliest time at which a timer may be due, ms by the wall clock; 0 at first."""
         return self._numbers[_DUE]
 
     @due_ms.setter
@@ -61,11 +62,11 @@ class WakeFile:
 
     @property
     def wakes(self) -> int:
-        """How often the source was woken."""
+        """The number of times that the source was woken."""
         return self._numbers[_WAKES]
 
     def wake(self) -> None:
-        """Have the source begin a batch at once; a batch that it begins meanwhile is one, too."""
+        """Make the source begin a batch at once; a batch that begins meanwhile counts as well."""
         self._numbers[_WAKES] += 1
 
     @property
@@ -74,6 +75,6 @@ class WakeFile:
         return bool(self._numbers[_IS_OPEN])
 
     def delete(self) -> None:
-        """Delete the file that was created, if it is there; who has it open keeps the numbers."""
+        """Delete the created file, if it exists; processes that have mapped it keep the numbers."""
         if self._folder is not None:
             self._folder.delete()
