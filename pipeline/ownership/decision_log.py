@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DECISIONS = "ownership"
-_RENEWALS_PER_LEASE = 4
 
 
 class DecisionsLost(Failure):

@@ -1,4 +1,4 @@
-"""What an administrator does to the tables of a root, by one engine or another."""
+"""What an administrator does to the tables of a root, by delta-rs or by Spark."""
 
 from __future__ import annotations
 
@@ -17,53 +17,42 @@ Operation = Callable[[Path], object]
 PROPERTY = "delta.checkpointInterval"
 
 
-def first_column(table: Path) -> str:
-    """A column by which files can be ordered, and rows told apart."""
-    partitioned = DeltaTable(str(table)).metadata().partition_columns
-    schema = DeltaTable(str(table)).schema().to_arrow()
-    names = [
-        field.name
-        for field in pa.schema(schema)
-        if field.name not in partitioned and str(field.type) in ("string", "int64", "utf8")
-    ]
-    return names[0]
+def by_delta_rs() -> dict[str, Operation]:
+    """Return the operations by delta-rs, by the names of the page."""
 
+    def optimize(table: Path) -> None:
+        DeltaTable(str(table)).optimize.compact()
 
-def delta_rs() -> dict[str, Operation]:
-    """The operations by delta-rs."""
+    def z_order(table: Path) -> None:
+        DeltaTable(str(table)).optimize.z_order([_column_of(table)])
+
+    def vacuum(table: Path) -> None:
+        DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    def alter(table: Path) -> None:
+        DeltaTable(str(table)).alter.set_table_properties({PROPERTY: "20"})
 
     def merge_schema(table: Path) -> None:
-        rows = DeltaTable(str(table)).to_pyarrow_table().slice(0, 1)
-        more = rows.append_column("added_by_delta_rs", pa.array(["x"] * rows.num_rows, pa.string()))
-        write_deltalake(str(table), more.slice(0, 0), mode="append", schema_mode="merge")
+        rows = DeltaTable(str(table)).to_pyarrow_table().slice(0, 0)
+        wider = rows.append_column("added_by_delta_rs", pa.array([], pa.string()))
+        write_deltalake(str(table), wider, mode="append", schema_mode="merge")
 
     return {
-        "OPTIMIZE": lambda table: DeltaTable(str(table)).optimize.compact(),
-        "Z-ORDER": lambda table: DeltaTable(str(table)).optimize.z_order([first_column(table)]),
-        "VACUUM, 0 h": lambda table: DeltaTable(str(table)).vacuum(
-            0, dry_run=False, enforce_retention_duration=False
-        ),
-        "ALTER TABLE": lambda table: DeltaTable(str(table)).alter.set_table_properties(
-            {PROPERTY: "20"}
-        ),
-        "new column": merge_schema,
-        "DELETE": lambda table: DeltaTable(str(table)).delete(f"{first_column(table)} = 'nothing'"),
-        "DELETE all": lambda table: DeltaTable(str(table)).delete(),
-        "RESTORE": lambda table: DeltaTable(str(table)).restore(
-            DeltaTable(str(table)).version() - 1
-        ),
+        "OPTIMIZE": optimize,
+        "Z-ORDER": z_order,
+        "VACUUM, 0 h": vacuum,
+        "ALTER TABLE": alter,
+        "schema merge": merge_schema,
     }
 
 
-def spark_sql(spark: SparkSession) -> dict[str, Operation]:
-    """The operations by Spark with delta-spark."""
+def by_spark(spark: SparkSession) -> dict[str, Operation]:
+    """Return the same operations by Spark with delta-spark."""
 
     def run(statement: str) -> Operation:
         def on(table: Path) -> None:
-            name = f"delta.`{table}`"
-            newest = DeltaTable(str(table)).version()
-            column = first_column(table) if "{column}" in statement else ""
-            spark.sql(statement.format(table=name, column=column, before=newest - 1)).collect()
+            text = statement.format(table=f"delta.`{table}`", column=_column_of(table))
+            spark.sql(text).collect()
 
         return on
 
@@ -72,7 +61,17 @@ def spark_sql(spark: SparkSession) -> dict[str, Operation]:
         "Z-ORDER": run("OPTIMIZE {table} ZORDER BY ({column})"),
         "VACUUM, 0 h": run("VACUUM {table} RETAIN 0 HOURS"),
         "ALTER TABLE": run(f"ALTER TABLE {{table}} SET TBLPROPERTIES ('{PROPERTY}' = '20')"),
-        "new column": run("ALTER TABLE {table} ADD COLUMN added_by_spark STRING"),
-        "DELETE all": run("DELETE FROM {table}"),
-        "RESTORE": run("RESTORE TABLE {table} TO VERSION AS OF {before}"),
+        "schema merge": run("ALTER TABLE {table} ADD COLUMN added_by_spark STRING"),
     }
+
+
+def _column_of(table: Path) -> str:
+    """Return a column by which the rows of a table can be ordered."""
+    handle = DeltaTable(str(table))
+    partitioned = handle.metadata().partition_columns
+    fields = pa.schema(handle.schema().to_arrow())
+    return next(
+        field.name
+        for field in fields
+        if field.name not in partitioned and str(field.type) in ("string", "int64")
+    )

@@ -160,7 +160,7 @@ def test_a_node_that_lost_a_partition_which_it_was_loading_is_fenced(
 
 
 @pytest.mark.parametrize("lost", ["true", "event = 'claimed'"])
-def test_a_node_whose_decisions_were_deleted_ends_and_says_so(root: str, lost: str):
+def test_a_node_ends_and_says_so_if_its_decisions_were_deleted(root: str, lost: str):
     node = start(FakeEngine(), root, node_settings(1))
     try:
         until({1: node}, lambda: len(DecisionLog(root).read().owned_by(1)) == PARTITIONS)
