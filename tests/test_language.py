@@ -22,6 +22,7 @@ FINISHED = (
     "coordinator/producer",
     "pipeline/admin",
     "pipeline/cli",
+    "pipeline/node",
     "pipeline/ownership",
     "pipeline/records",
     "pipeline/replay",

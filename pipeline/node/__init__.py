@@ -1,11 +1,14 @@
-"""A coordinator node: it takes offsets partitions over, decides for their groups, hands them on.
+"""A coordinator node: takes offsets partitions over, decides for their groups, hands them over.
 
-`node.CoordinatorNode` is one node, with its `query`; `job.run` runs one in the foreground, on
-Spark, and `shutdown` ends it. `bootstrap`, `load_events`, `waiting_requests` and
-`recorded_requests` write what a take-over needs, and `read_ahead` reads for it; `handover` brings
-partitions into a running stream and out of it; `process` runs a node as a child process. `cli` and
-`replay` may import from here. `packaging` writes what a cluster gets: an archive for executors, and
-what spark-submit starts; `needed` tells what a Python there lacks. Only `job` and `executors`
-import Spark: the node knows the engine of its stream by the protocols in `engine`, and knows
-nothing of members, workers or the command line.
+`node.CoordinatorNode` is one node and has a `query`. `job.run` runs a node in the foreground, on
+Spark; `shutdown` stops it. `process` runs a node as a child process.
+
+`bootstrap`, `load_events`, `remembered`, `waiting_requests` and `recorded_requests` write the
+events of a take-over, and `read_ahead` reads for it. `handover` adds partitions to a running stream
+and removes them. `packaging` writes the archive for the executors of a cluster, and the script that
+spark-submit starts; `needed` finds the packages that a Python lacks.
+
+`cli` and `replay` may import from here. Only `job`, `coordinating` and `executors` handle a Spark
+session: the node uses its stream through the protocols in `engine`. The node does not depend on
+members, workers or the command line.
 """

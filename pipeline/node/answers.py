@@ -1,8 +1,8 @@
-"""The requests that were answered, read from `responses`, each file once.
+"""The answered requests, read from `responses`; each data file is read once.
 
-Two questions are asked of the answers: which requests still wait (`pipeline.node.waiting_requests`)
-and what the groups remember (`pipeline.node.remembered`). Any answer counts for the first one, and
-for the second one those that were given lately, by clocks that may differ by MOST_BEHIND_MS.
+The answers show which requests still wait (`pipeline.node.waiting_requests`), and which requests
+the groups must remember (`pipeline.node.remembered`). Any answer counts for the first question. For
+the second only recent answers count, by clocks that may differ by MOST_BEHIND_MS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EARLY = pa.schema([RESPONSES.schema.field("request_id")])
 _LATE = pa.schema(
     [RESPONSES.schema.field(name) for name in ("request_id", "group_id", "api", "responded_at")]
 )
-# A second decision of the other APIs would undo nothing.
+# The APIs that are not safe to repeat. Deciding a request of another API twice undoes nothing.
 _DECIDING = ", ".join(quoted(api.name) for api in DECIDED.values() if not api.is_repeatable)
 _TO_ANSWERED = "INSERT INTO answered SELECT request_id FROM fetched"
 _TO_LATELY = (
@@ -48,28 +48,32 @@ _TO_NEWEST = (
 
 
 class Answers:
-    """Three temporary tables of the engine, of what was read so far.
+    """The answers that were read so far, in three temporary tables of the engine.
 
-    `answered` has whom any answer is for, `request_id`. `lately` has what was decided, `id`,
-    `group_id` and `at_ms`, of the files that were written within two windows of `window_ms`, and
-    MOST_BEHIND_MS, before they were read; and `newest` when a group was answered last in such a
-    file, `group_id` and `at_ms`. In a store up to `at_once` files are asked for at a time.
+    * `answered` (`request_id`): the requests with any answer.
+    * `lately` (`id`, `group_id`, `at_ms`): the requests of APIs that are not safe to repeat, in
+      recent files.
+    * `newest` (`group_id`, `at_ms`): the time of a group's last answer in recent files. A group may
+      have one row for each `read_on`.
+
+    A file is recent if it was written at most two windows of `window_ms` plus MOST_BEHIND_MS before
+    it was read. Up to `at_once` files of an object store are requested in parallel.
     """
 
     def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:
         self._engine = engine
         self._at_once = at_once
         self._lately_ms = 2 * window_ms + MOST_BEHIND_MS
-        # The files that were read.
+        # The paths of the files that were read.
         self._read: set[str] = set()
         engine.run("CREATE TEMP TABLE answered (request_id VARCHAR)")
         engine.run("CREATE TEMP TABLE lately (id VARCHAR, group_id VARCHAR, at_ms BIGINT)")
         engine.run("CREATE TEMP TABLE newest (group_id VARCHAR, at_ms BIGINT)")
 
     def read_on(self, responses: DeltaTable, now_ms: int) -> None:
-        """Read the files that were not read yet. Raises Failure with what DuckDB says.
+        """Read the files that were not read yet. Raises Failure with DuckDB's message.
 
-        Answers of a file that was rewritten since are read a second time.
+        The answers of a file that was rewritten since the last call are read again.
         """
         files = data_files(responses)
         late = {file.path for file in modified_within(files, self._lately_ms, now_ms)}
@@ -89,9 +93,9 @@ class Answers:
         self._read.update(file.path for file in unread)
 
     def _fetch(self, responses: DeltaTable, files: Sequence[DataFile], schema: pa.Schema) -> None:
-        """Have the table `fetched` hold these columns of the files."""
+        """Make the engine's table `fetched` contain these columns of the files."""
         if local_folder(responses.table_uri) is None:
-            # DuckDB reads copies of whole files, of which pyarrow fetches the columns.
+            # DuckDB would need local copies of whole files; pyarrow fetches only these columns.
             scan = TableScan(responses, only=files, at_once=self._at_once)
             pages = scan.pages(schema.names)
             batches = (each for _, _, rows in pages for each in rows.cast(schema).to_batches())

@@ -1,11 +1,12 @@
-"""Makes the archive of Spark's classes, by a start of a second coordinator beside the first.
+"""The process that makes the archive of Spark's classes, by running a second coordinator.
 
     python -m group_coordinator.pipeline.node.archive_maker ARCHIVE
 
-It runs a coordinator on an empty root of its own, whose JVM writes down which classes it loaded as
-it ends. It takes the CPU time that nobody else wants (SCHED_IDLE), ends with its input, and leaves
-nothing behind if it is ended. Of several at once, one makes the archive. What is half written is
-never an archive: the file is renamed when it is whole.
+The process runs a coordinator on an empty temporary root. The coordinator's JVM writes an archive
+of its loaded classes when it exits. The process uses only idle CPU time (SCHED_IDLE). It ends when
+its standard input is closed; then it deletes its temporary files. A file lock ensures that only one
+of several processes makes the archive. The rename is the commit point: a partial file never has the
+archive's name.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from group_coordinator.pipeline.tables.store import ensure_tables
 log = logging.getLogger(__name__)
 
 _DUMP_S = 300.0
-# Is given a folder and the options of the JVM, which writes the archive that they name as it ends.
+# Takes a folder and the JVM's options. The JVM writes the archive that the options name when it
+# exits.
 Record: TypeAlias = "Callable[[Path, str], None]"
 
 
 class ArchiveMaker:
-    """A process that makes an archive; `stop` ends it, done or not. It runs `module`."""
+    """A process that makes an archive by running `module`; `stop` ends it, done or not."""
 
     def __init__(self, module: str = "group_coordinator.pipeline.node.archive_maker") -> None:
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, archive: Path | None) -> None:
-        """Start the process, if there is an archive to be made."""
+        """Start the process, unless `archive` is None because there is no archive to make."""
         if archive is None:
             return
         log.info("making %s, by which the next start is shorter", archive)
@@ -57,16 +59,16 @@ class ArchiveMaker:
         )
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, if it was started, by closing its standard input."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait()
 
 
 def record_start(folder: Path, options: str) -> None:
-    """Run a coordinator on a root in `folder`, from its start to its JVM's end.
+    """Run a coordinator on a root in `folder`, from its start to the exit of its JVM.
 
-    `options` are the JVM's. Raises Failure if the coordinator does not start.
+    `options` are the options of the JVM. Raises Failure if the coordinator does not start.
     """
     root = folder / "root"
     root.mkdir()
@@ -84,7 +86,7 @@ def record_start(folder: Path, options: str) -> None:
 
 
 def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
-    """Start a coordinator whose JVM has these options."""
+    """Start a coordinator with these JVM options."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = options
     try:
@@ -96,11 +98,11 @@ def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
 
 
 def make_archive(archive: Path, options: str = "", record: Record = record_start) -> bool:
-    """Run a coordinator with these options of its JVM, and keep the classes that it loaded.
+    """Run a coordinator with these JVM options, and keep the archive of its loaded classes.
 
-    `record` runs it, in a folder that is removed afterwards. False if there is the archive already,
-    or another process is making it. Raises Failure if the coordinator does not start, OSError if
-    the cache cannot be written.
+    `record` runs the coordinator in a folder that is deleted afterwards. Returns False if the
+    archive exists or another process is making it. Raises Failure if the coordinator does not start
+    or its JVM writes no archive, OSError if the cache cannot be written.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with archive.with_suffix(".lock").open("ab") as lock:
@@ -120,7 +122,7 @@ def make_archive(archive: Path, options: str = "", record: Record = record_start
 
 
 def forget_others(archive: Path) -> None:
-    """Delete the archives that this one takes the place of: of an earlier Java or Spark."""
+    """Delete the archives that this one replaces: those of an earlier Java or Spark."""
     beginning = archive.stem.rpartition("-")[0]
     for other in archive.parent.glob(f"{beginning}-*"):
         if other.stem != archive.stem:
@@ -128,7 +130,7 @@ def forget_others(archive: Path) -> None:
 
 
 def _await_end(held: Path) -> None:
-    """Wait until the JVM has closed its output: it writes the archive as it ends."""
+    """Wait up to _DUMP_S until the JVM closes its output; it writes the archive as it exits."""
     until = time.monotonic() + _DUMP_S
     with held.open("rb") as out:
         while time.monotonic() < until:
@@ -141,11 +143,11 @@ def _await_end(held: Path) -> None:
 
 
 def main(archive: str, record: Record = record_start) -> None:
-    """Make the archive, by `record`, and delete those before it."""
+    """Make the archive by `record`, and delete the archives that it replaces."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # The input ends when the parent has ended.
+    # The standard input is closed when the parent has ended.
     background.start_at_end_of(
         sys.stdin.fileno(), "input", lambda: os.kill(os.getpid(), signal.SIGINT)
     )
@@ -153,7 +155,7 @@ def main(archive: str, record: Record = record_start) -> None:
         if make_archive(Path(archive), record=record):
             forget_others(Path(archive))
     except KeyboardInterrupt:
-        # The parent ends, and this process has ended the coordinator that it started.
+        # The parent ends. `record_start` has already killed the coordinator.
         return
 
 

@@ -1,17 +1,19 @@
-"""Taking over: the bootstrap, the events of the tables with which a stream begins.
+"""The bootstrap of a take-over: events made from the tables, with which a stream begins.
 
-A stream that begins without a streaming checkpoint has no groups. So before its first batch a
-bootstrap is written, a table of events that the stream reads beside the requests: for every group
-of the offsets topic one event that loads it, and every request that no answer was written for. The
-stream's own requests begin where the bootstrap ends.
+A stream without a streaming checkpoint has no groups. So the node writes a bootstrap before the
+first batch: a table of events that the stream reads in addition to the requests. The bootstrap has
+one event for each group of the offsets topic, which loads the group, and every request without an
+answer. The stream reads `requests` from the version after the last one that the bootstrap covers.
 
-So a lost streaming checkpoint loses nothing: no acknowledged commit, because it is a record; no
-waiting request, because it has no answer. Nothing is answered twice, because what was answered is
-not in the bootstrap. Nothing is recorded twice, because a waiting request whose records stand comes
-with them.
+Therefore the loss of a streaming checkpoint loses no data:
 
-DuckDB and pyarrow write the bootstrap, within a bound of memory, wherever the tables lie: no JVM is
-needed.
+* An acknowledged commit is kept, because it is a record of the offsets topic.
+* A waiting request is kept, because it has no answer.
+* No request is answered twice, because answered requests are not in the bootstrap.
+* No request is recorded twice, because a waiting request with records is loaded together with them.
+
+DuckDB and pyarrow write the bootstrap within a memory limit, on local disks and in object stores.
+No JVM is needed.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ log = logging.getLogger(__name__)
 
 DEFAULTS = CoordinatorSettings()
 
-# The transactions of a bootstrap's table whose versions are those of its `Bootstrap`.
+# The transactions (`txn`) of a bootstrap's table. Their versions are the fields of its `Bootstrap`.
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
 _STATE_VERSION = "state-version"
 _REQUESTS_TABLE = "requests-table"
-# That of the releases which did not say it.
+# The state version of a bootstrap without the transaction `state-version`.
 _FIRST_STATE_VERSION = 2
 
 
@@ -64,12 +66,12 @@ def prepare_bootstrap(
     transactions: Mapping[str, int] | None = None,
     ours: CoordinatorSettings = DEFAULTS,
 ) -> Bootstrap:
-    """Write what the tables hold as events to the table at `uri`, replacing what is there.
+    """Write the content of the tables as events to the table at `uri`, replacing its rows.
 
-    `partition_set` says whose groups are loaded and whose requests wait, None for all. Must be done
-    before the first batch of a streaming checkpoint, and never after it: a batch that is run again
-    reads the same bootstrap. `transactions` are committed with the events, of which requests of
-    more than `max.request.size` are refused. Raises Failure with what DuckDB says.
+    `partition_set` selects the groups and the waiting requests; None selects all. Call this before
+    the first batch of a streaming checkpoint, and never after it: a batch that is run again must
+    read the same bootstrap. `transactions` are committed with the events. Requests larger than
+    `max.request.size` are refused. Raises Failure with DuckDB's message.
     """
     began = monotonic()
     with ReadAhead(root, ours) as ahead:
@@ -89,10 +91,10 @@ def prepare_bootstrap(
 
 
 def prepared_bootstrap(uri: str) -> Bootstrap | None:
-    """Return what `prepare_bootstrap` returned for the table at `uri`; None if it wrote none.
+    """Return the result of `prepare_bootstrap` for the table at `uri`; None if it wrote none.
 
-    Spark's log of offsets has where each batch ends, and so not where the first one begins: Spark
-    asks the source again when the first batch was cut off and is run again.
+    Spark's offset log has only the end of each batch, so it lacks the start of the first one. If
+    the first batch was interrupted and is run again, Spark asks the source for that start.
     """
     handle = open_delta(uri)
     version = handle.transaction_version(_BEGINS)
@@ -105,9 +107,10 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
 
 
 def number_of_requests_table(root: str) -> int:
-    """Return the number by which the table of requests differs from one that is made anew.
+    """Return a number that identifies the table of requests; a recreated table has another one.
 
-    It is 48 bits of a hash of the table's id, because a transaction has a number and no text.
+    The number is 48 bits of a hash of the table's id, because a transaction's version is an
+    integer.
     """
     table_id = str(open_delta(table_uri(root, REQUESTS)).metadata().id)
     return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")
@@ -120,13 +123,12 @@ def append_bootstrap(
     transactions: Mapping[str, int] | None = None,
     last_row: tuple[str, str] | None = None,
 ) -> None:
-    """Append what loads the groups of partitions, then the requests that wait for them.
+    """Append the events that load the groups of partitions, then their waiting requests.
 
-    Between them is what the groups remember of the requests that were answered, and after them
-    `last_row`, in a row group of its own.
-
-    All of it is one commit, with these transactions. The requests are those that were read when
-    nobody else decided for the partitions any more. Raises Failure with what DuckDB says.
+    Between the two are the events with the answered requests that the groups remember. `last_row`
+    comes last, in a separate row group. All events are one commit, with these transactions. `ahead`
+    must have read after the last moment at which another node could decide for the partitions.
+    Raises Failure with DuckDB's message.
     """
     partitions = None if partition_set is None else partition_set.partitions
     target = TableFiles(open_delta(uri), ahead.engine.scratch)

@@ -1,6 +1,6 @@
-"""A coordinator in a session that runs: its engine, its node, the upkeep, until it is to end.
+"""A coordinator in a running Spark session: its engine, node and upkeep, from start to stop.
 
-`pipeline.node.job` imports this module while the JVM starts, because its imports take long.
+`pipeline.node.job` imports this module while the JVM starts, because its imports are slow.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What ends a coordinator with one line rather than a traceback.
+# The errors that end a coordinator with one line instead of a traceback.
 ERRORS = (Failure, ConfigError, DeltaError, OSError, pa.ArrowException, Py4JError)
-# A coordinator that has just started has its own to do, and may be stopped at once.
+# The delay of the class archive, s: a coordinator is busy after its start, and may be stopped soon.
 _ARCHIVE_AFTER_S = 30.0
 
 
@@ -59,8 +59,9 @@ def coordinate(
 ) -> None:
     """Run a coordinator until it is asked to stop; see `pipeline.node.job.run`.
 
-    `seen` is the node's lease before the JVM was started, None to take over from its holder.
-    Prints `ready` once requests are being answered. Raises one of `ERRORS`.
+    `began` is the time of the start by `pipeline.clock.monotonic`. `seen` is the node's lease, read
+    before the JVM was started; None takes over from the lease's holder. Prints `ready` when
+    requests are being answered. Raises one of `ERRORS`.
     """
     keys = _keys(settings)
     make_machine = make_machine or partial(BatchMachine, None, keys or ())
@@ -73,7 +74,7 @@ def coordinate(
 
 
 def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
-    """The keys by which principals are believed; None if all are. Raises KeysError."""
+    """Return the keys that verify principals; None accepts every principal. Raises KeysError."""
     path = settings.coordinator.requests_keys_file
     return tuple(read_keys(path)) if path else None
 
@@ -115,15 +116,15 @@ def _watch(
         maker.stop()
         coordinator.abandon()
         upkeep.stop()
-        # Libraries call what the interpreter's end does not collect a leak.
+        # Otherwise libraries report the objects that are not collected at exit as leaks.
         gc.unfreeze()
 
 
 def _set_aside() -> None:
-    """Have the garbage collector leave alone what is there at the start.
+    """Exclude the objects that exist at the start from garbage collection.
 
-    That is nearly all of the process's memory, mostly libraries. No batch would go on while a full
-    collection goes through it.
+    They are nearly all of the process's memory, mostly of libraries. A full collection that
+    traverses them would stop every batch meanwhile.
     """
     gc.collect()
     gc.freeze()

@@ -1,8 +1,7 @@
-"""What to tell of a coordinator that failed: one line, which names its root if that is broken.
+"""The message for a coordinator that failed: one line, which names the root if that is broken.
 
-A full disk or a folder that was taken away shows up wherever the next file is to be written: in
-Spark's state store, in a streaming checkpoint, in a table. What a person must know is the same each
-time.
+A full disk or a deleted folder causes an error at the next write: in Spark's state store, in a
+streaming checkpoint, or in a table. The user needs the same message in each case.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from pathlib import Path
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.schemas.tables import REQUESTS
 
-# A disk with less than this may refuse a file and still have room for a smaller one.
+# With less free space than this, bytes, a disk may refuse one file and accept a smaller one.
 _FULL_BYTES = 64 * 1024
-# A line of a stack trace of Java's, of which Py4J makes its message.
+# A line of a Java stack trace; Py4J puts the whole trace into its message.
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)")
-# Of a task that failed, Spark says all of it twice: this stands between the two.
+# Spark repeats the error of a failed task after this line.
 _AGAIN = "Driver stacktrace:"
 
 
 def one_line(error: BaseException, root: str) -> str:
-    """The failure's text on one line, after what is wrong with a root on a local disk, if it is.
+    """Return the failure's text on one line, after the fault of a local root if it has one.
 
-    Java's stack traces are left out, their causes are not.
+    Java's stack traces are left out; their causes are kept.
     """
     text = in_one_line(error)
     folder = local_folder(root)
@@ -36,7 +35,7 @@ def one_line(error: BaseException, root: str) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The failure's text on one line, without Java's stack traces and what Spark repeats."""
+    """Return the failure's text on one line, without Java's stack traces and Spark's repetition."""
     text = str(error).partition(_AGAIN)[0]
     lines = [line for line in text.splitlines() if not _FRAME.fullmatch(line)]
     return " ".join(" ".join(lines).split())
@@ -45,7 +44,8 @@ def in_one_line(error: BaseException) -> str:
 def _trouble(root: Path, text: str) -> str | None:
     if os.strerror(errno.ENOSPC) in text:
         return f"the disk of {root} is full"
-    # Not the root itself: whoever writes a checkpoint makes the folders above it anew.
+    # A check of the root itself is not enough: the writer of a checkpoint recreates its parent
+    # folders.
     if not (root / REQUESTS.name / "_delta_log").is_dir():
         return f"the tables under {root} are gone"
     if shutil.disk_usage(root).free < _FULL_BYTES:

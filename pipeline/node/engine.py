@@ -1,7 +1,7 @@
-"""The engine that runs a coordinator node's stream, as far as the node knows it.
+"""The interface between a coordinator node and the engine that runs its stream.
 
-`pipeline.stream.spark_engine.SparkEngine` is the one in use. A node knows no more of it than this,
-so a simulation can run the node's own code on an engine without Spark.
+`pipeline.stream.spark_engine.SparkEngine` is the implementation in use. The node uses only these
+protocols, so a simulation can run the node's code on an engine without Spark.
 """
 
 from __future__ import annotations
@@ -20,52 +20,56 @@ if TYPE_CHECKING:
 class RunningQuery(Protocol):
     """A streaming query that decides for a node's partitions.
 
-    `run` is its number: `pipeline.stream.change.SelectionChange` is for one run of the query.
+    `run` is the number of this run. A `pipeline.stream.change.SelectionChange` applies to one run.
     """
 
     run: int
 
     def is_ready(self) -> bool:
-        """Whether the query has taken in the bootstrap, as far as it is expected to."""
+        """Whether the query has read the bootstrap up to the expected version (`expect`)."""
         ...
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
         """Decide by these settings from the next batch on; `gained` are new to the query.
 
-        A partition that is in `claims` and in `unloading` is decided for until a batch no longer
-        selects its requests. Nobody else may write for the partitions gained any more.
+        A partition in both `claims` and `unloading` is decided for until a batch no longer selects
+        its requests. The former owners of `gained` must already be unable to write for them.
         """
         ...
 
     def is_changed(self) -> bool:
-        """Whether a batch has begun by the settings of the last `change`."""
+        """Whether a batch with the settings of the last `change` has begun."""
         ...
 
     def expect(self, version: int) -> None:
-        """Be ready only once the bootstrap's table is taken in up to before this version."""
+        """Make `is_ready` false until the bootstrap's table is read up to before this version."""
         ...
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once `is_ready`; raises Failure if the query ends, or no batch comes in time."""
+        """Wait for `is_ready`.
+
+        Raises Failure if the query ends, or no batch comes within the timeout.
+        """
         ...
 
     def check(self) -> None:
-        """Raise Failure if the query has ended by itself, FencedError if others ended it."""
+        """Raise Failure if the query has failed, FencedError if another process has fenced it."""
         ...
 
     def progress(self) -> int:
-        """How many batches have ended: a query that runs goes on ending batches, empty ones too.
+        """Return how many batches have ended; a running query keeps ending batches.
 
-        One ends at least every `trigger.max.interval.ms`, beside what the batch itself takes.
+        At least one batch, possibly empty, ends in `trigger.max.interval.ms` plus the duration of
+        the batch itself.
         """
         ...
 
     def consumed(self) -> int | None:
-        """The version of `requests` that a restart may read again; None if it is not known."""
+        """Return the first version of `requests` that a restart may read; None if unknown."""
         ...
 
     def trim(self, version: int) -> int:
-        """Delete the log of `requests` before a version; returns how many files."""
+        """Delete the log of `requests` before a version; return the number of deleted files."""
         ...
 
     def stop(self) -> None:
@@ -73,31 +77,31 @@ class RunningQuery(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Stop the query at once; nothing of it runs after that."""
+        """Stop the query at once. No part of it runs after that."""
         ...
 
 
 class StreamEngine(Protocol):
-    """Begins queries, and knows the files of their streaming checkpoints."""
+    """A factory of queries, which also manages the files of their streaming checkpoints."""
 
     def last_planned(self, checkpoint: str) -> Planned | None:
-        """The last batch that a streaming checkpoint has planned.
+        """Return the last batch that a streaming checkpoint has planned.
 
-        None if there is no such checkpoint, or no batch was planned.
+        None: there is no such checkpoint, or it has planned no batch.
         """
         ...
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint or the folder of one, if it is there.
+        """Delete a streaming checkpoint, or a folder that contains one, if it exists.
 
-        It is gone at once for whoever looks for it, however long the deletion takes.
+        It disappears from its path at once, even if the deletion of its files takes longer.
         """
         ...
 
     def move(self, folder: str, target: str) -> bool:
-        """Rename a folder at once, with the streaming checkpoint in it.
+        """Rename a folder atomically, with the streaming checkpoint in it.
 
-        False if it is not there, or if the store cannot rename a folder at once.
+        Returns False if the folder does not exist, or if the store has no atomic rename of folders.
         """
         ...
 
@@ -110,11 +114,11 @@ class StreamEngine(Protocol):
         batch: BatchSettings,
         epoch: Epoch,
     ) -> RunningQuery:
-        """Begin a query after the last batch that its streaming checkpoint has planned.
+        """Start a query after the last batch that its streaming checkpoint has planned.
 
         If `planned` is None, the checkpoint is new, and the query begins with the bootstrap.
-        `selection` says whose requests are read at first, and `batch` what a batch is decided by. A
-        batch that the streaming checkpoint had planned before keeps what it was planned with
+        `selection` is the first selection of requests, and `batch` the settings of the next batch.
+        A batch that was already planned keeps the settings that are pinned for it
         (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.
         """
         ...

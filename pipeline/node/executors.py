@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PackagesMissing(Failure):
-    """An executor's Python lacks packages; the message says which, and how they are shipped."""
+    """An executor's Python lacks packages; the message names them and says how to ship them."""
 
 
 class NoTask(Failure):
@@ -27,13 +27,13 @@ class NoTask(Failure):
 def check_executors(spark: SparkSession) -> None:
     """Check one executor of a cluster for the job's packages. Raises PackagesMissing, NoTask.
 
-    Without this check, the first batch fails with a traceback of the executor's, four times.
+    Without this check, the first batch fails with an executor's traceback, printed four times.
     """
     master = spark.conf.get("spark.master")
     if master is None or master.startswith("local"):
         return
     missing = None
-    # By value: an executor without this package could not import the function that tells so.
+    # Sent by value, because an executor without this package cannot import the function.
     with unless_missing("what executors lack is not looked for"), by_value(needed):
         task = spark.sparkContext.parallelize([needed.NEEDED], 1).map(needed.missing_modules)
         try:

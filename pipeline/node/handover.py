@@ -1,14 +1,17 @@
-"""Changes of partitions reach a node's stream by way of its bootstrap.
+"""Changes of a node's partitions, written to its stream through the bootstrap.
 
 The stream reads the bootstrap before the requests. A streaming checkpoint begins with a bootstrap
-(`pipeline.node.bootstrap`). Later the node appends to it: for a partition that it claims what loads
-the groups, and the requests that wait for them; for a partition that it gives up an event that
-unloads each group. What a claim brings is one commit, and a transaction of that commit says so: a
-node that is killed has brought in all of a claim or nothing.
+(`pipeline.node.bootstrap`), and later the node appends to it:
 
-If the node's query runs, the commit also says what the query selects from then on
-(`pipeline.stream.change`); `run` is the number of the query's run then, and null before a query
-begins, which is told what it selects.
+* For a partition that it claims, the events that load the groups, and their waiting requests.
+* For a partition that it releases, an event for each group that unloads the group.
+
+All events of a claim are one commit, which has a transaction with the claim's epoch. So a node that
+is killed has either loaded the whole claim or nothing of it.
+
+If the node's query runs, the commit also has the query's next selection (`pipeline.stream.change`).
+`run` is then the number of the query's run. `run` None: no query has begun, and the new query gets
+its selection as an argument.
 """
 
 from __future__ import annotations
@@ -43,11 +46,13 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 
-# The transaction of a bootstrap's table whose version is the epoch of the newest claim in it.
+# The transaction (`txn`) of a bootstrap's table: its version is the epoch of the newest loaded
+# claim.
 CLAIMS = "claims"
-# The transaction whose version is the epoch of the start that began the bootstrap's stream.
+# The transaction of a bootstrap's table: its version is the epoch of the start that began the
+# stream.
 _BEGUN = "begun"
-# The group of the event that wakes the stream and changes nothing.
+# The group of the event that wakes the stream without any other effect.
 START_GROUP = "__coordinator_start"
 
 
@@ -63,8 +68,9 @@ def begin_afresh(
 ) -> Bootstrap:
     """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
 
-    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition. From now
-    on no copy of a streaming checkpoint that an earlier `start` of the node began is gone on with.
+    The bootstrap includes the claims up to `epoch`. `partition_set` None is every partition.
+    `start` is the epoch of the node's start. With `start`, a streaming checkpoint that an earlier
+    start began is never resumed again, nor is a copy of one.
     """
     engine.delete_checkpoint(checkpoint)
     begun = {} if start is None else {_BEGUN: start.number}
@@ -75,13 +81,16 @@ def begin_afresh(
 
 
 def is_newest_stream(root: str, bootstrap_uri: str, node_id: int) -> bool:
-    """Return whether no later start of a node has begun another stream than the bootstrap's."""
+    """Whether no later start of the node has begun another stream than the bootstrap's."""
     newest = Appender(table_uri(root, RESPONSES)).last_version(_stream_of(node_id))
     return Appender(bootstrap_uri).last_version(_BEGUN) >= newest
 
 
 def _stream_of(node_id: int) -> str:
-    """The transaction of `responses` whose version is the start that began the newest stream."""
+    """Return the transaction of `responses` for a node's streams.
+
+    Its version is the epoch of the start that began the newest stream.
+    """
     return f"coordinator-stream-{node_id}"
 
 
@@ -93,16 +102,16 @@ def bring_in(
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> int:
-    """Append what loads newly claimed partitions: their groups, then the requests that wait.
+    """Append the events that load newly claimed partitions, then their waiting requests.
 
-    It is one commit, which also says that the claims up to `epoch` are there, and up to which
-    version of `requests` the stream passes over the partitions' requests. The stream may be behind
-    that version: without it the stream would decide again what the partitions' former owner has
-    answered. Or it may be beyond that version, and then it has missed requests of the partitions.
-    A `run` selects the partitions `kept` from then on. Returns the version.
+    It is one commit. Its transactions record the newest claim, `epoch`, and the version of
+    `requests` up to which the stream skips the partitions' requests. Without that version, a stream
+    that has not reached it would decide requests again that the former owner has answered. A stream
+    that is past it reads from there the requests that it has missed. With a `run`, the commit also
+    selects the partitions `kept`.
 
-    It is the version to which `ahead` has read, which must have read on since the claim: only then
-    nobody else decides for the partitions any more.
+    Returns the version, which is the one that `ahead` has read up to. `ahead` must have read on
+    after the claim, when no other node decides for the partitions.
     """
     version = ahead.version
     last_row = None
@@ -119,29 +128,29 @@ def bring_in(
 def select(
     bootstrap_uri: str, kept: Collection[int], of: int, brought_in: Mapping[int, int] | None = None
 ) -> Selection:
-    """Return what a stream selects that has these partitions, of `of` in all.
+    """Return the selection of a stream that has these partitions, of `of` in all.
 
-    `brought_in` are those that the bootstrap is about to get, each with the version up to which it
-    covers their requests.
+    `brought_in` maps the partitions that the bootstrap is about to load to the version of
+    `requests` that it covers.
     """
     partitions = None if len(kept) == of else tuple(sorted(kept))
     return Selection(partitions, of, {**passed_over(bootstrap_uri, kept), **(brought_in or {})})
 
 
 def newest_claim(bootstrap_uri: str) -> int:
-    """Return the epoch of the newest claim that a bootstrap has what loads its groups of."""
+    """Return the epoch of the newest claim that a bootstrap loads."""
     return Appender(bootstrap_uri).last_version(CLAIMS)
 
 
 def bootstrap_end(bootstrap_uri: str) -> int:
-    """Return the version after the last one that a bootstrap's table has."""
+    """Return the version after the newest one of a bootstrap's table."""
     return open_delta(bootstrap_uri).version() + 1
 
 
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Return up to which version of `requests` the stream passes over partitions' requests.
+    """Return the version of `requests` up to which the stream skips each partition's requests.
 
-    A partition that the streaming checkpoint began with is left out.
+    A partition with which the streaming checkpoint began is left out.
     """
     handle = open_delta(bootstrap_uri)
     versions = {each: handle.transaction_version(_passed_over(each)) for each in sorted(partitions)}
@@ -149,7 +158,7 @@ def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]
 
 
 def _passed_over(partition: int) -> str:
-    """The transaction of a bootstrap's table whose version `passed_over` returns."""
+    """Return the transaction of a bootstrap's table with the version that `passed_over` returns."""
     return f"passed-over-{partition}"
 
 
@@ -160,11 +169,11 @@ def give_up(
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> None:
-    """Append what unloads partitions: an event for each group with records.
+    """Append the events that unload partitions: one for each group with records.
 
-    A group without records is forgotten when its next timer is due. If somebody waits for its
-    answer, a first join for one, the partition's next owner finds the request unanswered and
-    decides it. A `run` selects the partitions `kept` only from then on.
+    A group without records is removed when its next timer is due. Its parked requests, for example
+    a first join, stay unanswered, so the partition's next owner decides them. With a `run`, the
+    commit also selects the partitions `kept`.
     """
     with open_engine(beside_batches=run is not None) as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
@@ -176,7 +185,7 @@ def give_up(
 
 
 def wake(bootstrap_uri: str) -> None:
-    """Append an event that makes the stream run a batch, even if nobody asks for anything."""
+    """Append an event that makes the stream run a batch, even if there are no requests."""
     _append(bootstrap_uri, [(START_GROUP, FIRST_KEY + WAKE_EVENT)])
 
 

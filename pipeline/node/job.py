@@ -1,4 +1,4 @@
-"""The coordinator's job: source -> stateful -> sink; what `run` and spark-submit start.
+"""The coordinator's job (source, stateful step, sink), which `run` and spark-submit start.
 
 `group-coordinator run --root ROOT --config FILE` starts it on this machine, `spark-submit ...
 DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.packaging`).
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a JVM that is told to end waits for the coordinator's own end, once its partitions are
-# handed over: the batch under way, 10 s at most, and what it says to others.
+# How long an ending JVM waits for the coordinator's own end after the hand-over of partitions, s.
+# The coordinator finishes its batch, in at most 10 s, and records its stop for other nodes.
 _JVM_WAITS_S = 60
 
 
 class Logs(Struct, frozen=True):
-    """How a coordinator logs: `file` None is the default one (`pipeline.logs.default_file`)."""
+    """The log settings of a coordinator; `file` None is `pipeline.logs.default_file`."""
 
     form: LogFormat = LogFormat.TEXT
     verbose: bool = False
@@ -63,10 +63,10 @@ class _AskedToEnd(BaseException):
 
 
 class _Stop:
-    """What a process does when it is asked to end: SIGTERM, Ctrl-C, or the end of its JVM.
+    """The reaction of a process to SIGTERM, Ctrl-C and the end of its JVM.
 
-    Before Spark runs, the process gives up its start (`_AskedToEnd`). Once Spark runs, it hands its
-    partitions over, unless a second signal asks it to end at once, and ends between two batches.
+    Before Spark runs, the process aborts its start (`_AskedToEnd`). When Spark runs, it hands its
+    partitions over and ends between two batches. A second signal skips the hand-over.
     """
 
     def __init__(self, jvm_log: JvmLog, jvm_waits_s: int = _JVM_WAITS_S) -> None:
@@ -84,7 +84,7 @@ class _Stop:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have a signal end the start after the block, as an import that is cut off is broken."""
+        """Defer a signal until the block has ended, because an interrupted import is broken."""
         self._is_held = True
         yield
         self._is_held = False
@@ -92,20 +92,20 @@ class _Stop:
             self._give_up()
 
     def with_jvm(self, spark: SparkSession) -> None:
-        """Spark runs: from now on a signal, to this process or the JVM, stops the node in order."""
+        """From now on, stop the node in order on a signal to this process or to the JVM."""
         self._starts = False
         self._jvm_pid = jvm_of(os.getpid())
-        # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
+        # Spark has just installed its handler for Ctrl-C, which would cancel the current batch.
         self.on_signals()
         with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
             before_jvm_ends(spark, self._jvm_ends, self._jvm_waits_s)
 
     def jvm_has_ended(self) -> bool:
-        """Whether the JVM on which Spark ran is gone."""
+        """Whether Spark's JVM has ended."""
         return self._jvm_pid is not None and jvm_of(os.getpid()) != self._jvm_pid
 
     def done(self) -> None:
-        """This process needs the JVM no more."""
+        """Let the JVM end: this process no longer needs it."""
         self._done.set()
 
     def _signalled(self, _number: int, _frame: object) -> None:
@@ -138,11 +138,11 @@ def run(
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 
-    Prints `ready` once requests are being answered. SIGTERM and SIGINT stop it between batches,
-    with status 0; a failure is named in one line on standard error, with status 1. `make_machine`
-    makes what decides instead of BatchMachine, as a benchmark does. `makes_archive` has the
-    archive of Spark's classes made, half a minute after that, if there is none. Another process
-    that runs the node is a failure, unless `takes_over`: then it is ended.
+    Prints `ready` when requests are being answered. SIGTERM and SIGINT stop it between batches,
+    with status 0. A failure is reported in one line on standard error, with status 1.
+    `make_machine` replaces BatchMachine, for example in a benchmark. `makes_archive` makes the
+    archive of Spark's classes half a minute after `ready`, if there is none. Another process that
+    runs the same node is a failure; with `takes_over` that process is fenced and ends instead.
     """
     began = monotonic()
     logs = logs or Logs()
@@ -170,7 +170,7 @@ def run(
         _end_jvm()
         log.info("stopped before it had begun")
     except (PackagesMissing, JavaMissing, SparkNotStarted) as error:
-        # Before there are tables, whose state would say more.
+        # The tables may not exist yet, so their state must not be part of the message.
         process_log.fail(" ".join(str(error).split()))
         return 1
     except _what_ends_it() as error:
@@ -181,7 +181,7 @@ def run(
 
 
 def _see_lease(root: str, settings: Settings, stop: _Stop) -> SeenLease:
-    """The node's lease before there is a JVM: whoever renews it meanwhile is alive."""
+    """Return the node's lease before the JVM starts; a process that renews it later is alive."""
     with stop.held():
         from group_coordinator.pipeline.ownership.same_node import see_lease
     timeout_ms = settings.group.offsets_commit_timeout_ms
@@ -189,10 +189,11 @@ def _see_lease(root: str, settings: Settings, stop: _Stop) -> SeenLease:
 
 
 def _is_second_attempt(spark: SparkSession) -> bool:
-    """Whether a cluster starts this application again: it has given the one before up.
+    """Whether the cluster runs this application again because an earlier attempt failed.
 
-    YARN does so with a driver on a node, once for an application by default, so the second attempt
-    cannot wait for the first one's end.
+    YARN does so if the driver runs on a node, by default once for an application. So the second
+    attempt takes over at once: if it failed because of the first one's lease, no third would
+    follow.
     """
     attempt = spark.sparkContext.getConf().get("spark.app.attempt.id")
     return attempt is not None and attempt != "1"
@@ -202,10 +203,10 @@ def _is_second_attempt(spark: SparkSession) -> bool:
 def _session(
     root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: _Stop
 ) -> Iterator[SparkSession]:
-    """Spark's session, from the start of its JVM to its end."""
+    """Yield Spark's session; start its JVM before and stop Spark afterwards."""
     begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
     with stop.held():
-        # What the coordinator needs is imported while the JVM starts.
+        # The coordinator's modules are imported while the JVM starts.
         import_module("group_coordinator.pipeline.node.coordinating")
     spark = begun.finish()
     jvm_log.started()
@@ -219,9 +220,9 @@ def _session(
 
 
 def _failed(error: Exception, root: str, stop: _Stop, process_log: ProcessLog) -> int:
-    """Tell a person why the coordinator ended; return the exit status."""
+    """Report why the coordinator ended; return the exit status."""
     if stop.request.asked.is_set():
-        # Who stops a process often stops its children with it: the JVM was first to go.
+        # A supervisor often signals the child processes too, so the JVM may end first.
         log.warning("the JVM ended before the query was stopped; its batch will be run again")
         return 0
     process_log.fail(*_told(error, root, stop))
@@ -229,13 +230,14 @@ def _failed(error: Exception, root: str, stop: _Stop, process_log: ProcessLog) -
 
 
 def _told(error: Exception, root: str, stop: _Stop) -> tuple[str, str]:
-    """The line that tells a person of a failure, and what the log has besides."""
+    """Return the line that reports a failure to the user, and further details for the log."""
     if stop.jvm_has_ended():
-        # What came of it, such as a refused connection, says less.
+        # The consequences of the JVM's end, such as a refused connection, are less helpful.
         return "Spark's JVM has ended: it was killed, or had no memory", str(error)
     from group_coordinator.pipeline.node.diagnosis import one_line
 
-    # Before the first task there are no tables, whose state would say more.
+    # The tables may not exist before the first task, so their state must not be part of the
+    # message.
     told = str(error) if isinstance(error, NoTask) else one_line(error, root)
     return told, str(error.__cause__ or error)
 
@@ -247,7 +249,7 @@ def _where(process_log: ProcessLog) -> str:
 
 
 def _end_jvm() -> None:
-    """End the JVM that was being started; that of spark-submit is no child, and ends by itself."""
+    """End the JVM that was being started. spark-submit's JVM is no child and ends by itself."""
     jvm = jvm_of(os.getpid())
     if jvm is not None:
         with suppress(ProcessLookupError):
@@ -255,14 +257,14 @@ def _end_jvm() -> None:
 
 
 def _what_ends_it() -> tuple[type[Exception], ...]:
-    """The errors that end a coordinator with one line rather than a traceback."""
+    """Return the errors that end a coordinator with one line instead of a traceback."""
     from group_coordinator.pipeline.node.coordinating import ERRORS
 
     return ERRORS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What spark-submit runs, once `needed` has found nothing missing."""
+    """Run the job from spark-submit, after `needed` has found no missing module."""
     parser = argparse.ArgumentParser(prog="job.py", description="Run a group coordinator.")
     parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")

@@ -1,8 +1,8 @@
 """The events that load groups: one for each group of the offsets topic, with its newest records.
 
-DuckDB writes the events, because a JVM's first queries are slow. DuckDB keeps in memory what it
-gathers for a group. So a log that is too large for that is first cut into buckets of whole groups,
-on disk, and the buckets are taken one after the other.
+DuckDB writes the events, because the first queries of a JVM are slow. DuckDB aggregates the records
+of groups in memory. So a large log is first split on disk into buckets of whole groups, and the
+buckets are processed one after another.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A record as a group is loaded from it: `reason` and `request_id` are for people, and the kinds
-# that are known here have neither `key` nor `value`.
+# The fields that a group is not loaded from: `reason` and `request_id` are for people, and records
+# of known kinds have neither `key` nor `value`.
 _NOT_LOADED = ("segment", "reason", "request_id", "key", "value")
 _RECORD = [field for field in OFFSETS_TOPIC.schema if field.name not in _NOT_LOADED]
 _KEY = ", ".join(f'"{name}"' for name in RECORD_KEY)
 _HAS_NO_VALUE = " AND ".join(f'"{name}" IS NULL' for name in RECORD_VALUES)
 _IS_KNOWN = f"record_type IN ({', '.join(map(quoted, KNOWN_TYPES))})"
 _IS_PLACED = "record_type IS NOT NULL AND group_id IS NOT NULL AND log_offset IS NOT NULL"
-# A record of an unknown kind, as it is loaded: its value is empty, since only its being there
+# A record of an unknown kind, as it is loaded. Its value is empty, because only its existence
 # counts.
 _UNKNOWN = (
     """{'partition': "partition", 'record_type': record_type, 'group_id': group_id, """
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
-# The most records of a bucket: those of a usual size take a quarter of DuckDB's memory then
-# (`pipeline.node.scan_engine`).
+# The maximum number of records in a bucket. Records of the usual size then take a quarter of
+# DuckDB's memory (`pipeline.node.scan_engine`).
 _BUCKET_RECORDS = 250_000
-# Compressed, as the log has them; records that compress well are bounded by their number.
+# The size of a bucket in the log's compressed files. If records compress well, their number limits
+# the bucket.
 _BUCKET_BYTES = 64 << 20
-# Whoever reads the bootstrap, and whoever writes it, holds one of its row groups in memory.
+# Both the writer and the reader of a bootstrap hold one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
-# Rows that DuckDB holds for a bucket, of each thread, before it writes them.
+# The rows of a bucket that each of DuckDB's threads buffers before it writes them.
 _FLUSH_ROWS = 4096
 
 
 def shown_log(engine: Engine, root: str) -> ShownTable:
-    """The offsets topic at its newest version, as the engine's view `log`."""
+    """Return the offsets topic at its newest version, as the engine's view `log`."""
     return ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
 
 
@@ -71,18 +72,19 @@ def write_load_events(
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
-    `topic` is what `shown_log` shows. The files are not yet part of the target. `partitions` are
-    the offsets partitions whose groups are wanted, None for all. Left out are groups of tombstones
-    alone, and rows that name no group, or have no place in the log, which cannot be anybody's: a
-    warning names them. A group with a
-    record of a kind that nobody here knows is loaded from one record of each such kind, without
-    which it would seem to be absent. `log_ms` is the newest time that is known of the groups
-    (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
+    `topic` is the result of `shown_log`. The files are not yet part of the target. `partitions`
+    selects the groups by offsets partition; None selects all. Groups with only tombstones are left
+    out. So are rows without a group or a log offset, because they belong to no group; a warning
+    counts them.
+
+    A group with a record of an unknown kind is loaded from one record of each such kind; without
+    these records it would seem to be absent. `log_ms` is the newest known time of the groups, ms
+    (`coordinator.group.control.Load`). Raises Failure with DuckDB's message.
     """
     files = topic.files
     if not files or (partitions is not None and not partitions):
         return []
-    # A commit need not say how many records its file has.
+    # The number of records is optional in a commit.
     uncounted = any(file.records is None for file in files)
     size = -(-count_bytes(files) // _BUCKET_BYTES)
     buckets = max(1, size, 0 if uncounted else -(-count_records(files) // bucket_records))
@@ -103,14 +105,14 @@ def write_load_events(
 
 
 def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) -> set[str]:
-    """Return the groups of offsets partitions of which the offsets topic has any record."""
+    """Return the groups of offsets partitions that have any record in the offsets topic."""
     query = f"SELECT DISTINCT group_id FROM log WHERE group_id IS NOT NULL AND {_in(partitions)}"
     topic = shown_log(engine, root)
     return {group_id for (group_id,) in topic.run(lambda: engine.run(query))}
 
 
 def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | None:
-    """Write the events that a query gives as one file; None if there are none."""
+    """Write the events of a query to one file and return it; None if there are no events."""
     path, local = target.new_file()
     try:
         ((records,),) = engine.run(
@@ -124,10 +126,10 @@ def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | 
 
 
 def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
-    """Make the table `unknown`: the newest record of each unknown kind of each group that has one.
+    """Create the table `unknown`: a group's newest record of each unknown kind.
 
-    Returns whether there are any; without rows of unknown kinds nothing is made. A warning names
-    the kinds, and rows that are left out.
+    Returns whether there are such records; without rows of unknown kinds the table is not created.
+    Warnings name the kinds, and count the rows that are left out.
     """
     others = engine.run(
         f"SELECT record_type, count(*) FILTER ({_IS_PLACED}), count(*) FROM log "
@@ -170,7 +172,7 @@ def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
 
 
 def readable(partitions: Collection[int] | None, view: str = "log") -> str:
-    """SQL for the records of offsets partitions, None for all, in a view."""
+    """Return SQL for the records of offsets partitions in a view; None: of all partitions."""
     return f"SELECT * FROM {view} WHERE {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}"
 
 
@@ -184,7 +186,7 @@ def _in(partitions: Collection[int]) -> str:
 
 
 def _cut(engine: Engine, buckets: int) -> Iterator[str]:
-    """Write the records to buckets of whole groups; yield each bucket's name, as a relation."""
+    """Write the records to buckets of whole groups; yield each bucket as an SQL relation."""
     folder = engine.scratch / f"buckets-{uuid.uuid4()}"
     engine.run(f"SET partitioned_write_flush_threshold = {_FLUSH_ROWS}")
     engine.run(
@@ -197,7 +199,7 @@ def _cut(engine: Engine, buckets: int) -> Iterator[str]:
 
 
 def _newest(source: str) -> str:
-    """SQL for the newest record of each key in a relation of the log's rows, but for tombstones."""
+    """Return SQL for the newest record of each key of a relation, without tombstones."""
     record = as_json(pa.struct(_RECORD))
     return f"""
         SELECT group_id, record FROM (
@@ -208,7 +210,7 @@ def _newest(source: str) -> str:
 
 
 def _events(source: str, record: str, log_ms: int | None) -> str:
-    """SQL for the events of the groups in a relation; `record` is the SQL of a row's record."""
+    """Return SQL for the events of a relation's groups; `record` is the SQL of a row's record."""
     at = "null" if log_ms is None else log_ms
     opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","log_ms":{at},"records":[')
     return f"""
@@ -218,9 +220,10 @@ def _events(source: str, record: str, log_ms: int | None) -> str:
 
 
 def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
-    """SQL for a value of an Arrow type as JSON shall have it: bytes in base64, times in ms.
+    """Return SQL that converts a value of an Arrow type for JSON: bytes to base64, times to ms.
 
-    `value` is the SQL of the value; None stands for a row with the struct's fields as columns.
+    `value` is the SQL of the value. None: the value is a row that has the struct's fields as
+    columns.
     """
     if pa.types.is_struct(type_):
         fields = ", ".join(

@@ -1,8 +1,9 @@
-"""What a Python needs to run the job, and what to tell a person whose Python lacks it.
+"""The modules that the job needs, and the advice to a user if a Python lacks some of them.
 
-`job.py`, which spark-submit starts, begins with this file (`pipeline.node.packaging`), and
-executors get its functions by value. So it imports nothing but Python's own modules. Without the
-look, whoever forgets the archive would read a traceback for one missing package after the other.
+The text of this file is the beginning of `job.py`, which spark-submit starts
+(`pipeline.node.packaging`), and executors get its functions by value. So it imports only Python's
+standard library. Without this check, a user that forgets the archive gets a traceback for one
+missing package at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ARCHIVE_FOLDER = "group-coordinator"
 
 
 def missing_modules(names: Sequence[str] = NEEDED) -> str | None:
-    """Return one line that names what this Python cannot find; None if all is there."""
+    """Return one line that names the modules that this Python lacks; None if it lacks none."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if not missing:
         return None
@@ -38,7 +39,10 @@ def missing_modules(names: Sequence[str] = NEEDED) -> str | None:
 
 
 def advice(where: str, found: str) -> str:
-    """What a person does about modules that are missing on the driver or on an executor."""
+    """Return the advice about modules that are missing on the driver or on an executor.
+
+    `found` is the line of `missing_modules`.
+    """
     if where == "driver":
         return (
             f"the driver's {found}. Submit with PYSPARK_DRIVER_PYTHON set to the Python of an "

@@ -1,20 +1,25 @@
-"""A coordinator node: the partitions it owns, and the query that decides for them.
+"""A coordinator node: the partitions that it owns, and the query that decides for them.
 
-A node looks at the cluster state several times a second and does what
-`coordinator.ownership.decide` says. Its partitions change while its query runs: control events in
-the stream's bootstrap unload what the node gives up and load what it has claimed, and an event
-beside them says whose requests the query reads from then on (`pipeline.stream.change`). Requests of
-the node's other groups do not wait for that; requests for a partition under way do. No request is
-answered COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would
-cost its sender a round trip and a back-off.
+A node reads the cluster state several times a second and carries out the plan of
+`coordinator.ownership.decide`. Its partitions change while its query runs. Control events in the
+stream's bootstrap unload the groups that the node releases and load those that it has claimed. A
+further event changes the query's selection of requests (`pipeline.stream.change`).
 
-Before a partition is given up, the node that it is meant for reads ahead what its claim will need
-(`pipeline.ownership.prepared`): all that is kept, which takes seconds. Then the decision says that
-the partition is unloading, the query is changed, and the decision says that it is released.
+Only requests for a moving partition wait for the change. They are not answered
+COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
+sender a round trip and a backoff.
 
-A query is begun when the node starts, with the partitions that it has by then, or none; what a node
-is given later waits for no start of a query. A node that is told to end gives away all that it has
-first (`pipeline.node.shutdown`).
+A partition moves in these steps:
+
+1. The next owner reads ahead the data that its claim needs (`pipeline.ownership.prepared`). This
+   takes seconds, because it reads all retained requests and answers.
+2. A decision says that the partition is unloading.
+3. The query is changed.
+4. A decision says that the partition is released.
+
+A node's query begins at the node's start, with the partitions that the node then owns, or none. So
+a partition that the node gets later does not wait for the start of a query. A controlled shutdown
+first hands over all partitions (`pipeline.node.shutdown`).
 """
 
 from __future__ import annotations
@@ -73,22 +78,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often a node looks at the cluster state, and trims the log of `requests`: on a local disk, and
-# in an object store, where each look is a request and each trim several.
+# How often a node reads the cluster state, s: on a local disk, and in an object store. In a store
+# each read is a request, and each trim of the log of `requests` is several.
 _LOOK_INTERVAL_S, _STORE_LOOK_INTERVAL_S = 0.25, 1.0
-# The same while a partition is on its way: its groups wait for what the other node decides.
+# The same while a partition moves, because its groups wait for the decisions of the other node.
 _SOON_S, _STORE_SOON_S = 0.02, 0.1
-# How often `tick` is to be called otherwise, s.
+# How often `tick` is called while no partition moves, s.
 _TICK_S = 0.1
 _TRIM_INTERVAL_S, _STORE_TRIM_INTERVAL_S = 5.0, 60.0
 
 
 class QueryHangs(Failure):
-    """The query neither ends nor gets on; the message says for how long."""
+    """The query neither ends nor makes progress; the message says for how long."""
 
 
 class CoordinatorNode:
-    """A running node. `start` makes one; `tick` is to be called again and again."""
+    """A running node. `start` creates one; the caller calls `tick` until the node stops."""
 
     def __init__(
         self, engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
@@ -110,7 +115,7 @@ class CoordinatorNode:
         self._preparations = Preparations(self.node.node_id)
         self._said_prepared = NO_EPOCH
         self._is_awaiting = False
-        # Who else can be given partitions.
+        # The other nodes that can take partitions.
         self._others: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(partial(self._started, seen))
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
@@ -125,33 +130,33 @@ class CoordinatorNode:
             root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
         )
 
-    # --- what others ask ------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     @property
     def serving(self) -> RunningQuery | None:
-        """The query, once it has begun."""
+        """The query; None before it has begun."""
         return self._query.running
 
     def is_ready(self) -> bool:
-        """Whether the query has begun, and has every group that shall be there."""
+        """Whether the query has begun and has loaded every group of its partitions."""
         return self._query.is_ready()
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once `is_ready`; raises QueryFailed, also if no batch comes in time."""
+        """Wait for `is_ready`. Raises QueryFailed, also if no batch comes within the timeout."""
         assert self.serving is not None, "this node has no partition yet"
         self.serving.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
-        """Whether this node does the tables' upkeep, as the owner of partition 0 does."""
+        """Whether this node does the upkeep of the tables; the owner of partition 0 does."""
         first = self._cluster.partitions.get(0)
         return first is not None and first.owner == self.node.node_id
 
     # --- running --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise Failure if the query has ended or hangs, FencedError if others ended it.
+        """Raise Failure if the query has ended or hangs, FencedError if the node is fenced.
 
-        Raises DecisionsLost if the table of decisions no longer says that this node has started.
+        Raises DecisionsLost if the table of decisions lacks the start of this node, or a partition.
         """
         if self.serving is not None:
             self.serving.check()
@@ -165,21 +170,23 @@ class CoordinatorNode:
             if state is None:
                 raise DecisionsLost(self.node.node_id)
             if state.owner != self.node.node_id:
-                # Found here if not by a write: this node was taken for dead, and is fenced.
+                # This check finds it if no write has failed yet: the node was considered dead and
+                # is fenced.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
         if self._progress.hangs():
-            # Found here if nobody takes over: whoever keeps this process running starts it anew.
+            # The error ends this process if no other node takes over, so that a supervisor restarts
+            # it.
             raise QueryHangs(
                 f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"
             )
 
     def tick(self) -> None:
-        """Look at the cluster state if it is time, and carry out what there is to do."""
+        """Read the cluster state if it is time, and carry out the node's plan."""
         if monotonic() >= self._look_at:
             self.look()
 
     def look(self) -> None:
-        """Look at the cluster state, and carry out what there is to do."""
+        """Read the cluster state, and carry out the node's plan."""
         now = monotonic()
         self._cluster = self._decisions.read()
         self.check()
@@ -200,18 +207,21 @@ class CoordinatorNode:
         self._look_at = monotonic() + self._until_look_s()
 
     def pause_s(self) -> float:
-        """How long to wait before the next `tick`, s."""
+        """Return how long to wait before the next `tick`, s."""
         is_soon = self._query.is_changing() or self._is_awaiting
         return self._soon_s if is_soon else _TICK_S
 
     def _until_look_s(self) -> float:
         if self._query.is_changing():
-            # It goes on as soon as the query has come so far.
+            # The next step of the change is due as soon as the query has made the progress for it.
             return 0.0
         return self._soon_s if self._is_awaiting else self._look_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
-        """Delete what every node has consumed of the log of `requests`; returns how many files."""
+        """Delete the part of the log of `requests` that every node has consumed.
+
+        Returns the number of deleted files.
+        """
         mine = self._say_consumed()
         if mine is None or self.serving is None or not self.does_upkeep():
             return 0
@@ -223,11 +233,12 @@ class CoordinatorNode:
         if self.serving is not None:
             version = self._query.consumed()
         elif self._cluster.owned_by(self.node.node_id):
-            # Its query has not begun yet. The streaming checkpoint that it goes on from may be far
-            # behind: if others trimmed the log up to now, its next batch could not be read.
+            # The query has not begun yet. It may resume from a streaming checkpoint that lags far.
+            # If other nodes trimmed the log up to the present, its next batch could not be read.
             version = None
         else:
-            # A node without partitions needs nothing of what is there: its first claim loads it.
+            # A node without partitions needs no earlier requests: its first claim loads those that
+            # wait.
             version = open_table(self._root, REQUESTS).version()
         if version is not None and version != self._said_consumed:
             self._decisions.say_consumed(self.node.node_id, version)
@@ -235,9 +246,9 @@ class CoordinatorNode:
         return version
 
     def hand_over(self) -> None:
-        """Have the next ticks give what this node owns to others, and take nothing more.
+        """Make the next ticks move all partitions to other nodes and claim no more.
 
-        No error if another start of the node was faster: the next tick says so.
+        A later start of the node is no error here: the next tick raises FencedError.
         """
         self._cluster, _ = self._decisions.decide_until(
             lambda cluster: self._if_latest(cluster, STOPPING)
@@ -245,24 +256,24 @@ class CoordinatorNode:
         self._look_at = 0.0
 
     def to_hand_over(self) -> int:
-        """How many partitions are still to be given to others; 0 if nobody could take them."""
+        """Return how many partitions must still move; 0 if no other node can take them."""
         return len(self._cluster.owned_by(self.node.node_id)) if self._others else 0
 
     def stop(self) -> None:
-        """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
+        """Stop between two batches and record it: other nodes need not wait for the lease."""
         self._query.stop()
-        # Not before: a stop that hangs is to cost this node its lease.
+        # Not earlier: if the stop of the query hangs, this node must lose its lease.
         self._progress.watch(None)
         self.lease.stop()
         self._decisions.decide_until(lambda cluster: self._if_latest(cluster, STOPPED))
 
     def abandon(self) -> None:
-        """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
+        """End the query and the lease's renewal at once, without recording a stop."""
         self.lease.stop()
         self._query.abandon()
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
-        """An event of this node, unless it has started anew since."""
+        """Return a list with an event of this node, empty if a later start of the node exists."""
         node = cluster.nodes.get(self.node.node_id)
         is_latest = node is not None and node.epoch == self.epoch.number
         return [self._event(what)] if is_latest else []
@@ -296,7 +307,7 @@ class CoordinatorNode:
             if self._query.go_on(self._cluster):
                 self._release()
         elif (plan.unload or plan.claim) and self.serving is not None and not self.is_ready():
-            # One change after the other.
+            # A change begins only after the one before it has ended.
             return
         elif self.is_ready() and not self._cluster.nodes[self.node.node_id].ready:
             self._decisions.decide(self._cluster, [self._event(READY)])
@@ -310,7 +321,7 @@ class CoordinatorNode:
             self._serve()
 
     def _prepare_for_claims(self) -> None:
-        """Read ahead what the claims of partitions that are on their way here need, and say so."""
+        """Read ahead the data for the claims of partitions that move here, and record it."""
         self._query.read_ahead(self._cluster)
         mine = self._cluster.meant_for(self.node.node_id)
         newest = max((state.meant_epoch for state in mine.values()), default=self.epoch.number)
@@ -319,7 +330,7 @@ class CoordinatorNode:
             self._decisions.say_prepared(self.node.node_id, self._said_prepared)
 
     def _give_up(self, partitions: tuple[int, ...]) -> None:
-        """Unload partitions; `_release` releases them to whom they are meant for."""
+        """Unload partitions; `_release` then releases them to their next owners."""
         fresh = [p for p in partitions if not self._cluster.partitions[p].unloading]
         if fresh:
             cluster = self._decisions.decide(self._cluster, self._events(UNLOADING, fresh))
@@ -337,7 +348,7 @@ class CoordinatorNode:
         )
 
     def _take(self, plan: Plan) -> None:
-        """Claim partitions, once their dead owners are fenced, and load them."""
+        """Fence the dead owners of partitions, claim the partitions, and load them."""
         for node_id in plan.fence:
             if self._cluster.nodes[node_id].stopped:
                 log.info("node %d has stopped: its partitions are taken over", node_id)
@@ -345,18 +356,18 @@ class CoordinatorNode:
                 log.warning("node %d is gone: its partitions are taken over", node_id)
         fenced = partial(fence_dead, self._root, self._cluster, plan.fence)
         if not Patience(self._config.offsets_commit_timeout_ms).until_done("fence", fenced):
-            # The cluster state has more to tell.
+            # The cluster state has changed and must be read first.
             return
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         self._cluster = claimed or self._decisions.read()
         if claimed is None:
-            # Somebody else has decided something, and what that was comes first.
+            # Another node's decision came first, so the plan may be out of date.
             return
         log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
         self._serve()
 
     def _serve(self, unload: Collection[int] = ()) -> None:
-        """Have the query decide for the partitions that are this node's by now."""
+        """Make the query decide for the present partitions of this node."""
         if self.serving is None:
             self._progress.watch(self._query.begin(self._cluster, unload).progress)
         else:
@@ -368,11 +379,11 @@ def start(
 ) -> CoordinatorNode:
     """Start a node at `root`, creating the tables that are missing.
 
-    Every earlier start of the same node is fenced off: it can write nothing more, and stops. The
-    query begins at once if there are partitions for the node, else once there are. `seen` is the
-    node's lease as it was some seconds ago: NodeRuns is raised if another process has renewed it
-    since. Raises SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started
-    again meanwhile.
+    Every earlier start of the same node is fenced: its writes fail, and it stops. The query begins
+    in one of the first ticks, also if the node has no partitions yet. `seen` is the node's lease
+    some seconds ago; NodeRuns is raised if another process has renewed it since. Raises
+    SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started again
+    meanwhile.
     """
     ensure_tables(root)
     coordinator = CoordinatorNode(engine, root, settings, seen)

@@ -1,11 +1,13 @@
 """The archive that executors of a cluster unpack: this project and the packages it depends on.
 
-`LICENSES.txt` in it says under which licence each package is handed on; the texts are beside them.
+`LICENSES.txt` in the archive names the licence of each package; the texts are in the packages' own
+files.
 
-The packages are taken from the environment that runs this, so a cluster has the releases that were
-tried here, and nothing is fetched. Spark ships the archive by `--archives`, and
-`spark.executorEnv.PYTHONPATH` leads the executors' Python to it (Spark's documentation, "Python
-Package Management"). pyspark and py4j are left out: the cluster's Spark brings its own.
+The packages come from the environment that runs this code, so the cluster gets the tested releases,
+and nothing is downloaded. Spark ships the archive by `--archives`, and
+`spark.executorEnv.PYTHONPATH` adds it to the path of the executors' Python (Spark's documentation,
+"Python Package Management"). pyspark and py4j are left out, because the cluster's Spark has its
+own.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ if __name__ == "__main__":
 
 
 class NotInstalled(Failure):
-    """A package that the project depends on is not in this environment, or not as files."""
+    """A package that the project depends on is not installed here, or has no list of its files."""
 
 
 class Packaged(Struct, frozen=True):
-    """What was written: the archive, the job, and the packages, `name release` each."""
+    """The result of `write_package`: the archive, the job, and each package as `name release`."""
 
     archive: Path
     job: Path
@@ -56,10 +58,10 @@ class Packaged(Struct, frozen=True):
 
 
 def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -> Packaged:
-    """Write `group-coordinator.tar.gz` and `job.py` into a folder, and return what is in them.
+    """Write `group-coordinator.tar.gz` and `job.py` into a folder, and return their contents.
 
-    `progress` is told of each package, with its number of how many. An archive that is there is
-    replaced once the new one is whole. Raises NotInstalled, OSError.
+    `progress` is called for each package with its number, the total, its name and its release. An
+    existing archive is replaced when the new one is complete. Raises NotInstalled, OSError.
     """
     found = distributions()
     out.mkdir(parents=True, exist_ok=True)
@@ -83,12 +85,12 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
 
 
 def job_text() -> str:
-    """What spark-submit starts: it starts the job if the driver's Python has what the job needs."""
+    """Return the script for spark-submit, which starts the job unless the driver lacks a module."""
     return Path(needed.__file__).read_text() + _START
 
 
 def licence_line(one: Distribution) -> str:
-    """A package's licence as its metadata tell it: an SPDX expression, a classifier or a text."""
+    """Return a package's licence by its metadata: an SPDX expression, a classifier or a text."""
     told = one.metadata
     expressed = told.get_all("License-Expression") or ()
     classified = [
@@ -109,7 +111,7 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def distributions() -> list[Distribution]:
-    """The project and all that a coordinator depends on here, by name."""
+    """Return the project and all packages that a coordinator depends on here, sorted by name."""
     found: dict[str, Distribution] = {}
     wanted = [PROJECT]
     while wanted:
@@ -132,7 +134,10 @@ def distributions() -> list[Distribution]:
 
 
 def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
-    """The files of a package that Python imports: no scripts, and nothing compiled by a Python."""
+    """Yield the files of a package that Python imports, without `.pyc` and `.pth` files.
+
+    Scripts outside the package folder and this project's own files are left out too.
+    """
     if one.files is None:
         raise NotInstalled(
             f"{one.metadata['Name']} is installed without a list of its files: install it by pip"
@@ -148,7 +153,7 @@ def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
 
 
 def own_files() -> Iterator[tuple[PurePosixPath, Path]]:
-    """This project's package, also where it is imported from a checkout: by links to folders."""
+    """Yield the files of this project's package, following links to folders as in a checkout."""
     folder = Path(pipeline.__file__).parents[1]
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(each for each in folders if each != "__pycache__")

@@ -1,4 +1,4 @@
-"""The checks of a start before Spark is started, so that a wrong start is refused at once."""
+"""The checks that run before Spark is started, so that a wrong start fails at once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from group_coordinator.pipeline.tables.store import check_release
 
 
 def check_start(root: str) -> None:
-    """Raise WrongCall for a root that cannot be one, LaterRelease for one of a later release.
+    """Raise WrongCall if `root` cannot be a root, LaterRelease if it is of a later release.
 
-    A root that is not there yet is made, but not the folder that it is to lie in: that would hide
-    a typing error, or a disk that is not mounted. A root in a store is written to
-    (`pipeline.delta.store_check`); raises OSError if that cannot be done.
+    A missing root is created later, but its parent folder must exist: a missing parent is a typing
+    error, or a disk that is not mounted. A root in a store is checked by a write
+    (`pipeline.delta.store_check`). Raises OSError if the write fails.
     """
     folder = local_folder(root)
     if folder is None:
-        # A root in a local folder needs no store's client, whose import is slow.
+        # Imported here, because the import of a store's client is slow, and a local folder needs
+        # none.
         from group_coordinator.pipeline.delta.store_check import check_store
 
         check_store(root.rstrip("/"))

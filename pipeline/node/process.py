@@ -1,4 +1,4 @@
-"""A coordinator as a child process: started, waited for, stopped or killed."""
+"""A coordinator as a child process, which can be started, awaited, stopped or killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from group_coordinator.pipeline.errors import Failure
 
-# The command, as a module.
+# The command `group-coordinator` as a module.
 COMMAND = "group_coordinator"
 READY_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 60.0
@@ -22,9 +22,9 @@ _LAST_LINES = 15
 
 
 class CoordinatorProcess:
-    """`group-coordinator run` in a session of its own; what it logs goes to `log_path`.
+    """A process of `group-coordinator run` in a separate session, which logs to `log_path`.
 
-    `module` runs another coordinator job in its place.
+    `module` is the module to run instead, with the same options.
     """
 
     def __init__(
@@ -48,9 +48,10 @@ class CoordinatorProcess:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the command; the process is in a session of its own."""
+        """Start the command in a separate session."""
         with self.log_path.open("ab") as log, self._out_path.open("wb") as out:
-            # Held by whoever inherits this output: Python's process and its JVM (`kill` waits).
+            # The lock is held by the processes that inherit this output, Python and its JVM (`kill`
+            # waits).
             fcntl.flock(out, fcntl.LOCK_SH)
             return subprocess.Popen(
                 self._command,
@@ -71,11 +72,11 @@ class CoordinatorProcess:
         timeout_s: float = READY_TIMEOUT_S,
         look_s: float = 0.1,
     ) -> float:
-        """Wait for the line `ready`; returns the seconds it took, and calls `waiting` meanwhile.
+        """Wait for the line `ready`; return how long it took, s.
 
-        Every `look_s` it looks whether the line is there.
-
-        Raises Failure, with the end of the log, if the coordinator ends or takes too long.
+        Looks for the line every `look_s`, and calls `waiting` with the seconds so far after each
+        look. Raises Failure, with the end of the log, if the coordinator ends or takes longer than
+        `timeout_s`.
         """
         began = time.monotonic()
         while not self.is_ready():
@@ -88,11 +89,11 @@ class CoordinatorProcess:
         return time.monotonic() - began
 
     def is_ready(self) -> bool:
-        """Whether it has printed `ready`; it may have ended since."""
+        """Whether the coordinator has printed `ready`; it may have ended since."""
         return b"ready" in self._out_path.read_bytes().splitlines()
 
     def has_ended(self) -> bool:
-        """Whether the driver's Python has ended; its JVM may not have."""
+        """Whether the driver's Python has ended; its JVM may still run."""
         return self.process.poll() is not None
 
     def check(self) -> None:
@@ -103,29 +104,30 @@ class CoordinatorProcess:
             raise Failure(f"the coordinator ended {how}: {self.last_lines()}")
 
     def stop(self) -> int:
-        """Stop it between batches; returns its exit status."""
+        """Stop the coordinator between batches; return its exit status."""
         return end(self.process, _STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it and its JVM at once, as a power cut would; returns when both have ended."""
+        """Kill the coordinator and its JVM, like a power cut; return when both have ended."""
         with self._out_path.open("rb") as out:
             try:
                 fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # The JVM is no child of ours to wait for, and a batch of it may still be writing.
+                # The JVM is not a child of this process, and one of its batches may still be
+                # writing.
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
                 fcntl.flock(out, fcntl.LOCK_EX)
         self.process.wait()
 
     def last_lines(self) -> str:
-        """The end of its log."""
+        """Return the last lines of the log."""
         lines = self.log_path.read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-_LAST_LINES:])
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """Ask a process to end, and kill it if it has not in time; returns its exit status."""
+    """Ask a process to end, kill it if it does not within the timeout; return its exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

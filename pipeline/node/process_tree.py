@@ -1,4 +1,4 @@
-"""The processes that a coordinator has started, as /proc lists them."""
+"""The descendants of a coordinator's process, read from /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process: its id, its parent's and its name."""
+    """A process: its id, the id of its parent, and its name."""
 
     pid: int
     parent: int
@@ -17,7 +17,7 @@ class Process(NamedTuple):
 
 
 def descendants(pid: int) -> list[Process]:
-    """What a process has started, and what that has started; empty without /proc."""
+    """Return the children of a process and all their descendants; empty without /proc."""
     try:
         numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
     except OSError:
@@ -31,7 +31,7 @@ def descendants(pid: int) -> list[Process]:
 
 
 def jvm_of(pid: int) -> int | None:
-    """The JVM of a driver, None before it is started."""
+    """Return the process id of a driver's JVM; None if it has none."""
     return next((each.pid for each in descendants(pid) if each.name == "java"), None)
 
 
@@ -39,7 +39,7 @@ def _read(pid: int) -> Process | None:
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
-        # It has ended since it was listed.
+        # The process has ended since it was listed.
         return None
     # man proc: pid (name) state ppid ...; a name may have spaces and parentheses.
     name, _, rest = text.partition("(")[2].rpartition(")")

@@ -1,19 +1,20 @@
-"""A node's query: begun once, and given other partitions while it runs.
+"""The query of a node: begun once, and changed to other partitions while it runs.
 
-What a change does, one after the other; a node that is killed in between begins its query anew by
-the cluster state, and goes on from its streaming checkpoint:
+A change has these steps. If the node is killed between them, its next start begins the query by the
+cluster state and resumes from the streaming checkpoint.
 
-1. The cluster state has new claims of the node, or partitions that it is unloading.
-2. The query decides by the new claims, from a batch on for which they are pinned. A partition that
-   is given up is still among them.
-3. One commit to the bootstrap has what loads or unloads groups, and what the query selects. The
-   batch that reads it is the first without requests of a partition that is given up, and decides
-   nothing for it; or the first with those of a claimed one, from the version on that the commit
-   does not cover. Until that batch has ended, the query needs `requests` from there (`consumed`).
-4. That batch has ended: what was given up may be released.
+1. The cluster state has new claims of the node, or partitions that the node unloads.
+2. The query decides by the new claims, beginning with a batch that they are pinned for. These
+   claims still include the partitions to unload.
+3. One commit to the bootstrap has the events that load or unload groups, and the query's next
+   selection. The batch that reads it is the first without requests of an unloaded partition, and
+   decides nothing for it. For a claimed partition, it is the first with the partition's requests,
+   from the version that the commit does not cover. Until that batch has ended, the query needs
+   `requests` from that version (`consumed`).
+4. After that batch, the unloaded partitions may be released.
 
-Without partitions a query begins afresh: nobody keeps the log of `requests` for the next batch of
-the streaming checkpoint that an earlier start has left.
+A node without partitions begins with a new streaming checkpoint. No node retains the log of
+`requests` for the next batch of a streaming checkpoint that an earlier start has left.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ log = logging.getLogger(__name__)
 
 
 class _Change(Struct, frozen=True):
-    """Partitions that a query that runs gains, or that it gives up.
+    """The partitions that a running query gains or unloads.
 
-    `is_written`: the bootstrap has what the change takes, and the query is to read it.
+    `is_written`: whether the bootstrap has the events of the change, which the query must then
+    read.
     """
 
     claimed: frozenset[int]
@@ -75,12 +77,13 @@ class _Change(Struct, frozen=True):
 
 
 class NodeQuery:
-    """The query of a node's start, whose epoch it writes under; `running` is None until it begins.
+    """The query of one start of a node. It writes under the `epoch` of that start.
 
-    `starts` are the epochs of all starts of the node so far: the streaming checkpoint is the newest
-    that one of them has left. `served` are the partitions that the query decides for.
+    `running` is None until the query begins. `starts` are the epochs of all starts of the node so
+    far; the newest streaming checkpoint that one of them has left is taken. `served` are the
+    partitions that the query decides for.
 
-    What fails while the query runs is tried again for `offsets.commit.timeout.ms`, and then
+    An operation that fails while the query runs is retried for `offsets.commit.timeout.ms`; then
     CommitTimeoutError is raised.
     """
 
@@ -108,23 +111,23 @@ class NodeQuery:
         self._bootstrap = bootstrap_uri(tables_folder(root, epoch, location))
         self._ahead = AheadOfClaims(root, self._ours)
         self._changing: _Change | None = None
-        # The first version of `requests` that the query needs for what it is being brought.
+        # The first version of `requests` that the query needs for the change in progress.
         self._needed: int | None = None
 
-    # --- what others ask ------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Whether the query has begun, and has every group that shall be there."""
+        """Whether the query has begun and has loaded every group of its partitions."""
         return self.running is not None and self.running.is_ready()
 
     def is_changing(self) -> bool:
-        """Whether the query is given other partitions; `go_on` goes on with that."""
+        """Whether a change of the query's partitions is in progress; `go_on` continues it."""
         return self._changing is not None
 
     def consumed(self) -> int | None:
-        """The version of `requests` that the query, begun or to begin, may still read.
+        """Return the first version of `requests` that the query may still read.
 
-        None if it is not known.
+        None: the query has not begun, or the version is not known.
         """
         version = None if self.running is None else self.running.consumed()
         if version is not None and self._needed is not None:
@@ -134,9 +137,9 @@ class NodeQuery:
     # --- running --------------------------------------------------------------------------------
 
     def begin(self, cluster: ClusterState, unload: Collection[int] = ()) -> RunningQuery:
-        """Begin the query with the partitions that are the node's by now, but for those to unload.
+        """Begin the query with the present partitions of the node, except those in `unload`.
 
-        What is unloaded is given up by a change, which is under way then.
+        The partitions in `unload` become a change, which is then in progress.
         """
         began = monotonic()
         kept = cluster.kept_by(self._node.node_id)
@@ -156,7 +159,7 @@ class NodeQuery:
         return self.running
 
     def change(self, cluster: ClusterState, unload: Collection[int] = ()) -> None:
-        """Have the query that runs decide for the partitions that are the node's by now."""
+        """Make the running query decide for the present partitions of the node."""
         assert self.running is not None  # else it is begun
         kept = cluster.kept_by(self._node.node_id)
         patience = self._patience()
@@ -166,15 +169,18 @@ class NodeQuery:
         claims = {**(settings.claims or {}), **settings.unloading}
         change = partial(self.running.change, replace(settings, claims=claims), claimed)
         patience.until_done("change the query", change)
-        # Who takes them from now on takes them from this node.
+        # If another node claims them from now on, this node was fenced (`CoordinatorNode.check`).
         self.served |= claimed
         if claimed:
-            # While the query comes to a batch that is decided by the new claims.
+            # Meanwhile the query proceeds to a batch that is decided by the new claims.
             patience.until_done("read what claims need", self._ahead.read_on)
         self._changing = _Change(claimed, tuple(unload))
 
     def go_on(self, cluster: ClusterState) -> tuple[int, ...]:
-        """Go on with a change as far as the query has come; return what it has given up, if any."""
+        """Continue a change as far as the query's progress allows.
+
+        Returns the partitions that the change has unloaded, when it has ended.
+        """
         running, change = self.running, self._changing
         if running is None or change is None:
             return ()
@@ -189,7 +195,7 @@ class NodeQuery:
         return change.unload
 
     def read_ahead(self, cluster: ClusterState) -> None:
-        """Read what the claims of partitions that are on their way here will need."""
+        """Read ahead the data for the claims of partitions that move to this node."""
         coming = cluster.meant_for(self._node.node_id).values()
         if coming:
             self._ahead.read(any(each.is_let_go for each in coming))
@@ -202,15 +208,15 @@ class NodeQuery:
             self.running.stop()
 
     def abandon(self) -> None:
-        """End the query as it stands, if it has begun, and free all memory."""
+        """End the query at once, if it has begun, and free the memory of reading ahead."""
         if self.running is not None:
             self.running.abandon()
         self._ahead.close()
 
-    # --- how --------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def _write(self, cluster: ClusterState, running: RunningQuery, change: _Change) -> None:
-        """Have the bootstrap load and unload groups, and say what the query selects."""
+        """Write the events of a change and the query's next selection to the bootstrap."""
         kept = cluster.kept_by(self._node.node_id)
         patience = self._patience()
         if change.claimed:
@@ -218,7 +224,7 @@ class NodeQuery:
             self._needed = patience.until_done("bring groups in", bring) + 1
         if change.unload:
             unload = self._set_of(change.unload)
-            # To unload a group twice changes nothing.
+            # A retry is safe: unloading a group twice changes nothing.
             unloaded = partial(give_up, self._root, self._bootstrap, unload, running.run, kept)
             patience.until_done("give groups up", unloaded)
         end = partial(bootstrap_end, self._bootstrap)
@@ -227,10 +233,10 @@ class NodeQuery:
         log.info("%d partitions from now on: %s", len(kept), named(kept))
 
     def _bring_in(self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int) -> int:
-        """Have the bootstrap load groups; return up to which version it covers their requests.
+        """Load groups by the bootstrap; return the version up to which it covers their requests.
 
-        An attempt that failed may have brought them in, and a group is loaded once: a second time
-        would undo what was decided in between.
+        A failed attempt may have committed. A group must not be loaded twice, because the second
+        load would undo the decisions made in between.
         """
         epoch = max(kept[partition].epoch for partition in claimed)
         if newest_claim(self._bootstrap) >= epoch:
@@ -241,9 +247,10 @@ class NodeQuery:
     def _prepare(
         self, cluster: ClusterState, kept: dict[int, PartitionState]
     ) -> tuple[Bootstrap, Planned | None]:
-        """Have the stream's bootstrap hold what this node's claims bring with them.
+        """Make the bootstrap load the groups of all claims of this node.
 
-        Returns it, and the batch that the query goes on from, None if it begins afresh.
+        Returns the bootstrap, and the batch that the query resumes from. The batch is None if the
+        query begins with a new streaming checkpoint.
         """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
@@ -294,8 +301,8 @@ def batch_settings(
     node: Node,
     start_epoch: int = NO_EPOCH,
 ) -> BatchSettings:
-    """The settings by which a machine on Spark decides."""
-    # A batch that waits for requests is no silence, however long it may wait.
+    """Return the settings of a machine's decisions on Spark."""
+    # A batch may wait for requests up to the trigger interval; that is not a silent coordinator.
     tolerance = ours.timer_tolerance_ms + ours.trigger_interval_ms
     return BatchSettings(
         config=config,

@@ -1,10 +1,10 @@
-"""Reading ahead: what a claim needs of `requests` and `responses`, read before the claim.
+"""Reading ahead: the data of `requests` and `responses` for a claim, read before the claim.
 
-The next owner of a partition reads ahead while the former one still decides, and reads after its
-claim only what was written since. To find which requests wait, all that are kept are compared with
-all answers, which takes long where much is kept: the groups of a partition that moves must not wait
-for that. What was read ahead decides nothing: whether a request waits is told by what the tables
-say after the claim.
+The next owner of a partition reads ahead while the former owner still decides. After its claim it
+reads only the rows written since. To find the waiting requests, it compares all retained requests
+with all answers. This takes long if there are many, and the groups of a moving partition must not
+wait for it. The data read ahead never decides whether a request waits: the tables' state after the
+claim does.
 """
 
 from __future__ import annotations
@@ -33,36 +33,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# While a partition is on its way, what was written meanwhile is read this often, s, so that little
-# is left to be read after the claim. The pause is at least a tenth of the time that the partition
-# has been on its way.
+# While a partition moves, new rows are read this often, s, so that few remain to be read after the
+# claim. The pause is at least a tenth of the time that the partition has been moving.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
-# The same once its owner lets go of a partition: a read may then keep the node from its claim.
+# The additional pause once the partition is unloading or has no owner, s: a read would delay the
+# claim.
 _LET_GO_AGAIN_S = 5.0
-# How many files are asked for at once of a store while a query runs. With fewer it may take longer
-# than who lets go of a partition waits (`pipeline.ownership.prepared`).
+# How many files of a store are requested in parallel while a query runs. With fewer, the reading
+# may exceed the time for which the owner waits (`pipeline.ownership.prepared`).
 AT_ONCE_BESIDE_BATCHES = 8
-# How long what was read is kept for further partitions, s: shares become even in rounds.
+# How long the data is kept for further partitions, s, because partitions move in rounds until
+# shares are even.
 _KEPT_S = 10.0
 
 
 class ReadAhead:
-    """What was read so far; `close` frees its memory. For one thread.
+    """The data that was read so far; `close` frees its memory. Not thread-safe.
 
-    `beside_batches` uses one core and asks a store for few files at once, so that the batches of a
-    query that runs do not wait for this reading. After an error of `read_on` the object is of no
-    more use.
+    `beside_batches` uses one core and requests few files of a store in parallel, so that the
+    batches of a running query are not delayed. After `read_on` has failed, the object must not be
+    used.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings, beside_batches: bool = False) -> None:
         self.root = root
-        # How far `requests` was read; -1: not at all.
+        # The version up to which `requests` was read; -1 before the first read.
         self.version = -1
         self._requests = _OpenTable(root, REQUESTS)
         self._responses = _OpenTable(root, RESPONSES)
         opened = contextlib.ExitStack()
         self.engine = opened.enter_context(open_engine(beside_batches))
-        # Also where a node that holds it is dropped without a word, as a simulated one may be.
+        # A finalizer also closes it for a node that is dropped without a call, as a simulated one
+        # may be.
         self.close = weakref.finalize(self, opened.close)
         at_once = AT_ONCE_BESIDE_BATCHES if beside_batches else AT_ONCE
         self._answers = Answers(self.engine, ours.request_dedup_window_ms, at_once)
@@ -76,7 +78,7 @@ class ReadAhead:
         self.close()
 
     def read_on(self) -> None:
-        """Read what was written since the last call. Raises Failure with what DuckDB says."""
+        """Read the rows written since the last call. Raises Failure with DuckDB's message."""
         self.version = self.waiting.read_on(self._requests.newest, self._read_answers)
 
     def _read_answers(self) -> None:
@@ -84,7 +86,7 @@ class ReadAhead:
 
 
 class _OpenTable:
-    """A table that stays open, since opening a table of many files takes long."""
+    """A table that stays open, because opening a table of many files is slow."""
 
     def __init__(self, root: str, table: Table) -> None:
         self._root = root
@@ -100,24 +102,25 @@ class _OpenTable:
 
 
 class AheadOfClaims:
-    """A node's reading ahead for its next claims, as long as there may be any. For one thread.
+    """A node's reading ahead for its next claims, while its query runs. Not thread-safe.
 
-    `ours` are the node's settings. The node's query runs meanwhile.
+    `ours` are the node's settings. The data is freed some time after the last partition has moved.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings) -> None:
         self._root = root
         self._ours = ours
         self._ahead: ReadAhead | None = None
-        # When partitions were first seen to be on their way, and when to read next; None: none are.
+        # The time at which partitions were first seen to move here, None if none do, and the time
+        # of the next read, s.
         self._began_at: float | None = None
         self._read_at = 0.0
 
     def read(self, is_let_go: bool = False) -> None:
-        """Partitions are on their way: read what their claims will need.
+        """Read the data for the claims of partitions that move here, unless it was read recently.
 
-        `is_let_go`: one of them is about to be claimed, so that reading now may delay the claim.
-        What is not read now is read after the claim.
+        `is_let_go`: whether one of them is about to be claimed, so that a read now may delay the
+        claim. Data that is not read now is read after the claim. A failure is logged.
         """
         now = monotonic()
         is_first = self._began_at is None
@@ -135,13 +138,13 @@ class AheadOfClaims:
         self._read_at = monotonic() + max(_AGAIN_S, _AGAIN_SHARE * (now - self._began_at))
 
     def present(self) -> ReadAhead:
-        """What was read ahead, if anything."""
+        """Return the data read ahead so far, which may be none."""
         if self._ahead is None:
             self._ahead = ReadAhead(self._root, self._ours, beside_batches=True)
         return self._ahead
 
     def read_on(self) -> None:
-        """Read what was written since the last call; after a failure the next one reads all."""
+        """Read the rows written since the last call; after a failure the next call reads all."""
         try:
             self.present().read_on()
         except BaseException:
@@ -149,7 +152,7 @@ class AheadOfClaims:
             raise
 
     def rest(self) -> None:
-        """Nothing is on its way: free the memory after a while."""
+        """Free the memory after a while, because no partition moves here."""
         self._began_at = None
         if self._ahead is not None and monotonic() > self._read_at + _KEPT_S:
             self.close()

@@ -1,15 +1,15 @@
-"""The waiting requests whose records stand, which a bootstrap brings with those records.
+"""The waiting requests with records in the log, which a bootstrap loads with those records.
 
-A node that is killed between the commit of a batch's records and that of its answers leaves
-requests that were decided and that nobody was told of. The next node answers them by their records
-(`coordinator.group.recorded`). There are as many as one batch had, or a few: so all of them are
-found by one look at the request ids of the log, and mostly there are none.
+A node may be killed between the commit of a batch's records and the commit of its answers. Then
+some requests were decided, but their clients have no answer. The next node answers them from their
+records (`coordinator.group.recorded`). There are at most about as many as one batch had, and mostly
+none. So one scan of the log's request ids finds all of them.
 
-Compaction may have moved a record to `offsets_history` by then, if its segment was closed and its
-key has a newer one. Decided again, such a commit would set back the offset of the newer one, so
-what compaction moved within its last hour counts as well. A request is decided again only if its
-records are nowhere any more: those of a group's metadata, and all of them where
-`offsets_history.retention.ms` is 0, are not moved.
+Compaction moves a record to `offsets_history` if its segment is closed and its key has a newer
+record. If the commit of a moved record were decided again, it would set back the newer offset. So
+the records that compaction moved within the last hour are searched too. A request is decided again
+only if its records are in neither table. Compaction does not move records of group metadata, and
+moves none if `offsets_history.retention.ms` is 0.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.engine import Engine
 
-# What a request is answered by; the reason has the member id that a static member had before.
+# The fields that a request is answered from. `reason` has the former member id of a static member.
 _FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]
 _WAITING = "SELECT request_id FROM unanswered WHERE NOT rejectable"
 _IDS = pa.schema({"request_id": pa.string()})
 
 
 class RecordedRequests:
-    """The requests among those that the engine's table `unanswered` has which have records.
+    """The requests in the engine's table `unanswered` that have records in the log.
 
-    `topic` is the offsets topic of the root as the engine shows it (`shown_log`), of which the
-    records of `partitions` count, None for all. See `pipeline.node.waiting_requests` for
-    `unanswered`. Raises Failure with what DuckDB says.
+    `topic` is the root's offsets topic (`load_events.shown_log`). Only records of `partitions`
+    count; None counts all. `pipeline.node.waiting_requests` describes `unanswered`. Raises Failure
+    with DuckDB's message.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecordedRequests:
     ) -> None:
         self._engine = engine
         self.count = 0
-        # Mostly nothing waits, and the log need not be read.
+        # If no request waits, as is usual, the log need not be read.
         if not engine.run(f"{_WAITING} LIMIT 1"):
             return
         engine.run(
@@ -61,7 +61,7 @@ class RecordedRequests:
             "(group_id VARCHAR, request_id VARCHAR, log_offset BIGINT, record VARCHAR)"
         )
         self._find(topic, readable(partitions))
-        # After the topic: compaction adds a record here before it removes it there.
+        # After the topic, because compaction adds a record here before it removes it there.
         history = open_table(root, OFFSETS_HISTORY)
         moved = modified_within(data_files(history), HOUR_MS, clock_ms())
         if moved:
@@ -75,7 +75,7 @@ class RecordedRequests:
         ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
 
     def _find(self, table: ShownTable, records: str) -> None:
-        """Add to the engine's table `found` those of the records that unanswered requests made."""
+        """Add the records that unanswered requests made to the engine's table `found`."""
         record = as_json(pa.struct(_FIELDS))
         query = (
             "INSERT INTO found "
@@ -85,7 +85,7 @@ class RecordedRequests:
         table.run(lambda: self._engine.run(query))
 
     def with_records(self, events: pa.Table) -> pa.Table:
-        """Return packed requests, those that have records as events that bring them too."""
+        """Return packed requests; those that have records become events with these records."""
         if not self.count:
             return events
         groups, texts = (column.to_pylist() for column in events.columns)

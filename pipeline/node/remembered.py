@@ -1,22 +1,22 @@
-"""The requests that were answered lately, for the groups that a bootstrap loads.
+"""The requests that were answered recently, for the groups that a bootstrap loads.
 
-A producer that retries an append whose commit had gone through writes its requests twice, and the
-second time may be after the group was taken over. What a coordinator remembers is in its streaming
-checkpoint, which does not move with a partition and may be lost; but `responses` says what was
-answered. So a bootstrap has, for each group, an event with the ids that were answered within
-`request.dedup.window.ms`, and the group remembers them for one more window.
+A producer that retries an append although its commit succeeded writes its requests twice. The
+second write may come after the group was taken over. A coordinator keeps its deduplication window
+in its streaming checkpoint, which does not move with a partition and may be lost. But `responses`
+has the answered requests. So a bootstrap has an event for each group, with the ids that were
+answered within `request.dedup.window.ms`. The group remembers them for one more window.
 
-Only APIs count whose second decision could undo what was decided in between
-(`coordinator.group.dedup`). Only files of `responses` that were written in the window are read, and
-a group is brought its newest `request.dedup.max.ids`.
+Only APIs count that are not safe to repeat (`coordinator.group.dedup`). Only recent files of
+`responses` are read (`pipeline.node.answers`), and a group gets at most its newest
+`request.dedup.max.ids`.
 
-Answers are dated by the clocks of the coordinators that gave them. A group's window ends at its own
-newest answer, if that is not later than this coordinator's clock. So answers of a clock that
-differs from this one by MOST_BEHIND_MS or less are all found. If a group was not answered for two
-windows and MOST_BEHIND_MS, nothing is brought: an id that comes after that is a new request's.
+The times of answers come from the clocks of the coordinators that gave them. A group's window ends
+at its newest answer, or at this coordinator's clock if that is earlier. So all answers are found if
+the clocks differ by at most MOST_BEHIND_MS. If a group was not answered for two windows plus
+MOST_BEHIND_MS, it gets no ids: an id that arrives after that belongs to a new request.
 
-The event also tells the newest time at which any of the groups was answered. Where this clock is
-behind that time, the groups are decided by it (`coordinator.group.log_time`).
+The event also has the newest time at which any of the groups was answered. If this coordinator's
+clock is earlier than that time, the groups are decided by that time (`coordinator.group.log_time`).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVENTS_BYTES = 16 << 20
-# A clock that is behind by less is not worth a word, ms.
+# A clock that lags by less causes no warning, ms.
 _TOLD_MS = 1_000
 
 
 class AnsweredLately:
-    """The ids that were answered within the window, by the engine's table `lately`.
+    """The request ids that were answered within the window, from the engine's table `lately`.
 
-    See `pipeline.node.answers`. Raises Failure with what DuckDB says.
+    `pipeline.node.answers` describes the table. Raises Failure with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, ours: CoordinatorSettings) -> None:
@@ -62,7 +62,7 @@ class AnsweredLately:
         self._most = len(digest_bytes("")) * ours.request_dedup_max_ids
 
     def digests(self, now_ms: int) -> dict[str, bytearray]:
-        """Return the digests of the ids that were answered in the window, by group."""
+        """Return the digests of the ids that were answered within the window, by group."""
         answers = self._engine.run(
             "SELECT DISTINCT id, group_id, at_ms, max(at_ms) OVER (PARTITION BY group_id) "
             "FROM lately ORDER BY at_ms, id"
@@ -78,10 +78,11 @@ class AnsweredLately:
         return found
 
     def newest_ms(self, partition_set: PartitionSet | None, now_ms: int) -> int | None:
-        """Return when a group of some partitions, None for all, was answered last; None: never.
+        """Return the time of the last answer to a group of some partitions, ms; None if none.
 
-        An answer that is further ahead of `now_ms` than MOST_BEHIND_MS does not count. The log has
-        a warning of such an answer, and of a clock that is behind.
+        `partition_set` None is all partitions. An answer that is later than `now_ms` by more than
+        MOST_BEHIND_MS is ignored. A warning is logged for such an answer, and for a clock that
+        lags.
         """
         times = [
             at
@@ -113,9 +114,9 @@ def write_remembered(
     partition_set: PartitionSet | None,
     log_ms: int | None = None,
 ) -> list[DataFile]:
-    """Write an event for each group of some partitions, as a file that is not yet the table's.
+    """Write an event for each group of some partitions to a file, not yet part of the table.
 
-    `log_ms` is what `AnsweredLately.newest_ms` has returned.
+    `log_ms` is the result of `AnsweredLately.newest_ms`.
     """
     path, local = target.new_file()
     records = 0
@@ -130,7 +131,7 @@ def write_remembered(
 
 
 def _events(found: dict[str, bytearray], log_ms: int | None) -> Iterator[pa.Table]:
-    """The events, joined up to about a row group's bytes."""
+    """Yield the events, in tables of about a row group's size."""
     rows: list[dict[str, str]] = []
     size = 0
     for group_id in sorted(found):

@@ -1,26 +1,25 @@
-"""What a start of a node goes on from: what the start before has left, or nothing.
+"""The decision of a node's start to resume a streaming checkpoint or to begin a new one.
 
-A start takes the folder that the one before has left (`pipeline.node.start_folder`). It goes on
-from the streaming checkpoint in it if all of this holds:
+A start takes the folder that the start before has left (`pipeline.node.start_folder`). It resumes
+from the streaming checkpoint in that folder if all of these conditions hold:
 
-* A batch was planned. Before that the first batch may begin with any bootstrap.
-* The bootstrap beside it says where the first batch began, and the last batch was planned with our
-  sources.
-* None of the tables has a later batch of its query. If one has, the streaming checkpoint is an
-  older copy, as of a disk that was restored: its next batches would count as written, and their
-  requests would stay unanswered. The tables may have the last planned batch, which is run again
-  then, and may lack it: a batch without rows is in no table.
-* The table of requests is the one whose requests it has read, and none that was made anew.
-* The bootstrap has all versions that were read of it.
-* No later start of the node has begun another stream since.
-* It keeps the states of its groups in the version of this release (`coordinator.group.snapshot`).
-* The bootstrap holds one of the node's present claims. If all of them are later, others have
-  decided for all of its partitions since.
+* The checkpoint has a planned batch. Without one, its first batch may begin with any bootstrap.
+* The bootstrap in the folder records the start of the first batch, and the last batch was planned
+  with this project's source.
+* No table has a later batch of its query. A later batch means that the checkpoint is an older copy,
+  for example from a restored disk. Its next batches would count as already written, and their
+  requests would stay unanswered. The last planned batch may be in the tables, and is then run
+  again. It may also be missing, because a batch without rows is in no table.
+* The checkpoint has read the present table of requests, not one that was replaced since.
+* The bootstrap has all of its versions that the checkpoint has read.
+* No later start of the node has begun another stream.
+* The version of its group states is the version of this release (`coordinator.group.snapshot`).
+* The bootstrap has at least one present claim of the node. If all claims are later, other nodes
+  have decided for all of its partitions since.
 
-Then its last planned batch tells the rest: the settings that are pinned for it
-(`pipeline.stream.pinned_settings`) and the ticks that were kept after it
-(`pipeline.stream.kept_looks`). In all other cases the streaming checkpoint counts as lost, and the
-tables bring the groups back (`pipeline.node.bootstrap`).
+The last planned batch then gives the rest: its pinned settings (`pipeline.stream.pinned_settings`)
+and the ticks that were kept after it (`pipeline.stream.kept_looks`). Otherwise the streaming
+checkpoint counts as lost, and the groups are loaded from the tables (`pipeline.node.bootstrap`).
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ log = logging.getLogger(__name__)
 
 
 class Resumption(Struct, frozen=True):
-    """A streaming checkpoint to go on from.
+    """A streaming checkpoint to resume from.
 
-    `planned` is the last batch that it has planned, `bootstrap` what its first batch began with,
-    and `claim` the epoch of the newest claim in that.
+    `planned` is its last planned batch. `bootstrap` is the one that its first batch began with, and
+    `claim` the epoch of the newest claim in that bootstrap.
     """
 
     planned: Planned
@@ -70,10 +69,10 @@ def resumption(
     claims: Collection[int],
     node_id: int,
 ) -> Resumption | None:
-    """Return what a start goes on from, None if it begins afresh.
+    """Return the checkpoint that a start resumes from; None if it must begin a new one.
 
     `claims` are the epochs of the claims of the node's partitions. Earlier starts of the node must
-    have been fenced off from the tables. The log says why a streaming checkpoint counts as lost.
+    already be fenced. The log says why a streaming checkpoint counts as lost.
     """
     planned = engine.last_planned(checkpoint)
     if planned is None or not is_table(bootstrap_uri):
@@ -95,9 +94,9 @@ def resumption(
 
 
 def why_lost(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str | None:
-    """Return why this release cannot go on from a streaming checkpoint; None if it can.
+    """Return why this release cannot resume from a streaming checkpoint; None if it can.
 
-    `written` is the last batch of its query that the tables have, -1 if none.
+    `written` is the last batch of its query that the tables have, -1 if they have none.
     """
     if bootstrap is None or offset_of(planned.offset) is None:
         return "is none of ours"
@@ -117,16 +116,16 @@ def why_lost(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str
 
 
 def reads_another_table(root: str, bootstrap: Bootstrap) -> bool:
-    """Whether the table of requests was made anew since a stream began."""
+    """Whether the table of requests was replaced since a stream began."""
     return bootstrap.requests_table not in (None, number_of_requests_table(root))
 
 
 def lacks_read(planned: Planned, end: int) -> bool:
-    """Whether a bootstrap that ends before version `end` lacks what a batch has read of it."""
+    """Whether a bootstrap that ends before version `end` lacks rows that a batch has read."""
     offset = offset_of(planned.offset)
     return offset is not None and offset.bootstrap.version > end
 
 
 def is_void(found: Resumption, claims: Collection[int]) -> bool:
-    """Whether others have decided for all partitions since: all claims are later."""
+    """Whether other nodes have decided for all partitions since: all claims are later."""
     return not claims or found.claim < min(claims)

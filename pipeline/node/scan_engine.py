@@ -1,4 +1,4 @@
-"""The DuckDB by which a node finds what the tables hold for it."""
+"""The DuckDB engine that a node uses to search the tables."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.session.scratch import ScratchFolder
 
-# A bucket of the offsets topic's records takes a quarter of it (`pipeline.node.load_events`).
+# The memory limit, bytes. A bucket of the offsets topic's records takes a quarter of it
+# (`pipeline.node.load_events`).
 _MEMORY = 1 << 30
 
 
 @contextlib.contextmanager
 def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
-    """A DuckDB for a bootstrap, over a folder of its own to spill to.
+    """Yield a DuckDB engine for a bootstrap, which spills to a temporary folder.
 
-    `beside_batches` leaves the other cores to the batches of a query that runs.
+    `beside_batches` uses one core and leaves the others to the batches of a running query.
     """
     threads = 1 if beside_batches else os.cpu_count() or 1
     scratch = ScratchFolder()
     with contextlib.ExitStack() as opened:
         opened.callback(scratch.delete)
         engine = opened.enter_context(Engine(_MEMORY, threads, scratch.path))
-        # Nothing here has an order, and row groups can be bounded in bytes only without one.
+        # No query here needs an order, and DuckDB can limit row groups in bytes only without one.
         engine.run("SET preserve_insertion_order = false")
         yield engine

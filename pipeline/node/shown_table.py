@@ -1,7 +1,8 @@
-"""A version of a table as a view of DuckDB's, for statements to run on.
+"""A version of a table as a DuckDB view, on which SQL statements run.
 
-DuckDB refuses a Parquet file whose strings are not UTF-8. The coordinator writes no such file, but
-another writer may: then pyarrow copies the offending files with U+FFFD for what is invalid.
+DuckDB refuses a Parquet file with strings that are not UTF-8. The coordinator writes no such file,
+but another writer may. Then pyarrow copies the affected files, with U+FFFD in place of invalid
+bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 class ShownTable:
-    """The handle's rows, or those of some of its files, as a view of an engine."""
+    """The rows of a table's version, or of some of its files, as a view of an engine."""
 
     def __init__(
         self, engine: Engine, handle: DeltaTable, view: str, files: Sequence[DataFile] | None = None
@@ -44,9 +45,9 @@ class ShownTable:
         engine.show(view, self._table, self.files)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do some work on the view; do it again over valid copies if strings are not UTF-8.
+        """Run `work` on the view; if strings are not UTF-8, run it again on valid copies.
 
-        Raises Failure with what DuckDB says.
+        Raises Failure with DuckDB's message.
         """
         try:
             return work()
@@ -58,7 +59,10 @@ class ShownTable:
         return work()
 
     def _copy_invalid(self) -> bool:
-        """Have valid copies read in place of files with strings that are not UTF-8."""
+        """Make DuckDB read valid copies of the files with strings that are not UTF-8.
+
+        Returns whether there are such files.
+        """
         found = False
         for file in self.files:
             parquet = pq.ParquetFile(self._table.local(file))

@@ -1,14 +1,13 @@
-"""The controlled shutdown: a node that is asked to end first gives its partitions away.
+"""The controlled shutdown: a node that is asked to end first hands its partitions over.
 
-A node that is to end moves its partitions as any others are moved (`pipeline.node.node`): it
-decides until the nodes that take over have read ahead. If it just stopped, the others would begin
-to read what their claims need only then. The groups would wait for that, seconds where much is
-kept.
+The partitions move as in any other move (`pipeline.node.node`): the node decides for them until the
+next owners have read ahead. Without the hand-over, the other nodes would begin to read only after
+the stop. The groups would wait for that, for seconds if there is much data.
 
-The node stops as before if nobody else is there to take over, if it takes too long, or if its query
-ends meanwhile, as it does where a supervisor tells Spark's Python workers to end as well. What the
-node still has is taken over once it has said that it stopped. A node that is killed in between is
-dead once its lease has ended, whatever it has said.
+The node stops without completing the hand-over in three cases: no other node can take over, the
+timeout has passed, or its query ends. The query ends if a supervisor signals Spark's Python workers
+as well. The remaining partitions are taken over after the node has recorded its stop. A node that
+is killed before that counts as dead when its lease has ended.
 
 Source: Kafka's controlled shutdown (KIP-631, BrokerHeartbeat's WantShutDown).
 """
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """Gives what a node owns to others, by the node's ticks, for at most `timeout_s`."""
+    """The hand-over of a node's partitions by its ticks, for at most `timeout_s`."""
 
     def __init__(self, node: CoordinatorNode, timeout_s: float) -> None:
         self._node = node
@@ -37,9 +36,9 @@ class HandOver:
         self._is_said = False
 
     def go_on(self) -> bool:
-        """Do what there is to do now; True: call it again after the node's `pause_s`.
+        """Do the next step; return True if there is more to do after the node's `pause_s`.
 
-        False: the node is to be stopped. An error is logged, and the node is stopped all the same.
+        False: the node must be stopped now. An error is logged and also returns False.
         """
         node = self._node
         if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:

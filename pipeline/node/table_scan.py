@@ -1,8 +1,8 @@
-"""A version of a table read by pyarrow, a bounded page at a time; a row is known by its place.
+"""A scan of a table's version by pyarrow in pages of limited size, with the position of each row.
 
-pyarrow reads what Parquet's string columns really hold: where DuckDB refuses a file whose strings
-are not UTF-8, the rows of such a file become valid here. And it reads a table from any store that
-delta-rs knows, without a copy.
+pyarrow reads the bytes of Parquet's string columns as they are. DuckDB refuses a file with strings
+that are not UTF-8; this module makes the strings valid. pyarrow also reads a table from any store
+that delta-rs supports, without a local copy.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.data_files import DataFile
     from group_coordinator.pipeline.delta.parquet_file import Substitute
 
-# Of a row group's bytes, uncompressed: a request may hold a megabyte of assignments.
+# The size of a page in uncompressed bytes: a request may have a megabyte of assignments.
 _PAGE_BYTES = 16 << 20
 _PAGE_ROWS = 65_536
 
 
 class TableScan:
-    """Reads the files of the handle's version, or `only` some; partition columns are not in them.
+    """A scan of the files of the handle's version, or of `only` some, without partition columns.
 
-    A file or a row group that is certainly damaged has the rows that `substitute` makes; without
-    it, pyarrow's error is raised. In a store up to `at_once` files are asked for at a time.
+    `substitute` makes the rows in place of a file or row group that is certainly damaged. Without
+    it, pyarrow's error is raised. Up to `at_once` files of an object store are requested in
+    parallel.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class TableScan:
 
     @property
     def file_count(self) -> int:
-        """How many files there are; their numbers are lower."""
+        """The number of files; they are numbered from 0."""
         return len(self._paths)
 
     def grow(self, handle: DeltaTable) -> bool:
-        """Go on to a later version of the table: its new files are numbered after those before.
+        """Add the new files of a later version, numbered after the present ones.
 
-        False if a file of before is no longer the table's, as after a rewrite: its rows may be in
-        another file now. Then nothing has changed here.
+        Returns False, and changes nothing, if a present file is no longer part of the table. After
+        a rewrite, its rows may be in another file.
         """
         paths = [file.path for file in data_files(handle)]
         known = set(self._paths)
@@ -79,8 +80,8 @@ class TableScan:
     def pages(self, columns: Sequence[str], since: int = 0) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield all rows: the number of their file, that of the first row in it, and the rows.
 
-        Those of files with a number below `since` are left out. Strings are made UTF-8. Columns
-        that a file does not have are left out.
+        Files with a number below `since` are left out. Strings are made valid UTF-8. Columns that a
+        file does not have are left out.
         """
         paths = self._paths[since:]
         opened = iter(self._opened([path for path in paths if not self._is_left_out(path)]))
@@ -93,7 +94,7 @@ class TableScan:
         return self._substitute is not None and is_outside(unquote(path))
 
     def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
-        """Open files, one after the other; in a store, where that is a request, side by side."""
+        """Open files one after another, or in parallel in a store, where each is a request."""
         if is_in_store(self._files):
             return side_by_side(self._files.open_input_file, paths, self._at_once)
         return map(self._files.open_input_file, paths)
@@ -101,9 +102,9 @@ class TableScan:
     def take(
         self, file: int, rows: pa.Array, columns: Sequence[str]
     ) -> Iterator[tuple[pa.Array, pa.Table]]:
-        """Yield rows of a file by their numbers in it, which ascend, after these numbers.
+        """Yield rows of a file with their numbers; `rows` are numbers in ascending order.
 
-        Strings are as the file has them. Columns that the file does not have are left out.
+        Strings are not made valid UTF-8. Columns that the file does not have are left out.
         """
         path = self._paths[file]
         opened = None if self._is_left_out(path) else self._files.open_input_file(path)
@@ -153,7 +154,7 @@ class TableScan:
 
 
 def _without_views(rows: pa.Table) -> pa.Table:
-    """The rows with binary for the views of strings or bytes, of which Arrow can take no rows."""
+    """Return rows with binary in place of string and binary views, which Arrow cannot `take`."""
     fields = [field.with_type(_without_view(field.type)) for field in rows.schema]
     wanted = pa.schema(fields)
     return rows if wanted == rows.schema else rows.cast(wanted)

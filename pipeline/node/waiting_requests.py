@@ -1,7 +1,7 @@
-"""The requests that a bootstrap must bring again: those that nobody answered or rejected.
+"""The requests that a bootstrap must load: those that were neither answered nor rejected.
 
-DuckDB finds which ones they are, by the ids alone and within its bound of memory. Only those are
-read whole, and packed as the stream packs.
+DuckDB finds them by their ids alone, within its memory limit. Only the requests found are read
+whole, and packed in the stream's format.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.table_files import TableFiles
     from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 
-    # Gives a table at its newest version by now.
+    # Returns a table at its newest version at the time of the call.
     NewestVersion = Callable[[], DeltaTable]
 
 # The default of `max.request.size`, bytes.
 MOST = CoordinatorSettings().max_request_size
-# Whoever reads the bootstrap holds one of its row groups in memory.
+# The reader of the bootstrap holds one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
 _DIGEST_BYTES = 16
 
@@ -50,13 +50,13 @@ _REJECTED = pa.schema({"digest": pa.binary()})
 
 
 class WaitingRequests:
-    """The requests that nobody answered or rejected, by what was read of the tables.
+    """The requests that were neither answered nor rejected, by the versions read so far.
 
-    A request without a request_id or a group_id names nobody to answer: it waits until its text
-    stands in `rejected_requests`. So may a request with an id longer than `LONGEST_ID`, which is
-    rejected if it is larger than `most` bytes, `max.request.size`, and answered if it is not. The
-    engine's temporary tables hold which ones wait. In a store up to `at_once` files are asked for
-    at a time. Raises Failure with what DuckDB says.
+    A request without a request_id or a group_id cannot be answered: it waits until its text is in
+    `rejected_requests`. A request with an id longer than `LONGEST_ID` may be rejected: it is
+    rejected if it is larger than `most` bytes (`max.request.size`), and answered otherwise. The
+    engine's temporary tables hold the waiting requests. Up to `at_once` files of an object store
+    are requested in parallel. Raises Failure with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, root: str, most: int = MOST, at_once: int = AT_ONCE) -> None:
@@ -67,11 +67,11 @@ class WaitingRequests:
         self._requests: TableScan | None = None
 
     def read_on(self, requests: NewestVersion, read_answers: Callable[[], None]) -> int:
-        """Read what was written since the last call; return the version of `requests` read up to.
+        """Read the rows written since the last call; return the version of `requests` read up to.
 
-        The first call reads all, and so does one after a rewrite of `requests`: nothing tells
-        which rows of its files were read before. `read_answers` has the engine's table `answered`
-        tell who was answered by then (`pipeline.node.answers`).
+        The first call reads all rows. A call after a rewrite of `requests` does too, because it
+        cannot tell which rows of the files were read before. `read_answers` must add all present
+        answers to the engine's table `answered` (`pipeline.node.answers`).
         """
         asked = requests()
         since = 0 if self._requests is None else self._requests.file_count
@@ -84,9 +84,9 @@ class WaitingRequests:
             )
         self._store("asked", _ASKED, self._asked(self._requests, since))
         self._engine.run("INSERT INTO unanswered FROM asked")
-        # After the requests: an answer to a request that was read may be written by now.
+        # After the requests, so that the answers to all requests just read count.
         read_answers()
-        # In two steps: there are many answers and, after the first call, few such requests.
+        # In two steps, because there are many answers and, after the first call, few such requests.
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE done AS SELECT request_id FROM answered "
             "WHERE request_id IN (SELECT request_id FROM unanswered)"
@@ -95,7 +95,10 @@ class WaitingRequests:
         return asked.version()
 
     def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
-        """Yield the requests of some partitions' groups, None for all, packed, page by page."""
+        """Yield the packed waiting requests of some partitions' groups, page by page.
+
+        `partition_set` None is all partitions.
+        """
         self._find()
         pages = (page for whole in self._whole() for page in bounded(whole, self._most))
         for rows in _joined(pages):
@@ -111,14 +114,14 @@ class WaitingRequests:
         assert self._requests is not None, "nothing was read yet"
         return self._requests
 
-    # --- finding them -----------------------------------------------------------------------------
+    # --- search -----------------------------------------------------------------------------------
 
     def _store(self, table: str, schema: pa.Schema, pages: Iterable[pa.Table]) -> None:
         batches = (batch for page in pages for batch in page.to_batches())
         self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
 
     def _find(self) -> None:
-        """Find which of the requests that were read wait."""
+        """Create the table `waiting` of the requests that wait."""
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE waiting AS "
             "SELECT file, row FROM unanswered WHERE NOT rejectable"
@@ -139,7 +142,7 @@ class WaitingRequests:
             yield pa.table(asked, schema=_ASKED)
 
     def _add_broken(self, rejected: TableScan) -> None:
-        """Add the requests that nobody may ever answer and that were not rejected yet."""
+        """Add the requests that may have no answer, unless they were rejected already."""
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE rejectable AS FROM unanswered WHERE rejectable"
         )
@@ -160,7 +163,7 @@ class WaitingRequests:
                 yield pa.table([_repeated(file, found), found, _digests(said)], schema=_BROKEN)
 
     def _places(self, table: str) -> dict[int, pa.Array]:
-        """Return the rows of each file whose places stand in a temporary table, ascending."""
+        """Return the row numbers in a temporary table by file, in ascending order."""
         found = self._engine.run(f"SELECT file, list(row ORDER BY row) FROM {table} GROUP BY file")
         return {file: pa.array(rows, pa.int64()) for file, rows in sorted(found)}
 
@@ -171,9 +174,10 @@ def write_waiting_requests(
     partition_set: PartitionSet | None,
     recorded: RecordedRequests,
 ) -> list[DataFile]:
-    """Write what waits for some partitions, None for all, as a file that is not yet the table's.
+    """Write the waiting requests of some partitions to a file that is not yet part of the table.
 
-    An event that names no group is partition 0's. A request of `recorded` goes with its records.
+    `partition_set` None is all partitions. An event without a group belongs to partition 0. A
+    request in `recorded` is written with its records.
     """
     path, local = target.new_file()
     records = 0
@@ -187,7 +191,7 @@ def write_waiting_requests(
 
 
 def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join pages of the same columns, up to a row group, so that few calls pack them."""
+    """Join pages with the same columns up to a row group's size, so that few calls pack them."""
     gathered: list[pa.Table] = []
     size = 0
     for page in pages:
@@ -209,7 +213,7 @@ def _repeated(file: int, numbers: pa.Array) -> pa.Array:
 
 
 def _digests(events: pa.ChunkedArray) -> pa.Array:
-    """A digest of each text, by which texts are compared."""
+    """Return a digest of each text, to compare texts by."""
     return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
 
 
