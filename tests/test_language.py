@@ -22,6 +22,7 @@ FINISHED = (
     "coordinator/producer",
     "pipeline/admin",
     "pipeline/cli",
+    "pipeline/client",
     "pipeline/node",
     "pipeline/ownership",
     "pipeline/records",

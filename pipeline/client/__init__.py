@@ -1,9 +1,9 @@
-"""What runs in a user's process: members of groups, and requests with their answers.
+"""Client library: consumers, group members, producers, and requests to the coordinator.
 
-The names below are what `group_coordinator` gives to programs; the modules behind them may move.
-`worker` is the command's. A client writes `requests` and reads `responses`, `topics`
-and the tables that are topics; it does not know how a coordinator reads or decides, and imports
-neither Spark nor pandas.
+`group_coordinator` exports the names below to programs; the modules that define them may move.
+`worker` serves the command line only. A client writes the table `requests`. It reads the tables
+`responses` and `topics`, and the tables of topics. It does not depend on how a coordinator reads
+requests or decides them, and imports neither Spark nor pandas.
 """
 
 from group_coordinator.coordinator.config import ConfigError

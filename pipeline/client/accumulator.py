@@ -1,7 +1,7 @@
-"""Requests that wait to be written, gathered into batches (Kafka's RecordAccumulator).
+"""Accumulator of unwritten requests, in batches. Source: Kafka's RecordAccumulator.
 
-One accumulator holds the batches of one sender, in their order. It has no thread, lock or clock of
-its own: `pipeline.client.producer` runs the threads, holds the lock and passes the time in.
+An accumulator holds the batches of one sender, in order. It has no thread, lock or clock:
+`pipeline.client.producer` runs the threads, holds the lock and passes the time.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from group_coordinator.schemas.tables import MOST_NUMBERED
 
 
 class Delivery(Protocol):
-    """Who is told once, in a sender's thread, that a request was written or why it was not."""
+    """Receiver of a request's write outcome. The sender's thread calls one method, once."""
 
     def set_result(self, event: RequestEvent, /) -> None:
-        """The request was written as `event`."""
+        """Complete the delivery: the request was written as `event`."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """The request was not written."""
+        """Fail the delivery: the request was not written."""
 
 
 @dataclass(eq=False)
 class RequestBatch:
-    """The requests of one commit, and who is told of each.
+    """The requests of one commit, and the delivery of each.
 
-    `created` is when the first request came, ms of a steady clock; `size` is in bytes.
+    `created` is the time of the first request, ms of a monotonic clock. `size` is in bytes.
     """
 
     created: float
@@ -40,7 +40,10 @@ class RequestBatch:
 
 
 class Accumulator:
-    """Batches of at most `batch_size` bytes, each ready when full or `linger_ms` old."""
+    """Batches of at most `batch_size` bytes, each ready when full or `linger_ms` old.
+
+    A single request that is larger gets its own batch.
+    """
 
     def __init__(self, batch_size: int, linger_ms: int) -> None:
         self._batch_size = batch_size
@@ -50,10 +53,10 @@ class Accumulator:
         self._stamped = 0
 
     def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> RequestBatch:
-        """Take a request of `size` bytes; return its batch, in which it is the last.
+        """Append a request of `size` bytes to the last batch, and return the batch.
 
-        `now` is the steady clock, ms. `wall_ms` is the time of day, ms: a request without a
-        `sent_at` is stamped with it. Whoever waits for its delivery is added to the batch.
+        `now` is the time of the monotonic clock, ms. `wall_ms` is the wall clock time, ms: it
+        stamps a request without a `sent_at`. The caller adds the delivery to the returned batch.
         """
         if not self._batches or self._batches[-1].size + size > self._batch_size:
             self._batches.append(RequestBatch(now))
@@ -66,7 +69,7 @@ class Accumulator:
         return batch
 
     def ready_at(self) -> float | None:
-        """When the oldest batch is due to be written, ms of the steady clock; None without one."""
+        """Return when the oldest batch is due, ms of the monotonic clock; None without a batch."""
         if not self._batches:
             return None
         oldest = self._batches[0]
@@ -74,15 +77,15 @@ class Accumulator:
         return oldest.created if full else oldest.created + self._linger_ms
 
     def take(self) -> RequestBatch:
-        """Take out the oldest batch; no more requests are added to it."""
+        """Remove and return the oldest batch; no more requests are added to it."""
         return self._batches.popleft()
 
     # --- stamps ---------------------------------------------------------------------------------
-    # A take-over orders the waiting requests of a group by `sent_at`. `schemas.tables` numbers the
-    # requests of one commit that share a millisecond in its microseconds, up to 1,000. Two commits
-    # must not share a millisecond, or their numbers would collide and requests would change places:
-    # each batch begins in a new millisecond, the 1,001st request of one gets the next, and a wall
-    # clock that is set back does not set the stamps back.
+    # A take-over orders the pending requests of a group by `sent_at`. `schemas.tables` numbers the
+    # requests of a commit that share a millisecond, up to 1,000, in the microseconds of `sent_at`.
+    # Two commits must not share a millisecond: their numbers would collide, and requests would
+    # change their order. So each batch begins in a new millisecond, and the 1,001st request of a
+    # millisecond gets the next one. If the wall clock is set back, the stamps still increase.
 
     def _begin_stamps(self) -> None:
         self._latest += 1

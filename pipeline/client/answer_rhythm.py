@@ -1,33 +1,33 @@
-"""When the coordinator looks for requests next, told by when its answers came before.
+"""Estimate of the coordinator's next poll for requests, from the times of earlier answers.
 
-A coordinator decides micro-batches one after the other: just after it has written the answers of a
-batch it looks for requests, and takes what is there. What comes a moment later waits for a whole
-batch. A client that writes when it has seen answers comes that moment later. So the requests are to
-be written just before the next answers are expected.
+A coordinator decides micro-batches one after the other. Directly after it has written the answers
+of a micro-batch, it reads the requests that are there. A request that arrives a moment later waits
+for a whole micro-batch. A client that writes only after it has seen answers is always that moment
+late. So requests should be written just before the next answers are expected.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-# So many intervals are remembered, and the next answers are expected after this one of them,
-# counted from the shortest. A request that is written too late waits for a whole batch; one that is
-# written too early misses the few that come after it.
+# The number of intervals kept, and the index of the estimate among them, the shortest first.
+# A short interval is chosen because a request that is written too late waits for a whole
+# micro-batch. A write that is too early only misses the few requests that come after it.
 _REMEMBERED = 8
 _EXPECTED = 2
-# With fewer intervals no time is expected.
+# With fewer intervals there is no estimate.
 _LEAST = 3
 
 
 class AnswerRhythm:
-    """The times between answers, as long as there is always a request that waits. Times in ms."""
+    """The intervals between answers while requests are always in flight. Times in ms."""
 
     def __init__(self) -> None:
         self._last: float | None = None
         self._intervals: deque[float] = deque(maxlen=_REMEMBERED)
 
     def answered(self, now: float) -> float | None:
-        """Answers have come; return when the next ones are expected, None if that is not known."""
+        """Record that answers came at `now`; return when the next are expected, None if unknown."""
         if self._last is not None:
             self._intervals.append(now - self._last)
         self._last = now
@@ -37,5 +37,5 @@ class AnswerRhythm:
         return now + expected
 
     def pause(self) -> None:
-        """No request waited for an answer: the time until the next ones is no batch's."""
+        """End the interval, because no request was in flight: it does not measure a micro-batch."""
         self._last = None

@@ -1,4 +1,4 @@
-"""A consumer, for programs: Kafka's, over tables.
+"""Consumer with Kafka's API, which reads topics that are Delta tables.
 
     with Consumer(root) as consumer:
         consumer.assign(consumer.partitions_for("orders"))
@@ -7,16 +7,20 @@
                 for record in records:
                     process(record.key, record.value)
 
-`poll` returns the records of a topic that is a Delta table (`pipeline.topics`), by partition.
-Without a group the program chooses the partitions, and keeps its own positions: no coordinator
-needs to run, and no heartbeat is sent. With a group it either does so too (`assign`), and commits
-as it likes, or has the group assign partitions (`subscribe`; `pipeline.client.member`).
+`poll` returns the records of topics (`pipeline.topics`), by partition. There are three ways to use
+it:
 
-Like Kafka's consumer, it is for one thread at a time. One thread of the process heartbeats for all
-members of groups, so heartbeats continue while the program works. A member loses its membership
-only if the interpreter is held for longer than session.timeout.ms, or if the program does not poll
-for max.poll.interval.ms; its next `poll` (on_lost) or `commit` (CommitFailedError) reports the
-loss.
+* Without a group, the program assigns partitions and stores its positions itself. No coordinator
+  needs to run, and no heartbeat is sent.
+* With a group and `assign`, the program assigns partitions, and the group stores the offsets that
+  it commits.
+* With a group and `subscribe`, the group assigns partitions (`pipeline.client.member`).
+
+Like Kafka's consumer, it must be used by one thread at a time. One thread of the process sends the
+heartbeats of all members, so heartbeats continue while the program works. A member loses its
+membership only in two cases: the interpreter is blocked for longer than session.timeout.ms, or the
+program does not poll for max.poll.interval.ms. The next `poll` (on_lost) or `commit`
+(CommitFailedError) reports the loss.
 """
 
 from __future__ import annotations
@@ -39,30 +43,34 @@ Topics = Iterable[str] | Mapping[str, int] | re.Pattern[str]
 
 
 class NoCatalogue(Failure):
-    """Topics whose numbers of partitions are unknown, because the root has no catalogue."""
+    """The root has no catalogue, so the numbers of partitions of its topics are unknown."""
 
 
 class Consumer(ConsumerOffsets):
-    """One consumer, with a group or without one.
+    """A consumer, with a group or without one.
 
-    Without a group its partitions are those of `assign`, `commit` and `committed` raise
-    InvalidGroupIdError, and nothing is written. (A table of the user's own whose newest rows nobody
-    has read yet gets its offsets by being read.)
+    Without a group, `assign` sets its partitions. `commit` and `committed` raise
+    InvalidGroupIdError, and nothing is written, with one exception. If new rows of a user's table
+    have no offsets yet, the consumer that reads them writes their offsets to the topic index.
 
-    `poll`, `unsubscribe` and `close` call the listeners in the user's thread, and a listener may
-    commit: `on_revoked` before partitions are taken away, `on_lost` after they were taken away
-    without asking (`on_revoked` if it is None), `on_assigned` after new partitions were assigned.
-    An exception of a listener is raised by the method that called it. `assign` calls none.
+    `poll`, `unsubscribe` and `close` call the listeners in the user's thread:
+
+    * `on_revoked` before partitions are revoked,
+    * `on_lost` after partitions were lost without a revocation; `on_revoked` if it is None,
+    * `on_assigned` after new partitions were assigned.
+
+    A listener may commit. The method that called a listener raises its exception. `assign` calls
+    no listener.
 
     A partition without a committed offset begins at its log start (auto.offset.reset "earliest",
-    the default), at its log end ("latest"), or raises NoOffsetForPartitionError ("none"). With
-    `whole_rows` a record's value is its row as JSON, whatever the topic's value is.
+    the default) or at its log end ("latest"), or raises NoOffsetForPartitionError ("none"). With
+    `whole_rows`, a record's value is its whole row as JSON instead of the topic's value.
 
-    Settings are Kafka's consumer settings, as keywords with `_` for `.`, or under their own names
-    in `settings`. `client` is a RequestClient to use; without it, all consumers of a process on one
-    root share one.
+    Settings are Kafka's consumer settings: keywords with `_` for `.`, or Kafka's names in
+    `settings`. `client` is the RequestClient to use. Consumers without it share one client per
+    process and root.
 
-    Raises ConfigError, and with a group NoTables if no coordinator has run on the root yet.
+    Raises ConfigError. With a group, raises NoTables if no coordinator has run on the root yet.
     """
 
     # --- subscribing ----------------------------------------------------------------------------
@@ -71,12 +79,12 @@ class Consumer(ConsumerOffsets):
         """Replace the subscription by these topics; the next `poll` joins the group.
 
         `topics` are names from the root's catalogue (`group-coordinator topics create`), or a
-        pattern that must match a whole name; for a root without a catalogue, a mapping of names to
-        numbers of partitions. Where there is a catalogue, its numbers apply, and a number that
-        grows rebalances the group.
+        pattern that must match a whole name. For a root without a catalogue, `topics` maps names to
+        numbers of partitions. A catalogue takes precedence over such a mapping. When a number in
+        the catalogue grows, the group rebalances.
 
-        Raises NoCatalogue, UnknownTopicOrPartitionError, SubscriptionError beside `assign`, and
-        InvalidGroupIdError without a group.
+        Raises NoCatalogue and UnknownTopicOrPartitionError. Raises SubscriptionError if partitions
+        were assigned with `assign`, and InvalidGroupIdError without a group.
         """
         self._check_open()
         wanted: list[str] | re.Pattern[str]
@@ -92,11 +100,14 @@ class Consumer(ConsumerOffsets):
         self._hub.tell_topics(self._driver, counts)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions in place of those before, whatever a group does; none: unsubscribe.
+        """Assign these partitions in place of the previous ones, without joining a group.
 
-        A partition that was assigned before keeps its position. The records that the last `poll`
-        returned are done, and with automatic commits committed, before partitions are replaced.
-        Raises NoCatalogue, UnknownTopicOrPartitionError, and SubscriptionError beside `subscribe`.
+        Without partitions, this is `unsubscribe`. A partition that was assigned before keeps its
+        position. The records that the last `poll` returned count as processed. If automatic commits
+        are on, their offsets are committed before the partitions are replaced.
+
+        Raises NoCatalogue and UnknownTopicOrPartitionError. Raises SubscriptionError if the
+        consumer is subscribed to topics.
         """
         self._check_open()
         wanted = [TopicPartition(*one) for one in partitions]
@@ -122,7 +133,10 @@ class Consumer(ConsumerOffsets):
     def _counts_of(
         self, topics: Collection[str], otherwise: Mapping[str, int] | None = None
     ) -> dict[str, int]:
-        """Each topic's number of partitions, these topics' at least."""
+        """Return each topic's number of partitions, of these topics at least.
+
+        Raises NoCatalogue, and UnknownTopicOrPartitionError if one of `topics` does not exist.
+        """
         counts = self._catalogue(next(iter(topics), "NAME"), otherwise)
         unknown = sorted(set(topics) - set(counts))
         if unknown:
@@ -133,7 +147,10 @@ class Consumer(ConsumerOffsets):
         return counts
 
     def _catalogue(self, name: str, otherwise: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Each topic's number of partitions; without a catalogue `otherwise`."""
+        """Return each topic's number of partitions, or `otherwise` if there is no catalogue.
+
+        Raises NoCatalogue if there is neither. `name` is the topic's name in the message.
+        """
         self._hub.refresh_topics()
         counts = self._hub.topics if self._hub.topics is not None else otherwise
         if counts is None:
@@ -145,7 +162,7 @@ class Consumer(ConsumerOffsets):
         return dict(counts)
 
     def unsubscribe(self) -> None:
-        """Give up all partitions, and leave the group if there is a subscription."""
+        """Give up all partitions, and leave the group if the consumer is subscribed."""
         self._check_open()
         with self._driver.step() as consumer:
             consumer.unsubscribe(now_ms())
@@ -156,22 +173,27 @@ class Consumer(ConsumerOffsets):
     # --- polling --------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Take part in the group, and return the next records of each partition that has some.
+        """Take part in the group, and return the next records of the assigned partitions.
 
-        With a subscription it joins and calls the listeners. It commits automatically: the records
-        that the last `poll` returned are done now. It returns max.poll.records at most, as soon as
-        there are any, and after the timeout in any case. Partitions take turns. The next records
-        are read meanwhile, max.partition.fetch.bytes of each partition; a record that is larger
-        comes alone. Of a partition that is paused or being revoked nothing is returned, and during
-        a cooperative rebalance the records of the partitions that the member keeps are returned
-        throughout.
+        With a subscription, `poll` joins the group and calls the listeners. With automatic commits,
+        the records that the last `poll` returned count as processed, and are committed.
 
-        Raises CoordinatorTimeoutError when no coordinator answers for default.api.timeout.ms;
-        InvalidSessionTimeoutError, InconsistentGroupProtocolError, FencedInstanceIdError,
-        NoOffsetForPartitionError, OffsetOutOfRangeError and the other ConsumerErrors; CannotFollow
-        when all records before a change of a topic's table were returned; Failure for a row that
-        cannot be read, which `seek` passes over; RuntimeError from a listener; SubscriptionError if
-        there are neither a subscription nor assigned partitions.
+        It returns at most max.poll.records records, as soon as there are any, or none after
+        `timeout_ms`. Partitions take turns. A thread reads ahead max.partition.fetch.bytes of each
+        partition; a larger record is returned alone. No records are returned of a partition that is
+        paused or is being revoked. During a cooperative rebalance, `poll` continues to return the
+        records of the partitions that the member keeps.
+
+        Raises:
+            CoordinatorTimeoutError: no coordinator answered for default.api.timeout.ms.
+            ConsumerError: another error of the group or of an offset. InvalidSessionTimeoutError,
+                InconsistentGroupProtocolError, FencedInstanceIdError, NoOffsetForPartitionError
+                and OffsetOutOfRangeError are some of them.
+            CannotFollow: a topic's table was changed, and all records before the change were
+                returned.
+            Failure: a row cannot be read; `seek` can skip it.
+            RuntimeError: a listener raised it.
+            SubscriptionError: there are neither a subscription nor assigned partitions.
         """
         self._records.keep()
         return self._poll(timeout_ms, self._records.collect)

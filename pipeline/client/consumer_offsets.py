@@ -1,4 +1,4 @@
-"""A consumer's offsets: its positions, what its group has committed, and what its topics have."""
+"""Offsets of a consumer: its positions, its group's committed offsets, and its topics' offsets."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from group_coordinator.pipeline.client.open_consumer import OpenConsumer
 
 
 class ConsumerOffsets(OpenConsumer):
-    """A consumer that seeks, pauses, commits, and asks for offsets."""
+    """The methods of a consumer that seek, pause, commit and look up offsets."""
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset to continue at, None while it is not known. Raises SubscriptionError."""
+        """Return the offset of the next record, None while unknown. Raises SubscriptionError."""
         with self._driver.step() as consumer:
             return consumer.subscription.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at an offset. Raises SubscriptionError for a partition that is not assigned."""
+        """Set the position. Raises SubscriptionError if the partition is not assigned."""
         self._check_open()
         with self._driver.step() as consumer:
             consumer.subscription.seek(partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Continue at the log start, of all assigned partitions unless some are named.
+        """Set the positions of these partitions, or of all assigned ones, to their log starts.
 
-        The next `poll` looks it up. Raises SubscriptionError.
+        The next `poll` looks up the offsets. Raises SubscriptionError.
         """
         self._seek_to(AutoOffsetReset.EARLIEST, partitions)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Continue at the log end, of all assigned partitions unless some are named.
+        """Set the positions of these partitions, or of all assigned ones, to their log ends.
 
-        The next `poll` looks it up. Raises SubscriptionError.
+        The next `poll` looks up the offsets. Raises SubscriptionError.
         """
         self._seek_to(AutoOffsetReset.LATEST, partitions)
 
@@ -56,7 +56,7 @@ class ConsumerOffsets(OpenConsumer):
     ) -> None:
         """Commit these offsets, or all positions, and return when they are committed.
 
-        Retriable errors are retried until the timeout (default.api.timeout.ms). Raises
+        Retriable errors are retried for `timeout_ms` (None: default.api.timeout.ms). Raises
         CommitFailedError, RebalanceInProgressError, CoordinatorTimeoutError, FencedInstanceIdError
         and the other ConsumerErrors.
         """
@@ -74,10 +74,10 @@ class ConsumerOffsets(OpenConsumer):
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
-        """Commit these offsets, or all positions, with one attempt and without waiting.
+        """Send a commit of these offsets, or of all positions, without waiting or retries.
 
-        A later `poll`, `commit` or `close` calls `on_commit` with the offsets and the error, None
-        on success.
+        A later `poll`, `commit` or `close` calls `on_commit` with the offsets and the error. On
+        success the error is None.
         """
         self._check_open()
         self._records.keep(offsets)
@@ -89,7 +89,7 @@ class ConsumerOffsets(OpenConsumer):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition, None where there is none.
+        """Return the group's committed offset of each partition, None if there is none.
 
         Raises CoordinatorTimeoutError and the other ConsumerErrors.
         """
@@ -102,10 +102,10 @@ class ConsumerOffsets(OpenConsumer):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return each partition's log start, whether it is assigned or not.
+        """Return each partition's log start; the partitions need not be assigned.
 
-        Raises UnknownTopicOrPartitionError, TableReplaced, and CoordinatorTimeoutError if the
-        topics cannot be read for default.api.timeout.ms.
+        Raises UnknownTopicOrPartitionError and TableReplaced. Raises CoordinatorTimeoutError if the
+        topics cannot be read for `timeout_ms` (None: default.api.timeout.ms).
         """
         self._check_open()
         found = self._records.bounds(tuple(partitions), timeout_ms)
@@ -114,7 +114,10 @@ class ConsumerOffsets(OpenConsumer):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return each partition's log end, the rows up to now counted, as `beginning_offsets`."""
+        """Return each partition's log end, after all rows that the topics have now.
+
+        Raises as `beginning_offsets` does.
+        """
         self._check_open()
         found = self._records.bounds(tuple(partitions), timeout_ms)
         return {one: end for one, (_, end) in found.items()}
@@ -122,17 +125,17 @@ class ConsumerOffsets(OpenConsumer):
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition at or after a time, ms since 1970-01-01 UTC.
+        """Return the first record of each partition at or after a time, None if there is none.
 
-        None if there is none. Raises as `beginning_offsets` does.
+        Times are ms since 1970-01-01 UTC. Raises as `beginning_offsets` does.
         """
         self._check_open()
         return self._records.at_times(times, timeout_ms)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many records lie between the position and the log end as last read.
+        """Return the number of records from the position to the log end as last read.
 
-        None while either is not known (KIP-695). Raises SubscriptionError.
+        Return None while one of them is unknown. Raises SubscriptionError. Source: KIP-695.
         """
         position = self.position(partition)
         end = self._records.log_end(partition)
@@ -141,7 +144,7 @@ class ConsumerOffsets(OpenConsumer):
     # --- pausing --------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Leave these out of `poll`'s result until `resume`. Raises SubscriptionError."""
+        """Exclude these partitions from `poll` until `resume`. Raises SubscriptionError."""
         with self._driver.step() as consumer:
             consumer.subscription.pause(partitions)
 

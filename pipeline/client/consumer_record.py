@@ -1,4 +1,4 @@
-"""Records as programs are given them: Kafka's ConsumerRecord."""
+"""Records that `poll` returns. Source: Kafka's ConsumerRecord."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class ConsumerRecord(Struct, frozen=True, gc=False):
     """A record of a topic.
 
-    `timestamp` is in ms since 1970-01-01 UTC; `timestamp_type` is Kafka's number: 0 CreateTime, 1
+    `timestamp` is in ms since 1970-01-01 UTC. `timestamp_type` is Kafka's number: 0 CreateTime, 1
     LogAppendTime. The key and the value are bytes, None for null.
     """
 
@@ -29,7 +29,7 @@ class ConsumerRecord(Struct, frozen=True, gc=False):
 
 
 def consumer_records(one: TopicPartition, records: list[Record]) -> list[ConsumerRecord]:
-    """Give the records of a partition the names of their topic and partition."""
+    """Convert the records of a partition, adding their topic and partition."""
     topic, partition = one
     return [
         ConsumerRecord(

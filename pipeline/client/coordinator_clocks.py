@@ -1,6 +1,6 @@
-"""The clocks of groups' coordinators, as their answers tell them.
+"""Clocks of the groups' coordinators, estimated from the times in their answers.
 
-A deadline is by the clock of the coordinator that decides, whatever the sender's says.
+A deadline is a time of the deciding coordinator's clock, which may differ from the sender's clock.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
     from group_coordinator.schemas.messages import Response
 
-# For how long a signed request may be decided: longer than its sender waits for the answer, or for
-# the first one of a silent coordinator to heartbeats that wait; shorter than coordinators remember
-# its id (request.dedup.window.ms).
+# The time within which a signed request may be decided, ms. It is longer than the sender waits for
+# the answer, and than waiting heartbeats wait for the first answer of a silent coordinator. It is
+# shorter than the deduplication window of request ids (request.dedup.window.ms).
 SIGNED_FOR_MS = 50_000
-# Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
+# The maximum number of groups with a known clock. Beyond it, all clocks are forgotten, and the
+# coordinators are asked for the time again.
 _MOST_CLOCKS = 131_072
 
 
 def time_question(event: RequestEvent, request_id: str) -> RequestEvent:
-    """The question for the time of the coordinator that decides a request; it changes nothing."""
+    """Return a request for the time of the coordinator that decides `event`; it changes nothing."""
     return RequestEvent(
         request_id=request_id,
         group_id=event.group_id,
@@ -37,18 +38,19 @@ def time_question(event: RequestEvent, request_id: str) -> RequestEvent:
 
 
 class CoordinatorClocks:
-    """Carries on by `since_boot_ms` what each group's last answer told; for any thread.
+    """The estimated clock of each group's coordinator: its last answer's time, and elapsed time.
 
-    What is known lags a coordinator's clock by the time that its answer took. It is never ahead of
-    that clock, unless the clock was set back since.
+    The elapsed time is measured with `since_boot_ms`. An estimate lags the coordinator's clock by
+    the latency of that answer. It is never ahead, unless the coordinator's clock was set back
+    since. The methods may be called by any thread.
     """
 
     def __init__(self) -> None:
-        # By group: how far its coordinator's clock is ahead of `since_boot_ms`, at least, in ms.
+        # By group: the least lead of its coordinator's clock over `since_boot_ms`, ms.
         self._ahead: dict[str, int] = {}
 
     def hear(self, answers: Iterable[Response]) -> None:
-        """Take note of the times of answers."""
+        """Update the clocks from the times of answers."""
         now = since_boot_ms()
         for answer in answers:
             if answer.responded_at is not None:
@@ -57,6 +59,6 @@ class CoordinatorClocks:
                 self._ahead[answer.group_id] = answer.responded_at - now
 
     def at(self, group_id: str, since_boot: int) -> int | None:
-        """A time of `since_boot_ms` by the clock of a group's coordinator; None: not known yet."""
+        """Convert a time of `since_boot_ms` to the coordinator's clock; None while unknown."""
         ahead = self._ahead.get(group_id)
         return None if ahead is None else ahead + since_boot

@@ -1,7 +1,8 @@
-"""The thread that reads a member's records: what Kafka's consumer asks its brokers for.
+"""Fetcher: the thread that reads a member's records ahead. Source: Kafka's Fetcher.
 
-`coordinator.consumer.fetch_buffer` says what is wanted, and keeps what was read until `poll` hands
-it out. The thread answers questions about offsets too, because topics are for one thread at a time.
+`coordinator.consumer.fetch_buffer` decides which partitions to fetch, and keeps the records until
+`poll` returns them. The thread also looks up offsets, because `TableTopics` may be used by one
+thread only.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Question = Callable[[TableTopics], T]
 
-# How often new rows are looked for while a partition waits for some, ms.
+# The interval of polls for new rows while a partition waits for some, ms.
 LOOK_EVERY_MS = 100
 _END_S = 30.0
-# So many records of a partition are read at once at most, however small they are.
+# The maximum number of records in one read of a partition, however small they are.
 _MOST_RECORDS = 50_000
-# Errors that may be gone at the next look: of the store, or of a table that is being written.
+# Transient errors: of the store, or of a table that is being written.
 _PASSING = (OSError, DeltaError, pa.ArrowException)
 
 
 class _QueuedQuestion(Struct, eq=False):
-    """A question, the topics that it is about, and where its answer goes."""
+    """A lookup, the topics that it reads, and the future of its result."""
 
     topics: Collection[str]
     question: Question[Any]
@@ -66,7 +67,7 @@ class _QueuedQuestion(Struct, eq=False):
 
 
 class _Work(NamedTuple):
-    """What is wanted at a time: see FetchBuffer."""
+    """The fetches and lookups that a FetchBuffer wants at one time."""
 
     wanted: dict[TopicPartition, int]
     positions: dict[TopicPartition, int]
@@ -75,9 +76,10 @@ class _Work(NamedTuple):
 
 
 class Fetcher:
-    """Reads ahead for one member; `arrived` is called after each change of what `collect` has.
+    """The read-ahead thread of one member.
 
-    `whole_rows`: a record's value is its row as JSON, whatever the topic's value is.
+    `arrived` is called, in the thread, when `collect` has something new. With `whole_rows`, a
+    record's value is its whole row as JSON instead of the topic's value.
     """
 
     def __init__(
@@ -96,11 +98,11 @@ class Fetcher:
         self._questions: deque[_QueuedQuestion] = deque()
         self._stopping = False
         self._defect: Exception | None = None
-        # The thread's own.
+        # Used by the thread only.
         self._names: frozenset[str] = frozenset()
         self._logs = TableTopics(root, self._names, whole_rows=whole_rows)
         self._looked_at = -LOOK_EVERY_MS
-        # Fetches that are smaller than fetch.min.bytes together, and since when they wait, ms.
+        # Fetches that together are smaller than fetch.min.bytes, and since when they are held, ms.
         self._held: dict[TopicPartition, CompletedFetch[Record]] = {}
         self._held_since = 0
         self._told: str | None = None
@@ -109,10 +111,10 @@ class Fetcher:
     # --- the user's thread ----------------------------------------------------------------------
 
     def collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[Record]]:
-        """Hand out records; what is wanted next is fetched from now on.
+        """Return the next records, and have the thread fetch those after them.
 
-        Raises OffsetOutOfRangeError, CannotFollow when all records before it were handed out, and
-        Failure for a row that cannot be read.
+        Raises OffsetOutOfRangeError, and Failure for a row that cannot be read. Raises CannotFollow
+        after all records before the table's change were returned.
         """
         with self._changed:
             if self._defect is not None:
@@ -123,20 +125,20 @@ class Fetcher:
                 self._changed.notify()
 
     def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
-        """Have the ends of these partitions looked up anew, by the next `collect`."""
+        """Discard the looked-up ends of these partitions; the thread looks them up again."""
         with self._changed:
             self._buffer.forget_lookups(partitions)
 
     def log_end(self, partition: TopicPartition) -> int | None:
-        """The partition's log end as of its last fetch, None if there was none."""
+        """Return the partition's log end as of its last fetch, None before the first fetch."""
         with self._changed:
             return self._buffer.log_end(partition)
 
     def ask(self, topics: Collection[str], question: Question[T], timeout_ms: int) -> T:
-        """Ask something about topics, whose rows up to now are indexed first.
+        """Run a lookup of these topics in the thread, after it has indexed all their rows.
 
-        Transient errors are retried until the timeout, ms. Raises CoordinatorTimeoutError,
-        UnknownTopicOrPartitionError, and what else the question raises.
+        Transient errors are retried for `timeout_ms`. Raises CoordinatorTimeoutError,
+        UnknownTopicOrPartitionError, and any other error of the lookup.
         """
         until = now_ms() + timeout_ms
         while True:
@@ -164,7 +166,7 @@ class Fetcher:
         return answer
 
     def close(self) -> None:
-        """End the thread, after the read that is under way; one that hangs is not waited for."""
+        """Stop the thread after its current read; wait at most `_END_S` seconds for it."""
         self._stop()
         self._thread.join(_END_S)
         for asked in self._questions:
@@ -178,8 +180,8 @@ class Fetcher:
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # What was wanted when nothing was found: only a change of it, or time, makes another try
-        # worth while.
+        # The work for which nothing was found. It is tried again only if it changes, or after the
+        # pause.
         tried: _Work | None = None
         pause_s: float | None = None
         while not self._stopping:
@@ -188,7 +190,8 @@ class Fetcher:
                 self._answer(asked)
             try:
                 found, pause_s = self._step(work)
-            # The user's thread is told: nobody else would notice that no records come any more.
+            # `collect` raises the error in the user's thread. Otherwise `poll` would return no more
+            # records, without an error.
             except Exception as error:
                 self._fail(error)
                 return
@@ -197,7 +200,7 @@ class Fetcher:
     def _await_work(
         self, tried: _Work | None, pause_s: float | None
     ) -> tuple[_Work, list[_QueuedQuestion]]:
-        """Return what is to be done and answered, once that is new or the pause is over."""
+        """Wait for new work, for a lookup, or for the pause's end; return the work and lookups."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopping or self._questions or self._work() != tried, pause_s
@@ -228,12 +231,15 @@ class Fetcher:
             self._open(asked.topics)
             self._catch_up()
             asked.answer.set_result(asked.question(self._logs))
-        # The thread goes on for its other work; the error is whose question it was.
+        # The error belongs to the caller of `ask`; the thread continues with its other work.
         except Exception as error:
             asked.answer.set_exception(error)
 
     def _step(self, work: _Work) -> tuple[bool, float | None]:
-        """Do what is wanted; returns whether anything came of it, and else the pause, s."""
+        """Do the wanted work; return whether to continue at once, and the pause (s) if not.
+
+        The pause is None if there is no work.
+        """
         if not work.wanted and not work.resets:
             return False, None
         try:
@@ -255,14 +261,14 @@ class Fetcher:
         return found or more, pause_ms / 1000
 
     def _open(self, topics: Collection[str]) -> None:
-        """Have these topics kept up to date too."""
+        """Add these topics to those that are read."""
         if not self._names.issuperset(topics):
             self._names |= frozenset(topics)
             self._logs = TableTopics(self._root, self._names, whole_rows=self._whole_rows)
             self._looked_at = -LOOK_EVERY_MS
 
     def _look(self) -> bool:
-        """Look for new rows if it is time to; whether there may be more of them."""
+        """Poll for new rows if the interval is over; return whether there may be more."""
         if now_ms() - self._looked_at < LOOK_EVERY_MS:
             return False
         if self._logs.poll():
@@ -271,18 +277,18 @@ class Fetcher:
         return False
 
     def _catch_up(self) -> None:
-        """Index all rows that there are."""
+        """Index all rows that the topics have now."""
         while self._logs.poll() and not self._stopping:
             pass
 
     def _look_up(self, work: _Work) -> bool:
-        """Look up the ends that positions are to be reset to."""
+        """Look up the log starts or ends for the resets; return whether any was found."""
         found: dict[TopicPartition, tuple[AutoOffsetReset, int | Exception]] = {}
         for one, reset in work.resets.items():
             try:
                 bounds = bounds_of(self._logs, one)
             except UnknownTopicOrPartition:
-                # The catalogue is ahead of this look at it.
+                # The member's catalogue is newer than this thread's.
                 continue
             except Failure as error:
                 found[one] = reset, error
@@ -293,7 +299,10 @@ class Fetcher:
         return bool(found)
 
     def _fetch(self, work: _Work) -> bool:
-        """Read what is wanted, fetch.max.bytes or a little more at most; whether anything came."""
+        """Read the wanted partitions; return whether anything was delivered to the buffer.
+
+        It stops once the records have fetch.max.bytes.
+        """
         settings = self._settings
         held, self._held = self._held, {}
         ends: dict[TopicPartition, int] = {}
@@ -328,7 +337,10 @@ class Fetcher:
         held: Mapping[TopicPartition, CompletedFetch[Record]],
         ends: dict[TopicPartition, int],
     ) -> CompletedFetch[Record] | None:
-        """Fetch a partition; None if there is nothing to hand out."""
+        """Fetch a partition from `offset`; None if there is neither a record nor an error.
+
+        A held fetch is returned as it is if the partition has not grown since.
+        """
         topic, number = one
         records: list[Record] = []
         error: Exception | None = None
@@ -343,7 +355,7 @@ class Fetcher:
             if not records:
                 error = self._end_of_topic(work, topic)
         except UnknownTopicOrPartition:
-            # A topic without records, or the catalogue is ahead of this look at it.
+            # A topic without records, or the member's catalogue is newer than this thread's.
             return None
         except OffsetOutOfRange as out:
             log.warning("%s: auto.offset.reset is %s", out, self._settings.auto_offset_reset.value)
@@ -359,9 +371,9 @@ class Fetcher:
         return CompletedFetch(one, offset, records, size, error)
 
     def _end_of_topic(self, work: _Work, topic: str) -> CannotFollow | None:
-        """What keeps a topic from following its table, once all records before it were handed out.
+        """Return the error that ends a topic, once all records before it were returned.
 
-        A program that ends with it has been given all the records of its partitions.
+        So a program that ends with this error has got all records of its partitions.
         """
         problem = self._logs.problems().get(topic)
         if not isinstance(problem, CannotFollow):
@@ -375,7 +387,7 @@ class Fetcher:
         return type(problem)(f"topic {topic!r}: {problem}")
 
     def _warn(self, error: Exception) -> None:
-        """Log a failure that may be gone at the next look; one that goes on, once."""
+        """Log a transient error, unless it repeats the last one."""
         if str(error) != self._told:
             log.warning("the topics of %s cannot be read: %s", self._root, error)
         self._told = str(error)

@@ -1,4 +1,4 @@
-"""A member of a consumer group: a consumer that is subscribed from its start.
+"""Member of a consumer group: a consumer that subscribes when it is created.
 
     with GroupMember(root, "my-group", ["orders"], session_timeout_ms=10_000) as member:
         while True:
@@ -6,12 +6,12 @@
                 for record in records:
                     process(record.key, record.value)
 
-A record's offset counts as done when the program polls again: positions are committed
-automatically, or by `commit`.
+A record counts as processed when the program polls again. Positions are committed automatically, or
+by `commit`.
 
-A topic may also be a name with a number of partitions and nothing else. Then the program defines
-what rows a partition has and what an offset means: `poll_positions` returns the partitions to work
-on, each with the offset to continue at, and `advance` records how far the work is done.
+A topic may also be only a name with a number of partitions. Then the program defines the rows of a
+partition and the meaning of an offset. `poll_positions` returns the assigned partitions, each with
+the offset at which to continue. `advance` records the progress of the program.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ EndOffset = Callable[[TopicPartition], int]
 
 
 class GroupMember(Consumer):
-    """One member of a group; joins at its first `poll`. Otherwise as Consumer.
+    """A Consumer that is subscribed to `topics`, and joins its group at the first `poll`.
 
-    `topics` are those of `subscribe`. For `poll_positions` a partition without a committed offset
-    begins at 0 or at `end_offset(partition)`; with an `end_offset`, auto.offset.reset is "latest"
-    by default.
+    `topics` are as in `subscribe`. In `poll_positions`, a partition without a committed offset
+    begins at 0 (auto.offset.reset "earliest") or at `end_offset(partition)` ("latest"). With an
+    `end_offset`, auto.offset.reset is "latest" by default.
 
-    Raises what Consumer and `subscribe` raise.
+    Raises the errors of Consumer and of `subscribe`.
     """
 
     def __init__(
@@ -77,10 +77,12 @@ class GroupMember(Consumer):
             raise
 
     def poll_positions(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
-        """Take part in the group, and return the partitions to work on, each with its position.
+        """Take part in the group, and return the partitions to work on, with their positions.
 
-        For topics whose rows the program reads itself; otherwise as `poll`. Raises ConfigError if
-        auto.offset.reset is "latest" and there is no `end_offset`.
+        Paused partitions, and partitions that are being revoked, are left out. Use this method
+        instead of `poll` if the program reads the rows of the topics itself. Timeouts, listeners
+        and errors are those of `poll`. Also raises ConfigError if auto.offset.reset is "latest" and
+        there is no `end_offset`.
         """
         return self._poll(timeout_ms, self._positions)
 
@@ -105,10 +107,10 @@ class GroupMember(Consumer):
                 consumer.subscription.resolve_reset(partition, reset, offset)
 
     def advance(self, partition: TopicPartition, offset: int) -> None:
-        """Record that all rows before the offset are done.
+        """Set the position: all rows before the offset are processed.
 
-        Raises ValueError if the offset is less than the position, and SubscriptionError if the
-        partition is no longer assigned: its new owner starts at the last committed offset.
+        Raises ValueError if the offset is less than the position. Raises SubscriptionError if the
+        partition is no longer assigned; its new owner starts at the last committed offset.
         """
         before = self.position(partition)
         if before is not None and offset < before:

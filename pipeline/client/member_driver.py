@@ -1,8 +1,9 @@
-"""One consumer between its threads: the user's, and the heartbeat thread that all members share.
+"""Driver of one consumer: it connects the user's thread, the heartbeat thread and the reader.
 
-`coordinator.consumer` decides and knows no threads, so a `MemberDriver` locks each call of it, and
-holds the lock for nothing else. The heartbeat thread sends the requests, callbacks of the response
-reader bring the answers, and both wake a user's thread that waits.
+`coordinator.consumer` is pure and has no threads. A `MemberDriver` holds a lock during each call of
+it, and not while it sends a request or calls the user. The heartbeat thread, which all members
+share, sends the requests. The thread of the response reader delivers the answers. Both wake the
+user's thread if it waits.
 """
 
 from __future__ import annotations
@@ -35,29 +36,32 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Send = Callable[[RequestEvent], "Future[Response]"]
 
-# In these states silence is no error: a join waits for the other members, and a stable member keeps
-# its partitions until its session ends. Nor is it for a consumer without a subscription
-# that knows its positions: only its commits wait.
+# States in which a silent coordinator is no error: a join waits for the other members, and a stable
+# member keeps its partitions until its session ends. It is no error either for a consumer without a
+# subscription that knows its positions, because only its commits wait.
 _PATIENT = (MemberState.PREPARING_REBALANCE, MemberState.STABLE)
 
 
 def now_ms() -> int:
-    """The members' clock, ms: monotonic, so setting the wall clock moves no deadline."""
+    """Return the time of the members' clock, ms.
+
+    The clock is monotonic, so a change of the wall clock moves no deadline.
+    """
     return time.monotonic_ns() // 1_000_000
 
 
 class _PendingRequest(Struct, eq=False):
-    """A request without an answer yet, and when the consumer gives it up, ms."""
+    """A request in flight, and the time (ms) of the consumer's request timeout."""
 
     future: Future[Response]
     until: int
 
 
 class MemberDriver:
-    """Drives one consumer.
+    """The driver of one consumer.
 
-    `wake` tells the heartbeat thread that the consumer may have something to send; `where` names
-    the root in messages. `due` is the earliest timer of the consumer, ms; None without one.
+    `wake` notifies the heartbeat thread that the consumer may have requests to send. `where` names
+    the root in messages. `due` is the consumer's earliest timer, ms; None without a timer.
     """
 
     def __init__(
@@ -74,16 +78,16 @@ class MemberDriver:
         self._changes = 0
         self._outbox: deque[RequestEvent] = deque()
         self._asked: dict[str, _PendingRequest] = {}
-        # Since when requests have been waiting and none was answered, ms; None if none waits.
+        # Since when requests are in flight and none was answered, ms; None without such requests.
         self._silent_since: int | None = None
         self._trouble: Exception | None = None
         self._defect: Exception | None = None
 
     @contextmanager
     def step(self, changes: bool = False) -> Iterator[ConsumerCoordinator]:
-        """Lend the consumer for one call that does not block; then send and log what it produced.
+        """Lock the consumer for one call that does not block; then queue its requests.
 
-        `changes`: another thread than the user's calls, and the user's thread is to be woken.
+        With `changes`, the user's thread is woken, because another thread makes the call.
         """
         notes = []
         try:
@@ -117,14 +121,14 @@ class MemberDriver:
     # --- the user's thread ----------------------------------------------------------------------
 
     def poll(self) -> tuple[Event | None, int]:
-        """The next event, and a mark for `wait`. Raises ConsumerError."""
+        """Return the next event, and a mark for `wait`. Raises ConsumerError."""
         with self.step() as consumer:
             if self._defect is not None:
                 raise self._defect
             return consumer.poll(now_ms()), self._changes
 
     def wait(self, mark: int, until: int) -> None:
-        """Wait until something changed since the mark, a poll is due, or the time `until` (ms)."""
+        """Wait for a change since `mark`, for the consumer's next poll, or until `until` (ms)."""
         with self._changed:
             poll_at = self._consumer.poll_deadline
             until = until if poll_at is None else min(until, poll_at)
@@ -132,7 +136,7 @@ class MemberDriver:
             self._changed.wait_for(lambda: self._changes != mark, left)
 
     def result(self, operation: Operation[T]) -> T:
-        """Return an operation's result, or raise its error; its own deadline bounds the wait."""
+        """Wait for an operation, until its deadline; return its result, or raise its error."""
         with self._changed:
             self._changed.wait_for(lambda: operation.done or self._defect is not None)
             if self._defect is not None:
@@ -140,7 +144,7 @@ class MemberDriver:
             return operation.result()
 
     def patience_ends(self) -> int:
-        """Return when to check again, ms.
+        """Return when to check again for a silent coordinator, ms.
 
         Raises CoordinatorTimeoutError if no request was answered for default.api.timeout.ms.
         """
@@ -161,18 +165,18 @@ class MemberDriver:
         )
 
     def update_topics(self, counts: Mapping[str, int]) -> None:
-        """Tell the consumer each topic's number of partitions."""
+        """Pass each topic's number of partitions to the consumer."""
         with self.step(changes=True) as consumer:
             consumer.update_topics(counts)
 
     def wake_user(self) -> None:
-        """Wake the user's thread, if it waits: there may be records for it."""
+        """Wake the user's thread if it waits, because there may be new records."""
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Cancel all requests that wait for an answer."""
+        """Cancel all requests in flight."""
         with self._changed:
             asked = list(self._asked.values())
             self._asked.clear()
@@ -182,18 +186,19 @@ class MemberDriver:
     # --- the heartbeat thread -------------------------------------------------------------------
 
     def wants_beat(self, now: float) -> bool:
-        """Whether there is a request to send, or a timer has expired by `now` (ms)."""
+        """Return whether a request is queued, or a timer has expired by `now` (ms)."""
         due = self.due
         if self._defect is not None:
             return False
         return bool(self._outbox) or (due is not None and due <= now)
 
     def beat(self, send: Send) -> None:
-        """Run the timers that expired, and send the requests that wait."""
+        """Run the expired timers, and send the queued requests."""
         try:
             with self.step(changes=True) as consumer:
                 consumer.tick(now_ms())
-        # A defect of one member must not end the heartbeats of the others; its user is told.
+        # A defect of one member must not stop the heartbeats of the others. `poll` and `result`
+        # raise it in the user's thread.
         except Exception as error:
             log.exception("a member of group %r has stopped", self.settings.group_id)
             with self._changed:
@@ -221,7 +226,7 @@ class MemberDriver:
         future.add_done_callback(partial(self._answered, request))
 
     def _give_up_late(self) -> None:
-        """Cancel the requests that the consumer itself has given up by its timeouts."""
+        """Cancel the requests in flight that have reached the consumer's request timeout."""
         now = now_ms()
         with self._changed:
             late = [key for key, asked in self._asked.items() if now >= asked.until]
@@ -245,6 +250,6 @@ class MemberDriver:
             consumer.response(now_ms(), future.result())
 
     def _note_trouble(self, request: RequestEvent, error: BaseException) -> None:
-        """Log a request that failed; the consumer finds out by its own request timeout."""
+        """Log a request that failed. The consumer notices it by its request timeout."""
         log.warning("%s of group %r: %s", request.api, self.settings.group_id, error)
         self._trouble = error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -1,6 +1,6 @@
-"""What a member does with its consumer's events: listeners, assignors and commit callbacks.
+"""Handling of a consumer's events: listeners, assignors and commit callbacks.
 
-All of it runs in the user's thread, within `poll`, `commit`, `unsubscribe` and `close`.
+All handlers run in the user's thread, within `poll`, `commit`, `unsubscribe` and `close`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
 OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | None], None]
 
-# Closing calls at most one listener; more errors than this mean that it makes no progress.
+# Closing calls at most one listener, so this many errors mean that it makes no progress.
 _MOST_ERRORS = 3
 
 
@@ -35,9 +35,9 @@ def _nothing(_: tuple[TopicPartition, ...]) -> None:
 
 
 class MemberEvents:
-    """Hands the events of one driver to the user's listeners and commit callbacks.
+    """Calls the user's listeners and commit callbacks for the events of one driver.
 
-    `on_revoked` also serves for lost partitions where `on_lost` is None.
+    `on_revoked` is also called for lost partitions if `on_lost` is None.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class MemberEvents:
         self._on_commit: dict[int, OnCommit] = {}
 
     def handle_all(self) -> int:
-        """Handle all events that are there; returns a mark for `MemberDriver.wait`.
+        """Handle all pending events; return a mark for `MemberDriver.wait`.
 
-        Raises what a listener or an assignor raises, and ConsumerError.
+        Raises ConsumerError, and the exceptions of listeners and assignors.
         """
         while True:
             event, mark = self._driver.poll()
@@ -65,12 +65,15 @@ class MemberEvents:
             self._handle(event)
 
     def handle_until(self, until: int, done: Callable[[], bool]) -> None:
-        """Handle events until `done`, or the time `until` (ms); then raise the first error."""
+        """Handle events until `done()`, or the time `until` (ms); then raise the first error.
+
+        Also stops after `_MOST_ERRORS` errors.
+        """
         errors: list[Exception] = []
         while not done() and now_ms() < until and len(errors) < _MOST_ERRORS:
             try:
                 mark = self.handle_all()
-            # Most likely a listener's. Closing continues; the error is raised at its end.
+            # Most likely an exception of a listener. Closing continues, and raises it at its end.
             except Exception as error:
                 errors.append(error)
                 continue
@@ -80,11 +83,11 @@ class MemberEvents:
             raise errors[0]
 
     def call_at_commit(self, commit_id: int, on_commit: OnCommit) -> None:
-        """Call `on_commit` once the commit has succeeded or failed."""
+        """Register `on_commit` for the end of a commit, successful or not."""
         self._on_commit[commit_id] = on_commit
 
     def tell_completed(self) -> None:
-        """Call the callbacks of the commits that are completed, without handling other events."""
+        """Call the callbacks of completed commits, without handling other events."""
         with self._driver.step() as consumer:
             completed = consumer.completed_commits()
         for done in completed:

@@ -1,8 +1,8 @@
-"""What the members of one process share: a client, the heartbeat thread, the catalogue of topics.
+"""Hub: the client, the heartbeat thread and the catalogue that a process's consumers share.
 
-There is one hub for each root, or for each client that a user passes in, as long as it has members.
-Consumers without a group share the catalogue only: the client and the threads come with the first
-member of a group.
+There is one hub per root, or per client that a user passes in, while it has consumers. The hub
+starts its client and threads for the first consumer with a group. Consumers without a group use
+only the catalogue.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often the catalogue is read, s. A read without news costs one attempt to open a file.
+# The interval of polls of the catalogue, s. A poll without changes is one attempt to open a file.
 TOPICS_EVERY_S = 1.0
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 
 
 class MemberHub:
-    """Shared by the consumers of one root; taken by `acquire` and given back by `release`."""
+    """The hub of one root or client. `acquire` and `release` count its users."""
 
     def __init__(self, root: str, client: RequestClient | None) -> None:
         self._root = root
@@ -50,7 +50,7 @@ class MemberHub:
         self.refresh_topics()
 
     def start(self) -> None:
-        """Have requests and heartbeats sent, and the catalogue watched, once. Raises NoTables."""
+        """Start the client and the threads, unless they are running. Raises NoTables."""
         if self._threads:
             return
         client = self._users_client
@@ -77,7 +77,7 @@ class MemberHub:
     # --- members --------------------------------------------------------------------------------
 
     def add(self, settings: ConsumerSettings) -> MemberDriver:
-        """Make a driver for one more consumer."""
+        """Create the driver of a new consumer."""
         driver = MemberDriver(settings, self._look_at, self._root)
         with self._wake:
             self._drivers = (*self._drivers, driver)
@@ -93,11 +93,11 @@ class MemberHub:
 
     @property
     def topics(self) -> dict[str, int] | None:
-        """Each topic's number of partitions when last read; None while there is no catalogue."""
+        """Each topic's number of partitions as last read; None while there is no catalogue."""
         return self._watcher.counts
 
     def refresh_topics(self) -> None:
-        """Read the catalogue's changes, and tell them to all members."""
+        """Read the catalogue's changes, and pass its topics to all consumers."""
         with self._watching:
             counts = self._watcher.poll()
             if counts is not None:
@@ -105,7 +105,7 @@ class MemberHub:
                     driver.update_topics(counts)
 
     def tell_topics(self, driver: MemberDriver, otherwise: dict[str, int]) -> None:
-        """Tell one member each topic's number of partitions; without a catalogue `otherwise`."""
+        """Pass one consumer the topics of the catalogue, or `otherwise` if there is none."""
         with self._watching:
             counts = self._watcher.counts
             driver.update_topics(otherwise if counts is None else counts)
@@ -120,7 +120,7 @@ class MemberHub:
     # --- heartbeats -----------------------------------------------------------------------------
 
     def _look_at(self, driver: MemberDriver) -> None:
-        """Wake the heartbeat thread if it would sleep past what a member now has to do."""
+        """Wake the heartbeat thread if a member has work that is due before it wakes up."""
         with self._wake:
             if driver.wants_beat(self._sleeps_until - 1):
                 self._wake.notify()
@@ -155,7 +155,7 @@ _hubs_lock = threading.Lock()
 def acquire(root: str, client: RequestClient | None, *, asks: bool) -> MemberHub:
     """Return the hub of a root, or of a user's client, creating it if missing.
 
-    `asks`: the consumer has a group, and so a coordinator to ask. Raises NoTables then.
+    `asks`: whether the consumer has a group, and so sends requests. Only then raises NoTables.
     """
     key: object = root if client is None else client
     with _hubs_lock:
@@ -168,7 +168,7 @@ def acquire(root: str, client: RequestClient | None, *, asks: bool) -> MemberHub
 
 
 def release(hub: MemberHub) -> None:
-    """Give a hub back; the last member to do so closes it."""
+    """Release a hub; the release by its last consumer closes it."""
     with _hubs_lock:
         hub.users -= 1
         if hub.users:

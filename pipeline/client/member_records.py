@@ -1,4 +1,4 @@
-"""The records that a member reads: its fetcher, what the last `poll` returned, and look-ups."""
+"""Records of a member: its fetcher, the offsets that the last `poll` returned, and lookups."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class MemberRecords:
-    """Reads the topics of one member, which are Delta tables.
+    """The reader of one member's topics.
 
-    The thread that reads ahead starts with the first use: a member whose program reads its rows
-    itself (`poll_positions`) has none.
+    Its thread starts at the first use. A member that only calls `poll_positions` has no such
+    thread, because its program reads the rows itself.
     """
 
     def __init__(
@@ -31,11 +31,12 @@ class MemberRecords:
         self._root, self._settings, self._whole_rows = root, settings, whole_rows
         self._driver = driver
         self._fetcher: Fetcher | None = None
-        # What the last `poll` handed out: the first offset of each partition, and the next one.
+        # The first offset that the last `poll` returned of each partition, and the one after the
+        # last.
         self._handed_out: dict[TopicPartition, tuple[int, int]] = {}
 
     def collect(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Take the next records of each assigned partition that has some."""
+        """Return the next records of the assigned partitions that have some."""
         fetcher = self._fetching()
         with self._driver.step() as consumer:
             found = fetcher.collect(consumer.subscription)
@@ -45,7 +46,7 @@ class MemberRecords:
         return {one: consumer_records(one, records) for one, records in found.items()}
 
     def take_back(self) -> None:
-        """Go back to the records of the last `poll`, where the program has not gone elsewhere."""
+        """Seek back to the records of the last `poll`, unless the position has changed since."""
         with self._driver.step() as consumer:
             assigned = consumer.subscription.assignment
             for one, (first, after) in self._handed_out.items():
@@ -53,14 +54,14 @@ class MemberRecords:
                     consumer.subscription.seek(one, first)
 
     def keep(self, offsets: Mapping[TopicPartition, object] | None = None) -> None:
-        """Do not go back to the records of the last `poll`: of these partitions, or of all."""
+        """Exclude these partitions, or all, from the next `take_back`."""
         if offsets is None:
             self._handed_out = {}
         for partition in offsets or ():
             self._handed_out.pop(TopicPartition(*partition), None)
 
     def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
-        """Look the log starts and ends of these partitions up anew."""
+        """Discard the log starts and ends of these partitions that were looked up."""
         if self._fetcher is not None:
             self._fetcher.forget_lookups(partitions)
 
@@ -83,11 +84,11 @@ class MemberRecords:
         )
 
     def log_end(self, partition: TopicPartition) -> int | None:
-        """The partition's log end as last read; None before the first read."""
+        """Return the partition's log end as last read; None before the first read."""
         return None if self._fetcher is None else self._fetcher.log_end(partition)
 
     def close(self) -> None:
-        """End the thread that reads ahead."""
+        """Stop the read-ahead thread."""
         if self._fetcher is not None:
             self._fetcher.close()
 
@@ -104,10 +105,10 @@ class MemberRecords:
         question: Callable[[TableTopics], T],
         timeout_ms: int | None,
     ) -> T:
-        """Ask the topics' logs in the thread that reads them.
+        """Run a lookup of topics in the fetcher's thread.
 
-        Raises UnknownTopicOrPartitionError, TableReplaced, and CoordinatorTimeoutError if the
-        topics cannot be read for `timeout_ms` (default.api.timeout.ms).
+        Raises UnknownTopicOrPartitionError and TableReplaced. Raises CoordinatorTimeoutError if the
+        topics cannot be read for `timeout_ms` (None: default.api.timeout.ms).
         """
         limit = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return self._fetching().ask({one.topic for one in partitions}, question, limit)

@@ -1,4 +1,4 @@
-"""Offsets of a topic by their place or time: Kafka's ListOffsets, for members."""
+"""Offset lookups for consumers: log start, log end, and by time. Source: Kafka's ListOffsets."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class OffsetAndTimestamp(Struct, frozen=True):
 def bounds_of(logs: TableTopics, one: TopicPartition) -> tuple[int, int]:
     """Return a partition's log start and log end.
 
-    A topic of which only the catalogue knows has no records: both are 0. Raises
-    UnknownTopicOrPartition, TableReplaced.
+    Both are 0 for a topic that is in the catalogue but has no table. Raises UnknownTopicOrPartition
+    and TableReplaced.
     """
     if _has_no_records(logs, one):
         return 0, 0
@@ -30,7 +30,10 @@ def bounds_of(logs: TableTopics, one: TopicPartition) -> tuple[int, int]:
 
 
 def at_time(logs: TableTopics, one: TopicPartition, time_ms: int) -> OffsetAndTimestamp | None:
-    """Return the first record at or after a time; None if there is none. Raises as `bounds_of`."""
+    """Return the first record at or after a time (ms); None if there is none.
+
+    Raises as `bounds_of` does.
+    """
     if _has_no_records(logs, one):
         return None
     found = logs.offset_for_time(*one, time_ms)

@@ -1,4 +1,4 @@
-"""What every consumer has: its settings, driver and records, its state, and its end."""
+"""Base of all consumers: creation, state and closing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _numbers = count(1)
 
 
 class MemberClosed(Failure):
-    """A method was called on a consumer that is closed."""
+    """Error of a method that was called on a closed consumer."""
 
 
 class OpenConsumer:
-    """A consumer from its opening to its end; `Consumer` says what its arguments are."""
+    """A consumer's settings, driver, records and state. `Consumer` documents the arguments."""
 
     def __init__(
         self,
@@ -74,7 +74,11 @@ class OpenConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; records that the program was given last and failed on are not committed."""
+        """Close the consumer.
+
+        After an exception, the records of the last `poll` are not committed, because the program
+        failed on them.
+        """
         if error is not None:
             self._records.take_back()
         self.close()
@@ -83,13 +87,13 @@ class OpenConsumer:
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The names of the topics subscribed to; those that a pattern matches."""
+        """The names of the subscribed topics; with a pattern, the names that match it."""
         with self._driver.step() as consumer:
             return consumer.subscription.topics
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are assigned now, by the group or by `assign`, sorted."""
+        """The partitions that the group or `assign` has assigned, sorted."""
         with self._driver.step() as consumer:
             return consumer.assignment
 
@@ -102,13 +106,13 @@ class OpenConsumer:
 
     @property
     def generation(self) -> int:
-        """The generation of the member, -1 outside of the group."""
+        """The member's generation, -1 while it is not in the group."""
         with self._driver.step() as consumer:
             return consumer.generation.generation_id
 
     @property
     def member_id(self) -> str:
-        """The member id that the coordinator assigned, empty outside of the group."""
+        """The member id that the coordinator assigned, empty while it is not in the group."""
         with self._driver.step() as consumer:
             return consumer.generation.member_id
 
@@ -121,8 +125,11 @@ class OpenConsumer:
     ) -> None:
         """Commit if commits are automatic, revoke the partitions, and leave the group.
 
-        A second call does nothing. A member with a group.instance.id stays in the group until its
-        session ends, so that its restart causes no rebalance, unless `operation` says otherwise.
+        A static member (group.instance.id) stays in the group until its session ends, so that a
+        restart causes no rebalance. `operation` overrides this (KIP-1092). A second call does
+        nothing.
+
+        Waits at most `timeout_ms`. Raises the first error of a listener or of the group.
         """
         if self._closed or self._closing:
             return

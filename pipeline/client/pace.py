@@ -1,25 +1,24 @@
-"""When a sender's next batch is written, if sooner than its linger ends.
+"""Pace of a sender: it decides when a batch is written before its linger ends.
 
-Times are ms of one steady clock, which the caller passes in.
+Times are ms of one monotonic clock, which the caller passes.
 """
 
 from __future__ import annotations
 
 import math
 
-# The least time between two batches: each commit costs every reader a file.
+# The minimum time between two batches: each commit is one more file for every reader.
 LEAST_MS = 25
-# A batch is written so much earlier than it must be: one that is late waits for a whole
-# micro-batch.
+# The safety margin before the reader's poll: a batch that is late waits for a whole micro-batch.
 EARLIER_MS = 5
 
 
 class Pace:
-    """A sender's pace: batches that hasten, and batches that meet a reader.
+    """The times of a sender's batches: as soon as possible, or shortly before a reader's poll.
 
-    A batch that is to meet a reader is written shortly before it reads. If the reader is later than
-    it was expected, what has come since then is written `LEAST_MS` later, then twice as long later,
-    and so on: a reader that does not come at all leaves the linger alone.
+    A batch is written so that its commit ends shortly before the reader polls. If the poll is later
+    than expected, the requests that arrived since are written after `LEAST_MS`, then after twice
+    that time, and so on. So if the reader never polls, the linger soon decides alone.
     """
 
     def __init__(self) -> None:
@@ -31,15 +30,15 @@ class Pace:
         self._has_taken = False
 
     def hasten(self) -> None:
-        """Write what waits now; nobody is known to read at any time."""
+        """Make pending requests due now, and forget the time of the reader's next poll."""
         self._hastens = True
         self._reads_at = math.inf
 
     def meet(self, reads_at: float | None) -> None:
-        """A reader reads now, and next at `reads_at`, None if that is not known.
+        """Record that a reader polls now, and next at `reads_at`, None if unknown.
 
-        Where nothing was written since the last call, it finds nothing now and goes on looking:
-        what waits hastens, and so it does where the next time is not known.
+        If nothing was written since the last call, the reader finds nothing now and polls again at
+        once. Then pending requests are due now. They are also due now if `reads_at` is unknown.
         """
         self._hastens |= reads_at is None or not self._has_taken
         self._has_taken = False
@@ -47,17 +46,17 @@ class Pace:
         self._again_ms = LEAST_MS
 
     def ready_at(self, lingers_until: float) -> float:
-        """When the next batch is to be taken, at the end of its linger at the latest."""
+        """Return when to take the next batch: at the end of its linger, or earlier."""
         due = -math.inf if self._hastens else self._reads_at - self._write_ms - EARLIER_MS
         return min(lingers_until, max(due, self._taken_at + LEAST_MS))
 
     def taken(self, now: float) -> None:
-        """A batch is going to be written."""
+        """Record that a batch was taken, and will be written."""
         if now >= self._reads_at - self._write_ms - EARLIER_MS:
             self._reads_at = now + self._again_ms + self._write_ms + EARLIER_MS
             self._again_ms *= 2
         self._taken_at, self._hastens, self._has_taken = now, False, True
 
     def written(self, now: float) -> None:
-        """The batch was written, or could not be."""
+        """Record that the write of the batch has ended, successful or not."""
         self._write_ms = now - self._taken_at

@@ -1,17 +1,18 @@
-"""The writer of request events: one per process, for all the members that live in it.
+"""Producer of requests: one per process, shared by all its members.
 
-Kafka's producer, with a Delta table for a broker. `send` gathers requests in memory; a sender
-thread writes them in batches, one commit each, and completes their futures once the commit is
-written. The commit is the acknowledgement: the coordinator reads an acknowledged request once.
+It is modelled on Kafka's producer, with a Delta table as the broker. `send` adds requests to
+batches in memory. A sender thread writes each batch in one commit, and then completes the futures
+of its requests. The commit is the acknowledgement: the coordinator reads an acknowledged request
+once.
 
-Exactly once: each sender is an application of Delta's transaction identifiers, and each batch is a
-version of it. A commit whose outcome is unknown is retried under the same version, and Delta writes
-a version once.
+Exactly once: each sender has the application id of a Delta transaction identifier, and each of its
+batches has the next version. If the outcome of a commit is unknown, the sender retries it with the
+same version, which Delta writes once.
 
-In order: of two requests of a group, the one sent first is decided first. Commits to one table are
-serial, and a sender has one commit in flight. With several senders
-(`max.in.flight.requests.per.connection`) each one has the groups that hash to it, so that no
-request of a group overtakes another.
+In order: the requests of a group are decided in the order in which they were sent. Commits to one
+table are serial, and a sender has one commit in flight. With several senders
+(`max.in.flight.requests.per.connection`), a hash of the group id selects the sender. So no request
+overtakes another one of its group.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRIABLE = (AppendConflict, DeltaError, OSError)
-# The table or its folder does not exist: a retry would not create it.
+# Errors of a missing table or folder, which a retry would not create.
 _GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
-# What encoding a request can raise: a number is too large, a text is not valid Unicode.
+# Errors of encoding a request: a number is too large, or a text is not valid Unicode.
 _UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _JITTER = 0.2
 
@@ -61,7 +62,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ProducerClosed(Failure):
-    """The producer is closed: it takes no requests, and did not write those that still waited."""
+    """The producer is closed: it accepts no requests, and has not written the pending ones."""
 
 
 class BufferExhausted(Failure):
@@ -77,7 +78,7 @@ class UnwritableRequest(Failure):
 
 
 class DeliveryFailed(Failure):
-    """A request that could not be written; the message says why, and how often it was tried."""
+    """A request that could not be written; the message has the reason and the attempts."""
 
 
 class DeliveryTimeout(DeliveryFailed):
@@ -105,10 +106,10 @@ class _Lane:
 
 
 class RequestProducer:
-    """Writes requests of any thread to the `requests` table of a root, creating it if missing.
+    """A thread-safe producer for the `requests` table of a root, which it creates if missing.
 
-    Raises SchemaMismatch, LaterRelease and KeysError. `open_log` opens the table for one sender. A
-    producer that is still open is closed when the interpreter exits.
+    `open_log` opens the table for one sender. A producer that is still open is closed when the
+    interpreter exits. Raises SchemaMismatch, LaterRelease and KeysError.
     """
 
     def __init__(
@@ -153,22 +154,24 @@ class RequestProducer:
     # --- called by users of the producer --------------------------------------------------------
 
     def send(self, event: RequestEvent) -> Future[RequestEvent]:
-        """Take a request; its commit completes the future, with the request as it was written.
+        """Accept a request; its commit completes the future with the request as written.
 
-        A request without a `sent_at` is stamped. Blocks while `buffer.memory` is full, and raises
-        BufferExhausted after `max.block.ms`; raises RequestTooLarge, UnwritableRequest and
-        ProducerClosed at once. The future fails with DeliveryFailed or DeliveryTimeout, and cannot
-        be cancelled. Its callbacks run in the sender's thread and must be short: one that waits for
-        another request would stop the sender for good.
+        A request without a `sent_at` is stamped. `send` blocks while `buffer.memory` is full, and
+        raises BufferExhausted after `max.block.ms`. It raises RequestTooLarge, UnwritableRequest
+        and ProducerClosed at once.
+
+        The future fails with DeliveryFailed, DeliveryTimeout, UnwritableRequest or ProducerClosed,
+        and cannot be cancelled. Its callbacks run in the sender's thread and must be short. A
+        callback that waits for another request would block the sender for ever.
         """
         written = _DeliveryFuture()
         self.submit(event, written)
         return written
 
     def submit(self, event: RequestEvent, delivery: Delivery) -> None:
-        """Take a request, as `send` does, and tell `delivery` what came of it.
+        """Accept a request as `send` does, and complete `delivery` with the outcome.
 
-        It makes no future, which would cost nearly as much as making and writing the request's row.
+        It creates no future, because a future costs nearly as much as the request's row.
         """
         try:
             event = self._sender.stamped(event)
@@ -193,10 +196,10 @@ class RequestProducer:
                 lane.wake.notify()
 
     def hasten(self) -> None:
-        """Write what waits now, at the earliest `pace.LEAST_MS` after the last batch.
+        """Write pending requests now, but not sooner than `pace.LEAST_MS` after the last batch.
 
-        For a caller that knows that requests will be read soon: a request that lingers on is read a
-        micro-batch later.
+        Call it if the coordinator will read requests soon. A request that lingers then would be
+        read a micro-batch later.
         """
         with self._lock:
             for lane in self._lanes:
@@ -205,9 +208,9 @@ class RequestProducer:
                     lane.wake.notify()
 
     def meet(self, reads_at: float | None) -> None:
-        """Write what waits shortly before requests are read: that is now, and then at `reads_at`.
+        """Record that requests are read now, and next at `reads_at`; write shortly before that.
 
-        `reads_at` in ms of `time.monotonic`, None if it is not known (`Pace.meet`).
+        `reads_at` is in ms of `time.monotonic`, None if unknown (`Pace.meet`).
         """
         with self._lock:
             for lane in self._lanes:
@@ -215,9 +218,9 @@ class RequestProducer:
                 lane.wake.notify()
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what was sent so far without lingering, and wait for it.
+        """Write all requests sent so far without linger, and wait until they are written.
 
-        Returns False if `timeout_s` ran out. The futures tell whether the requests were written.
+        Return False if `timeout_s` ran out first. The futures have the outcome of each request.
         """
         with self._lock:
             waiting = set(self._open)
@@ -229,10 +232,11 @@ class RequestProducer:
                 self._flushing -= 1
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Take no more requests, write those that wait, and stop.
+        """Accept no more requests, write the pending ones, and stop.
 
-        Requests that are not written after `timeout_s` (None: after `delivery.timeout.ms`) fail
-        with ProducerClosed; a commit in flight is awaited. A second call does nothing.
+        Requests that are not written within `timeout_s` fail with ProducerClosed. None waits for
+        all requests; `delivery.timeout.ms` bounds the wait. A commit that is in flight at the
+        timeout is completed in the background. A second call does nothing.
         """
         self._stop()
         limit = None if timeout_s is None else time.monotonic() + timeout_s
@@ -252,7 +256,10 @@ class RequestProducer:
         return zlib.crc32((event.group_id or "").encode()) % len(self._lanes)
 
     def _wait_for_room(self, size: int) -> None:
-        """Return when `size` bytes fit; the thread that waits longest goes first."""
+        """Wait until `size` bytes fit into the buffer; the longest waiting thread goes first.
+
+        Raises BufferExhausted and ProducerClosed.
+        """
         if self._used + size <= self.settings.buffer_memory and not self._blocked:
             if self._closed:
                 raise ProducerClosed(f"the producer of {self._uri} is closed")
@@ -264,7 +271,7 @@ class RequestProducer:
             fits = self._used + size <= self.settings.buffer_memory
             return self._closed or (fits and self._blocked[0] is ticket)
 
-        # Batches that linger are written at once, to free their memory.
+        # Lingering batches are written at once, to free their memory.
         self._wake_all()
         try:
             if not self._room.wait_for(may_go, self.settings.max_block_ms / 1000):
@@ -289,7 +296,7 @@ class RequestProducer:
             error: Exception | None = None
             try:
                 self._write(lane, batch)
-            # Any failure must reach the deliveries of the batch, and the next batch be written.
+            # Any failure must fail the deliveries of the batch, and must not stop the sender.
             except Exception as raised:
                 log.warning("%s", raised)
                 error = raised
@@ -308,7 +315,7 @@ class RequestProducer:
                 self._delivered.notify_all()
 
     def _next(self, lane: _Lane) -> RequestBatch | None:
-        """Wait for the next batch that is due; None when the producer is closed and empty."""
+        """Wait for the next batch and return it; None when the producer is closed and empty."""
         with self._lock:
             while True:
                 lingers_until = lane.accumulator.ready_at()
@@ -325,7 +332,10 @@ class RequestProducer:
                 lane.wake.wait((ready_at - now) / 1000)
 
     def _write(self, lane: _Lane, batch: RequestBatch) -> None:
-        """Write a batch. Raises DeliveryFailed, and ProducerClosed after `close` timed out."""
+        """Write a batch, with retries.
+
+        Raises DeliveryFailed and DeliveryTimeout, and ProducerClosed after `close` timed out.
+        """
         settings = self.settings
         rows = self._rows(batch)
         if not batch.events:
@@ -342,7 +352,7 @@ class RequestProducer:
                 )
             try:
                 if last is not None:
-                    # The failed attempt may have been written: read the table's newest version.
+                    # The failed attempt may have been written, so read the newest version.
                     lane.appender.forget()
                 lane.appender.append(rows, lane.app_id, lane.version)
             except _GONE as error:
@@ -363,7 +373,7 @@ class RequestProducer:
         return f"{count} could not be written to {self._uri} in {tries}{why}"
 
     def _rows(self, batch: RequestBatch) -> pa.Table:
-        """The batch as rows; a request that no row can hold fails alone and is taken out."""
+        """Return the batch as rows; remove and fail the requests that no row can hold."""
         try:
             return to_requests(batch.events)
         except _UNWRITABLE:
@@ -380,7 +390,7 @@ class RequestProducer:
 
 
 def backoff_ms(settings: ProducerSettings, failures: int) -> float:
-    """How long to wait after a failed attempt, ms; `failures` is 0 after the first one.
+    """Return the backoff after a failed attempt, ms; `failures` is 0 after the first one.
 
     Source: Apache Kafka, ExponentialBackoff; KIP-580.
     """

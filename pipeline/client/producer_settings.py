@@ -1,4 +1,4 @@
-"""The settings of the producer: Kafka's names and meanings, for a Delta table as the log."""
+"""Settings of the request producer: Kafka's names and meanings, with a Delta table as the log."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ _MOST = 2**31 - 1
 
 
 class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
-    """How requests are gathered and sent. Times in ms, sizes in bytes of the encoded requests.
+    """Settings of batching, retries and identity. Times in ms, sizes in bytes of encoded requests.
 
-    * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of many requests costs
-      about as much as a commit of one). A larger request is a commit of its own.
-    * `linger.ms`: how long a batch waits for more requests (Kafka: 5); for a `RequestClient`, which
-      hears of answers, the most that it waits. Answers come sooner with fewer, larger files: a
-      shorter wait costs the coordinator's micro-batch more, by the number of files, than it saves.
-    * `buffer.memory`: the most bytes that wait or are being written; beyond it `send` blocks.
+    * `batch.size`: the maximum size of one commit. Kafka's default is 16384; here a commit of many
+      requests costs about as much as a commit of one. A larger request is committed alone.
+    * `linger.ms`: how long a batch waits for more requests (Kafka: 5). For a `RequestClient` it is
+      the longest wait, because answers can end it. A shorter linger makes more, smaller files. They
+      cost the coordinator's micro-batch more time than the linger saves.
+    * `buffer.memory`: the maximum size of all requests that wait or are in flight. Beyond it `send`
+      blocks.
     * `max.block.ms`: how long `send` blocks at most.
-    * `max.in.flight.requests.per.connection`: commits in flight at once (Kafka: 5). Commits to one
-      Delta table are serial: a second one only writes its file meanwhile, and then the two race. On
-      a local disk two write fewer requests a second than one does, in more files.
+    * `max.in.flight.requests.per.connection`: the maximum number of commits in flight (Kafka: 5).
+      Commits to one Delta table are serial: two commits write their files in parallel, and then
+      compete for the version. On a local disk, two commits in flight write fewer requests per
+      second than one, in more files.
     * `delivery.timeout.ms`: how long after `send` a request is given up.
-    * `principal`: who the requests say they are of, if they do not say so themselves.
-    * `request.key.file`: the file with the key by which they are signed (`keys add`).
-    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: how often a failed commit is retried,
-      and after how long; the wait doubles each time, give or take a fifth.
+    * `principal`: the principal of requests that have none.
+    * `request.key.file`: the file with the key that signs the requests (`keys add`).
+    * `retries`: how often a failed commit is retried.
+    * `retry.backoff.ms`, `retry.backoff.max.ms`: the first and the longest backoff. It doubles with
+      each retry, with a jitter of 20 %.
     """
 
     batch_size: PositiveLong = 1 << 20
@@ -59,7 +62,7 @@ class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
 
 
 def parse_producer(values: Mapping[str, Any]) -> ProducerSettings:
-    """Type settings under Kafka's names; raises SettingsError that names the one at fault."""
+    """Parse settings with Kafka's names. Raises SettingsError, which names the invalid one."""
     try:
         return typed(ProducerSettings, values)
     except ConfigError as error:

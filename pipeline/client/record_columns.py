@@ -1,4 +1,4 @@
-"""Records as columns of an Arrow table: their types, sizes and partitions."""
+"""Columns of records in an Arrow table: types, sizes and partitions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _TYPES = {
 
 
 class InvalidColumns(WrongCall):
-    """A table whose columns are not those of records; the message says which, and what they are."""
+    """A table without the columns of records. The message names the invalid columns."""
 
 
 def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
-    """Return the columns of records with their types: value, key, partition, timestamp, headers.
+    """Cast a table to the columns value, key, partition, timestamp and headers.
 
-    Raises InvalidColumns.
+    A missing timestamp is `now_ms`; the other missing columns are null. Raises InvalidColumns.
     """
     unknown = [name for name in table.column_names if name not in _TYPES]
     if unknown or "value" not in table.column_names:
@@ -50,7 +50,7 @@ def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
         column = table.column(name)
         try:
             if name == "timestamp" and pa.types.is_timestamp(column.type):
-                # To the millisecond, as Kafka's timestamps are.
+                # Kafka's timestamps are in ms, so finer ones are truncated.
                 column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
             columns[name] = column.cast(kind)
         except pa.ArrowException as error:
@@ -68,7 +68,7 @@ def _absent(name: str, count: int, now_ms: int) -> pa.Array:
 
 
 def sizes_of(keys: Any, values: Any, headers: Any) -> Iterator[int]:
-    """The size of each record, bytes; columns are lists, or Arrow's."""
+    """Yield the size of each record, bytes. Columns are lists or Arrow columns."""
     if not isinstance(keys, list):
         yield from column_sizes(keys, values, headers).tolist()
         return
@@ -77,7 +77,7 @@ def sizes_of(keys: Any, values: Any, headers: Any) -> Iterator[int]:
 
 
 def column_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray, headers: Any) -> Array:
-    """The size of each record, bytes, as `record_size` counts it."""
+    """Return the size of each record, bytes, as `record_size` counts it."""
     sizes = RECORD_OVERHEAD + _lengths(keys) + _lengths(values)
     if headers is not None and headers.null_count < len(headers):
         for place, given in enumerate(headers.to_pylist()):
@@ -92,9 +92,9 @@ def _lengths(column: pa.ChunkedArray) -> Array:
 
 
 def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
-    """The partition of each row: as the table says, by its key's hash, or as the queue chooses.
+    """Return the partition of each row: the column's, the hash of the key, or the queue's choice.
 
-    `hashes`: whether a key's hash is what the topic's partitioner goes by.
+    `hashes`: whether the topic's partitioner uses the hash of the key.
     """
     given = rows.column("partition")
     if not given.null_count:
@@ -108,7 +108,7 @@ def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
         found %= queue.count
         if keys.null_count:
             without = np.asarray(keys.is_null().to_numpy())
-            # Those without a key are one batch: all go to one partition.
+            # Rows without a key form one batch, so all go to one partition.
             found[without] = queue.choose(None, None, 0)
         return found
     pairs: Iterable[tuple[bytes | None, bytes | None]] = zip(
@@ -120,9 +120,9 @@ def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
 def by_partition(
     rows: pa.Table, partitions: Array, sizes: Array
 ) -> Iterator[tuple[int, tuple[Any, ...], Array]]:
-    """The rows of each partition, in their order: its number, their columns, and their sizes.
+    """Yield each partition's number, and the columns and sizes of its rows, in their order.
 
-    The columns are keys, values, timestamps and headers, None where no row has any.
+    The columns are keys, values, timestamps and headers. Headers are None if no row has headers.
     """
     headers = rows.column("headers")
     names = ["key", "value", "timestamp"]
@@ -136,12 +136,12 @@ def by_partition(
 
 
 def _places(partitions: Array) -> Iterator[tuple[int, Array | None]]:
-    """Each partition with the places of its rows, None for all."""
+    """Yield each partition with the indexes of its rows; None means all rows."""
     least, most = int(partitions.min()), int(partitions.max())
     if least == most:
         yield least, None
         return
-    # Numbers of 16 bits are sorted in one pass.
+    # NumPy sorts 16-bit integers by radix sort, in linear time.
     narrow = partitions.astype(np.int16) if most < 1 << 15 else partitions
     order = np.argsort(narrow, kind="stable")
     found, starts = np.unique(narrow[order], return_index=True)
@@ -149,7 +149,7 @@ def _places(partitions: Array) -> Iterator[tuple[int, Array | None]]:
 
 
 def pieces(sizes: Array, most: int) -> Iterator[slice]:
-    """Rows that follow each other and have at most so many bytes together."""
+    """Yield slices of consecutive rows, each of at most `most` bytes. `sizes` are in bytes."""
     if not len(sizes):
         return
     if sizes.sum() <= most:

@@ -1,6 +1,6 @@
-"""A partition's records of one commit: what of its batches the topic takes, and its sequences.
+"""Records of one partition in one commit: their validation and their sequences.
 
-Source of what is refused: Apache Kafka, LogValidator; of sequences: KIP-98.
+Source: Apache Kafka, LogValidator (validation) and KIP-98 (sequences).
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _LAST_SEQUENCE = 2**31 - 1
 
 
 class Range(Struct):
-    """Batches of one partition, what is refused of each (by place), and what is appended."""
+    """Batches of one partition in one commit.
+
+    `refused` has, for each batch, the errors of its invalid records by index. `appended` has the
+    valid records of all batches.
+    """
 
     batches: list[RecordBatch]
     refused: list[dict[int, Failure]]
@@ -41,9 +45,9 @@ class Range(Struct):
 
 
 class Sequences:
-    """A producer's id for one topic, and the next sequence of each partition.
+    """A producer id for one topic, and the next sequence of each partition.
 
-    `new_producer_id` None: the producer is not idempotent, and what it appends has no sequences.
+    If `new_producer_id` is None, the producer is not idempotent, and its records have no sequences.
     """
 
     def __init__(self, new_producer_id: Callable[[], int] | None) -> None:
@@ -51,12 +55,15 @@ class Sequences:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Go on under another producer id: it is not known what the log knows of this one."""
+        """Use a new producer id from now on, because the log's state of the old one is unknown."""
         self._producer_id: int | None = None
         self._next: dict[int, int] = {}
 
     def number(self, appended: NewBatch) -> None:
-        """Number what is appended. Raises what `new_producer_id` raises."""
+        """Set the producer id, epoch and sequences of `appended`, if the producer is idempotent.
+
+        Raises the errors of `new_producer_id`.
+        """
         if self._new_producer_id is None:
             return
         if self._producer_id is None:
@@ -65,16 +72,16 @@ class Sequences:
         appended.first_sequence = self._next.get(appended.partition, 0)
 
     def written(self, appended: NewBatch) -> None:
-        """Go on after what is in the log now."""
+        """Advance the partition's next sequence, because `appended` is in the log."""
         if self._producer_id is not None:
             self._next[appended.partition] = (appended.last_sequence + 1) & _LAST_SEQUENCE
 
 
 def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Range:
-    """Make one range of the batches of one partition, without what the topic does not take.
+    """Join the batches of one partition into one range, without the invalid records.
 
-    `now_ms` is the time of day. However large a batch is, its topic takes the records that are not
-    too large by themselves: the others of their batch share no fate with those that are.
+    The topic's max.message.bytes limits each record, not the batch: the valid records of a batch
+    are still written. `now_ms` is the wall clock time, ms.
     """
     refused = [_refused(batch, config, now_ms) for batch in batches]
     kept = [_kept(*each) for each in zip(batches, refused, strict=True)]
@@ -82,7 +89,7 @@ def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Ra
 
 
 def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:
-    """Which records of a batch its topic does not take, by their places."""
+    """Return the errors of a batch's invalid records, by index."""
     refused: dict[int, Failure] = {}
     if batch.largest > config.max_message_bytes:
         for place, size in enumerate(sizes_of(batch.keys, batch.values, batch.headers)):
@@ -106,7 +113,7 @@ def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, 
 
 
 def _kept(batch: RecordBatch, refused: dict[int, Failure]) -> NewBatch:
-    """The records of a batch that are taken."""
+    """Return the valid records of a batch."""
     columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
     if refused:
         places = [place for place in range(len(batch)) if place not in refused]

@@ -1,11 +1,13 @@
-"""The thread that writes one topic's records: one commit at a time, each until it is written.
+"""Sender of one topic: its thread writes one commit at a time, with retries.
 
-Commits to one Delta table are serial, so a topic has one commit in flight, with whatever waits, and
-a partition's records keep their order: what comes later waits until the outcome is known.
+Commits to one Delta table are serial, so a topic has at most one commit in flight, with all records
+that were ready. A partition's records keep their order, because later records wait until the
+outcome of the commit is known.
 
-An idempotent producer gives a partition's records of a commit one range of sequences. A commit
-whose outcome is not known is repeated with the same ranges, which the topic's log knows again. Once
-records were given up, the topic is written on under another producer id: that commit may stand.
+An idempotent producer assigns one range of sequences to a partition's records in a commit. If the
+outcome of a commit is unknown, the sender retries it with the same ranges, and the topic's log
+rejects duplicates. After records were given up, the sender uses a new producer id for the topic,
+because the commit of these records may have succeeded.
 """
 
 from __future__ import annotations
@@ -57,14 +59,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# About what one commit has, bytes.
+# The approximate maximum size of one commit, bytes.
 COMMIT_BYTES = 32 << 20
-# What the topic, or who may write it, says for good.
+# Errors of the topic or of authorization, which a retry does not change.
 _FINAL = (ConsumerError, NotProducible, UnknownTopicOrPartition)
 
 
 class Shared(Struct):
-    """What the senders of one producer share; `lock` is held for `memory` and each queue."""
+    """State shared by the senders of one producer. `lock` guards `memory` and each queue."""
 
     settings: RecordProducerSettings
     topics: RecordTopics
@@ -79,13 +81,13 @@ class Shared(Struct):
 
 
 class TopicSender:
-    """Writes what waits in one topic's queue, in a thread of its own."""
+    """The sender of one topic, with a thread that writes the batches of its queue."""
 
     def __init__(self, topic: str, queue: TopicQueue, shared: Shared) -> None:
         self.topic = topic
         self.queue = queue
         self.wake = threading.Condition(shared.lock)
-        # What was sent, and is not told of yet.
+        # The batches without an outcome yet.
         self.open: set[RecordBatch] = set()
         self._shared = shared
         self._backoff = Backoff(shared.settings, random.random)
@@ -103,7 +105,7 @@ class TopicSender:
         while batches := self._next():
             try:
                 self._deliver(batches)
-            # Any failure must reach the batches, and what comes after them be written.
+            # Any failure must fail these batches, and must not stop the sender.
             except Exception as error:
                 log.exception("records of topic %s are given up", self.topic)
                 self._give_up(batches, error)
@@ -116,7 +118,7 @@ class TopicSender:
                 self._shared.delivered.notify_all()
 
     def _next(self) -> list[RecordBatch]:
-        """Wait for what is due; return it, nothing once the producer is closed and all is done."""
+        """Wait for due batches and return them; none if the producer is closed and all are done."""
         shared = self._shared
         with shared.lock:
             while True:
@@ -136,7 +138,7 @@ class TopicSender:
     # --- one commit -------------------------------------------------------------------------------
 
     def _deliver(self, batches: list[RecordBatch]) -> None:
-        """Write batches, and tell them so or why not."""
+        """Write batches, with retries, and complete their deliveries with the outcome."""
         settings = self._shared.settings
         untold = list(batches)
         ranges: list[Range] | None = None
@@ -177,9 +179,10 @@ class TopicSender:
     def _ranges(
         self, batches: list[RecordBatch], partitions: int, writer: TopicWriter
     ) -> Iterator[Range]:
-        """What of the batches is appended: a range of sequences for each partition.
+        """Yield a range with sequences for each partition of the batches.
 
-        What the topic does not take is left out, and is told so with the others.
+        A range leaves out the invalid records; their errors are delivered with its outcome. Batches
+        of a partition that does not exist fail at once.
         """
         by_partition: dict[int, list[RecordBatch]] = {}
         for batch in batches:
@@ -193,7 +196,7 @@ class TopicSender:
             yield taken
 
     def _settle(self, ranges: list[Range], outcomes: list[Outcome]) -> None:
-        """Tell each batch where it is, or why it is not."""
+        """Complete each batch with its offsets, or with the error of its partition."""
         found = iter(outcomes)
         failed = False
         for each in ranges:
@@ -216,9 +219,9 @@ class TopicSender:
     def _expire(
         self, batches: list[RecordBatch], attempts: int, last: Exception | None
     ) -> list[RecordBatch]:
-        """Give up the batches whose time is over; return the others.
+        """Fail the batches that have reached delivery.timeout.ms; return the others.
 
-        What was tried stays in its range, and may be written nevertheless.
+        Batches that were tried stay in their range, and may still be written.
         """
         timeout_ms = self._shared.settings.delivery_timeout_ms
         before = monotonic_ms() - timeout_ms

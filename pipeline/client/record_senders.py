@@ -1,4 +1,4 @@
-"""The senders of one producer: a thread for each topic, and the memory that they share."""
+"""Senders of one producer: one thread per topic, and the buffer memory that they share."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class RecordSenders:
-    """One sender for each topic that was written to; for any number of threads."""
+    """The senders of the topics that were written to; thread-safe."""
 
     def __init__(
         self, root: str, settings: RecordProducerSettings, partitioner: str | Chooser
     ) -> None:
-        """Raises ConfigError for a partitioner that there is not."""
+        """Raise ConfigError if the partitioner is unknown."""
         new_partitioner(partitioner, "", _choose)
         self._root = root
         self._settings = settings
@@ -56,7 +56,7 @@ class RecordSenders:
         self.by_topic: dict[str, TopicSender] = {}
 
     def open(self, topic: str) -> TopicSender:
-        """Begin to write to a topic, once it is known that this may be."""
+        """Return the sender of a topic, creating it if missing. Raises as `find` does."""
         found = self.find(topic)
         with self._opening:
             if topic not in self.by_topic:
@@ -74,7 +74,11 @@ class RecordSenders:
             return self.by_topic[topic]
 
     def find(self, topic: str) -> OwnTopic:
-        """A topic as it is now, tried again for `max.block.ms` where it cannot be read."""
+        """Return a topic as it is now; retry for `max.block.ms` if it cannot be read.
+
+        Raises ProducerClosed, NotProducible, and DeliveryFailed after `max.block.ms`. Raises
+        UnknownTopicOrPartitionError and TopicAuthorizationError.
+        """
         until = monotonic_ms() + self._settings.max_block_ms
         backoff = Backoff(self._settings, random.random)
         attempt = 0
@@ -96,11 +100,14 @@ class RecordSenders:
                 attempt += 1
 
     def wait_for_room(self, size: int) -> None:
-        """Return when so many bytes fit; the thread that waits longest goes first."""
+        """Wait until `size` bytes fit; the longest waiting thread goes first.
+
+        The caller holds the lock. Raises BufferExhausted and ProducerClosed.
+        """
         shared, memory = self.shared, self.memory
         ticket = object()
         memory.blocked.append(ticket)
-        # Batches that linger are written at once, to free their memory.
+        # Lingering batches are written at once, to free their memory.
         self._wake_all()
         try:
             if not shared.room.wait_for(
@@ -118,7 +125,7 @@ class RecordSenders:
             shared.room.notify_all()
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """As `Producer.flush`."""
+        """Write all records sent so far, as `Producer.flush` does."""
         with self.lock:
             waiting = {sender: set(sender.open) for sender in self.by_topic.values()}
             self.shared.flushing += 1
@@ -132,7 +139,7 @@ class RecordSenders:
                 self.shared.flushing -= 1
 
     def close(self, timeout_s: float | None = None) -> None:
-        """As `Producer.close`."""
+        """Stop all senders, as `Producer.close` does."""
         with self.lock:
             self.shared.is_closed = True
             self._wake_all()

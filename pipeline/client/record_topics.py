@@ -1,7 +1,7 @@
-"""The topics that a producer may write to: their tables, partitions, configs and ACLs.
+"""Topics of a producer: their tables, partitions, configs and ACLs.
 
-What is known is at most a second old whenever records are committed. ACLs keep programs from
-mistakes: whoever may write files under the root may write anything.
+When records are committed, this metadata is at most one second old. ACLs only prevent mistakes. A
+program that may write files under the root can bypass them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from group_coordinator.schemas.rows import TopicTable
 if TYPE_CHECKING:
     from group_coordinator.coordinator.producer.settings import RecordProducerSettings
 
-# How old what is known of a topic may be when records are committed, s.
+# The maximum age of a topic's metadata when records are committed, s.
 MOST_AGE_S = 1.0
-# A program has no address by which ACLs would know it: only those of any host concern it.
+# A program has no client address, so only ACLs for any host apply to it.
 _HOST = ""
 
 
 class OwnTopic(Struct, frozen=True):
-    """A topic with a table of its own, and its number of partitions."""
+    """A topic that has its own table, and its number of partitions."""
 
     table: TopicTable
     partitions: int
 
 
 class RecordTopics:
-    """The topics of a root, for one principal and any thread."""
+    """The topics of a root, as one principal may write them; thread-safe."""
 
     def __init__(self, root: str, settings: RecordProducerSettings) -> None:
         self._root = root
@@ -57,10 +57,10 @@ class RecordTopics:
         self._seen = Freshness()
 
     def find(self, topic: str, most_age_s: float | None = None) -> OwnTopic:
-        """Return a topic as it is, or was not longer ago than so many seconds, None: MOST_AGE_S.
+        """Return a topic, from metadata of at most `most_age_s` seconds (None: MOST_AGE_S).
 
-        Raises UnknownTopicOrPartitionError, NotProducible and TopicAuthorizationError, and what
-        reading the tables raises: OSError, DeltaError and Failure.
+        Raises UnknownTopicOrPartitionError, NotProducible and TopicAuthorizationError. Raises
+        OSError, DeltaError and Failure if the tables cannot be read.
         """
         with self._lock:
             if not self._seen.is_within(MOST_AGE_S if most_age_s is None else most_age_s):
@@ -68,7 +68,7 @@ class RecordTopics:
             table = self._definitions.topics.get(topic)
             count = self._definitions.catalogue.get(topic)
             authorizer = self._authorizer
-        # Who may not write a topic is not told whether it is there, as by a broker.
+        # Like a broker, do not reveal to an unauthorized principal whether the topic exists.
         if authorizer is not None and not authorizer.allows(
             self._principal, _HOST, WRITE, TOPIC, topic
         ):
@@ -101,7 +101,7 @@ class RecordTopics:
 
 
 def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
-    """What is told of a partition that a topic of so many does not have."""
+    """Return the error of a partition that a topic with `count` partitions does not have."""
     return UnknownTopicOrPartitionError(
         f"topic {topic!r} has no partition {partition}, only 0 to {count - 1}",
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

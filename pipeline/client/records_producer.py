@@ -1,12 +1,12 @@
-"""A producer of records, for programs: Kafka's producer, with Delta tables for its brokers.
+"""Producer of records with Kafka's API, which writes to Delta tables instead of brokers.
 
     with Producer(root) as producer:
         sent = producer.send("clicks", b"bought", key=b"c7")
         print(sent.result().offset)
 
-`send` gathers records in memory (`coordinator.producer`); one thread for each topic writes them,
-one commit at a time (`record_sender`), through the writer that a gateway has, too. The commit is
-the acknowledgement.
+`send` adds records to batches in memory (`coordinator.producer`). One thread per topic writes them,
+one commit at a time (`record_sender`), with the writer that gateways use too (`TopicWriter`). The
+commit is the acknowledgement.
 """
 
 from __future__ import annotations
@@ -49,12 +49,17 @@ _MOST_TIME = 2**63 - 1
 
 
 class Producer:
-    """Writes records to topics with tables of their own; for any number of threads.
+    """A thread-safe producer for topics that have their own tables.
 
-    Settings are Kafka's producer settings, under their own names in `settings` or as keywords with
-    `_` for `.` (`coordinator.producer.settings`). `partitioner`: "default" is Kafka's (a key by
-    murmur2, none: sticky for a batch), "round_robin", or a function of topic, key, value and number
-    of partitions. Serializers make bytes of keys and values; without one these are bytes.
+    Settings are Kafka's producer settings: keywords with `_` for `.`, or Kafka's names in
+    `settings` (`coordinator.producer.settings`). Serializers convert keys and values to bytes.
+    Without a serializer, keys and values must be bytes.
+
+    `partitioner` is one of:
+
+    * "default", Kafka's: murmur2 of the key; records without a key stay in one partition per batch,
+    * "round_robin",
+    * a function of topic, key, value and number of partitions.
 
     A producer that is still open is closed when the interpreter exits. Raises SettingsError.
     """
@@ -86,7 +91,7 @@ class Producer:
         self.close()
 
     def partitions_for(self, topic: str) -> int:
-        """Return a topic's number of partitions. Raises what `send` raises of the topic."""
+        """Return a topic's number of partitions. Raises the errors of `send` about the topic."""
         return self._senders.find(topic).partitions
 
     def send(
@@ -99,14 +104,15 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         on_delivery: OnDelivery | None = None,
     ) -> SentRecord:
-        """Take a record; it is written soon, and what is returned tells where it is then.
+        """Accept a record; return a handle, which has the offset once the record is written.
 
-        `timestamp_ms` None: now. `on_delivery` is called once, in the topic's thread, with where
-        the record is and None, or with None and why it is not written; it must be short.
+        `timestamp_ms` None is the present time. `on_delivery` is called once, in the topic's
+        thread: with the record's metadata and None, or with None and the error. It must be short.
 
         Blocks while `buffer.memory` is full, and raises BufferExhausted after `max.block.ms`.
-        Raises RecordTooLarge, UnknownTopicOrPartitionError, TopicAuthorizationError, NotProducible,
-        DeliveryFailed if the topic cannot be read for `max.block.ms`, and ProducerClosed.
+        Raises RecordTooLarge, UnknownTopicOrPartitionError, TopicAuthorizationError, NotProducible
+        and ProducerClosed. Raises DeliveryFailed if the topic cannot be read for `max.block.ms`.
+        Raises TypeError and ValueError for a key, value, header or timestamp that is not valid.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         if self._key_serializer is not None:
@@ -148,12 +154,15 @@ class Producer:
         return SentRecord(batch, place)
 
     def send_table(self, topic: str, table: pa.Table) -> SentTable:
-        """Take the rows of an Arrow table as records; they are written soon.
+        """Accept the rows of an Arrow table as records.
 
-        Columns: `value`, and `key` (binary or text), `partition`, `timestamp` (ms, or a timestamp)
-        and `headers` (as Spark's Kafka source has them), which may be left out. Rows without a
-        partition go where `send` sends them; those without a key go to one partition together.
-        Blocks and raises as `send`, RecordTooLarge before any row is taken, and InvalidColumns.
+        The table must have the column `value`. Optional columns are `key`, `partition`, `timestamp`
+        and `headers`. Keys and values are binary or text. Timestamps are ms, or a timestamp type.
+        Headers are as in Spark's Kafka source. Without a `partition` column, the partitioner
+        chooses. The default partitioner writes the rows without a key to one partition.
+
+        Blocks and raises as `send` does. Raises RecordTooLarge before any row is accepted, and
+        InvalidColumns.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         rows = typed_columns(table, clock_ms())
@@ -169,24 +178,25 @@ class Producer:
         return SentTable(tuple(batches))
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what was sent so far without lingering, and wait until it is written or given up.
+        """Write all records sent so far without linger; wait until they are written or failed.
 
-        Returns False if `timeout_s` ran out.
+        Return False if `timeout_s` ran out first.
         """
         return self._senders.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Take no more records, write those that wait, and stop.
+        """Accept no more records, write the pending ones, and stop.
 
-        Records that are not written after `timeout_s` (None: after `delivery.timeout.ms`) fail with
-        ProducerClosed; a commit in flight is awaited. A second call does nothing.
+        Records that are not written within `timeout_s` fail with ProducerClosed, after the end of
+        the commit in flight. None waits for all records; `delivery.timeout.ms` bounds the wait. A
+        second call does nothing.
         """
         self._senders.close(timeout_s)
 
     def _send_rows(
         self, topic: str, sender: TopicSender, rows: pa.Table, sizes: Array
     ) -> list[RecordBatch]:
-        """Take rows that fit into one commit; returns a batch for each partition."""
+        """Accept rows that fit into one commit; return one batch per partition."""
         queue = sender.queue
         with self._lock:
             partitions = partitions_of(rows, queue, hashes=self._hashes)

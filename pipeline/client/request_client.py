@@ -1,13 +1,14 @@
-"""A client of the coordinator: a request in, its answer out, for any number of threads.
+"""Client of the coordinator: it sends requests and returns their answers; thread-safe.
 
-A client is one producer and one response reader; a process needs one for all its members.
+A client is one producer and one response reader. A process needs one for all its members.
 
-`linger.ms` is the longest that a request waits for others. A request that nothing is ahead of is
-written at once. While answers are waited for, the coordinator is at work on a micro-batch, and
-requests gather until shortly before the batch is expected to end (`pipeline.client.answer_rhythm`):
-what is written then is in the next one. Until the batches' rhythm is known, and when the
-coordinator may have found no requests of this client, they are written when answers come. (Nagle's
-algorithm, RFC 896, with an answer for an acknowledgement.)
+A request waits for others at most `linger.ms`. If no other request is in flight, it is written at
+once. While requests are in flight, the coordinator is deciding a micro-batch. New requests are held
+until shortly before its expected end (`pipeline.client.answer_rhythm`), so that the next
+micro-batch reads them. While the intervals of micro-batches are unknown, and when the coordinator
+may have found no requests of this client, requests are written when answers come.
+
+This is Nagle's algorithm (RFC 896), with answers as the acknowledgements.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class NoAnswer(Failure):
-    """No answer to a request came in time."""
+    """A request got no answer within its timeout."""
 
 
 def _changes(event: RequestEvent) -> bool:
-    """Whether a request does more than ask. A heartbeat does: its member lives on."""
+    """Return whether a request changes a group. A heartbeat does: it extends the session."""
     api = DECIDED.get(event.api)
     return api is not None and api.operation != "DESCRIBE"
 
 
 class RequestClient:
-    """Sends requests to the coordinator of a root and returns its answers.
+    """A client that sends requests to the coordinator of a root, and returns its answers.
 
-    `clocks` are those of the coordinators that have answered. A request that is signed, and changes
-    something, is decided within `SIGNED_FOR_MS`, or answered REQUEST_TIMED_OUT: nobody who copies
-    its row has it decided once more. `send` and `submit` know the coordinator's time once it has
-    answered about the group; a request before that has no deadline.
+    A signed request that changes a group gets a deadline: the coordinator decides it within
+    `SIGNED_FOR_MS`, or answers REQUEST_TIMED_OUT. So a later copy of its row is not decided again.
+    The deadline needs the coordinator's time, which `clocks` learns from answers. `send` and
+    `submit` set no deadline before the first answer about the group.
 
-    Raises SchemaMismatch and LaterRelease, and NoTables where no coordinator has run yet.
+    Raises SchemaMismatch and LaterRelease. Raises NoTables if no coordinator has run yet.
     """
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
@@ -83,30 +84,31 @@ class RequestClient:
     def send(self, event: RequestEvent) -> Future[Response]:
         """Send a request; its answer completes the future. Cancel the future to stop waiting.
 
-        Raises what `RequestProducer.send` and `ResponseReader.register` raise. The future fails
-        with DeliveryFailed if the request could not be written, and with ResponsesLost if the
-        answer cannot be read.
+        The future fails with DeliveryFailed if the request cannot be written, and with
+        ResponsesLost if the answer cannot be read. Raises the errors of `RequestProducer.send` and
+        `ResponseReader.register`.
         """
         answer = self._reader.register(event.request_id, event)
         self._send(event)
         return answer
 
     def submit(self, event: RequestEvent, waiter: Waiter) -> None:
-        """Send a request; the waiter is told what the future of `send` is. See `forget`.
+        """Send a request; its answer or error completes `waiter`. Call `forget` to stop waiting.
 
-        For senders of so many requests that two futures each would be their main cost.
+        It creates no futures, because two futures per request are the main cost of a busy sender.
         """
         self._reader.expect(event.request_id, waiter, event)
         self._send(event)
 
     def forget(self, request_id: str) -> None:
-        """Wait no more for the answer to a request that was submitted."""
+        """Stop waiting for the answer to a submitted request."""
         self._reader.forget(request_id)
 
     def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send a request and return its answer. Raises NoAnswer, and what `send` raises.
+        """Send a request and return its answer. Raises NoAnswer and the errors of `send`.
 
-        Where a deadline needs the coordinator's time, it is asked for first.
+        If the request needs a deadline and the coordinator's time is unknown, another request asks
+        for the time first.
         """
         until = monotonic() + timeout_ms / 1000
         if self._needs_deadline(event) and self.clocks.at(event.group_id, 0) is None:
@@ -125,11 +127,11 @@ class RequestClient:
             ) from None
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what was sent without lingering; see `RequestProducer.flush`."""
+        """Write all requests sent so far without linger; see `RequestProducer.flush`."""
         return self._producer.flush(timeout_s)
 
     def close(self) -> None:
-        """Write what was sent, and stop; futures without an answer fail with ResponsesLost."""
+        """Write the pending requests and stop; unanswered ones fail with ResponsesLost."""
         self._producer.close()
         self._reader.close()
 
@@ -150,12 +152,12 @@ class RequestClient:
             self._producer.hasten()
 
     def _answered(self) -> None:
-        """Answers have come: the coordinator looks for requests now, and after the next ones."""
+        """Set the producer's pace: the coordinator reads requests now, after these answers."""
         self._producer.meet(self._rhythm.answered(time.monotonic() * 1000))
 
 
 class _Sent:
-    """A request on its way to the table: what was not written is not waited for."""
+    """The delivery of a request; if its write fails, its waiter fails with the error."""
 
     __slots__ = ("_reader", "_request_id")
 
@@ -164,8 +166,8 @@ class _Sent:
         self._request_id = request_id
 
     def set_result(self, event: RequestEvent, /) -> None:
-        """Go on waiting for the answer."""
+        """Do nothing: the request is written, and its answer is pending."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Tell who waits for the answer."""
+        """Fail the waiter, because there will be no answer."""
         self._reader.fail(self._request_id, error)

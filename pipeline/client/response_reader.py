@@ -1,11 +1,11 @@
-"""The reader of responses: one per process, for all the members that wait in it.
+"""Reader of responses: one per process, shared by all its members.
 
-One thread follows the `responses` table and completes the future of each request whose answer it
-finds. Answers to other processes cost their share of reading a file, and no Python object.
+One thread follows the `responses` table, and completes the futures of the requests that are
+answered. Answers to other processes are filtered in Arrow, so they cost no Python object.
 
-The futures are `concurrent.futures`': a thread takes `result(timeout)`, a callback goes to
-`add_done_callback` (it runs in the reader's thread and must be short), and asyncio awaits
-`asyncio.wrap_future(future)`.
+The futures are those of `concurrent.futures`. A thread calls `result(timeout)`, and asyncio awaits
+`asyncio.wrap_future(future)`. A callback of `add_done_callback` runs in the reader's thread and
+must be short.
 """
 
 from __future__ import annotations
@@ -38,44 +38,46 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What reading a table can raise.
+# Errors of reading a table.
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
-# A tail cannot tell a table without news from a deleted one: check whether it exists this often, s;
-# in an object store that is a list, which costs far more than a look.
+# The interval of checks whether the table exists, s. They are needed because a tail cannot tell a
+# deleted table from one without new versions. In an object store a check is a LIST request, which
+# costs far more than a poll.
 _LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
-# In an object store each look is a request that is paid for, and slow. So looks are so many times
-# as far apart as on a disk: while requests wait, and while none does.
+# In an object store each poll is a slow request that costs money. So the intervals between polls
+# are longer than on a disk by these factors: while requests are in flight, and while none is.
 _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
-# How much longer the time between two looks becomes with each that finds nothing: on a disk an
-# answer that comes after t ms is found t / 40 later, and in a store looks are few.
+# The backoff factor of the interval after each poll that finds nothing. On a disk, an answer that
+# comes after t ms is found about t / 40 ms later. In an object store polls are few.
 _SLOWER, _STORE_SLOWER = 1.05, 1.5
-# For how long looks may fail before those who wait are told, s. In a store none may: a request is
-# repeated for longer than that before it counts as failed.
+# How long polls may fail before the waiters fail, s. In an object store the first failure counts,
+# because its client has already retried the request for longer than that.
 _PATIENCE_S = 2.0
 
 
 class NoTables(Failure):
-    """The root does not exist, or no coordinator has run on it yet, so that it has no tables."""
+    """The root does not exist, or has no tables because no coordinator has run on it yet."""
 
 
 class ResponsesLost(Failure):
-    """The `responses` table cannot be read; the request may have been answered all the same."""
+    """The `responses` table cannot be read, so it is unknown whether the request was answered."""
 
 
 class Waiter(Protocol):
-    """Who waits for an answer, such as a `concurrent.futures.Future`; told in the reader's thread.
+    """A receiver of an answer, such as a `concurrent.futures.Future`.
 
-    Exactly one of the methods that set is called, once, and only if the waiter still waits.
+    One of `set_result` and `set_exception` is called, once, and only if the waiter still waits. An
+    answer is delivered in the reader's thread.
     """
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Whether the waiter still waits."""
+        """Return whether the waiter still waits."""
 
     def set_result(self, response: Response, /) -> None:
-        """Take the answer."""
+        """Complete the waiter with the answer."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Hear why there is none."""
+        """Fail the waiter with the reason why there is no answer."""
 
 
 class _Awaited(NamedTuple):
@@ -84,13 +86,15 @@ class _Awaited(NamedTuple):
 
 
 class ResponseReader:
-    """Completes the futures of a root's requests with the answers that are written from now on.
+    """A reader that completes the futures of requests with the answers written from now on.
 
-    A poll of the table is one attempt to open a file. While a request waits, the reader polls every
-    `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
-    while none waits, every `idle_ms`. In an object store the first two are ten times as long, and
-    the last one four times. Before answers are handed out, `hear` is called with them, and after it
-    `on_answers`, in the reader's thread. Raises NoTables.
+    A poll of the table is one attempt to open a file. While requests are in flight, the first
+    interval between polls is `shortest_ms`. It grows after each poll without new rows, up to
+    `longest_ms`. While no request is in flight, the interval is `idle_ms`. In an object store the
+    first two are ten times as long, and `idle_ms` four times.
+
+    The reader's thread calls `hear` with the answers before it delivers them, and `on_answers`
+    afterwards. Raises NoTables.
     """
 
     def __init__(
@@ -129,14 +133,14 @@ class ResponseReader:
         self.close()
 
     def register(self, request_id: str, asked: RequestEvent | None = None) -> Future[Response]:
-        """Return a future of a request's answer; to be called before the request is sent.
+        """Return a future of a request's answer. Call it before the request is sent.
 
-        An answer to another group's or API's request than `asked`, of the same id, is passed over:
-        somebody wrote a row with an id that they had read.
+        If `asked` is given, an answer with the same id but another group or API is ignored. It
+        belongs to a request of another client, which copied the id.
 
         The future fails with ResponsesLost if the table becomes unreadable. Cancel it to stop
-        waiting. Raises ResponsesLost if the table cannot be read or the reader is closed, and
-        ValueError if the request has a future already.
+        waiting. Raises ResponsesLost if the table cannot be read or the reader is closed. Raises
+        ValueError if the request is already registered.
         """
         future: Future[Response] = Future()
         self.expect(request_id, future, asked)
@@ -144,9 +148,9 @@ class ResponseReader:
         return future
 
     def expect(self, request_id: str, waiter: Waiter, asked: RequestEvent | None = None) -> None:
-        """Tell the waiter of a request's answer, as `register` tells its future.
+        """Complete `waiter` with a request's answer, as `register` completes its future.
 
-        To stop waiting, `forget`.
+        Call `forget` to stop waiting. Raises as `register` does.
         """
         with self._lock:
             if self._closed:
@@ -154,33 +158,33 @@ class ResponseReader:
             if request_id in self._waiting:
                 raise ValueError(f"request {request_id!r} is waited for already")
             if self._tail is None:
-                # Before the request is sent: a tail that began later could miss its answer.
+                # Start the tail before the request is sent: a later tail could miss its answer.
                 self._tail = self._follow_again()
             if not self._waiting:
-                # While others wait, the reader looks anyway: it is not woken for each request.
+                # While other requests are in flight, the reader polls anyway and is not woken.
                 self._interval = self._shortest
                 self._called.notify()
             self._waiting[request_id] = _Awaited(waiter, asked)
 
     @property
     def waiting(self) -> int:
-        """How many requests are waited for."""
+        """The number of requests that wait for an answer."""
         return len(self._waiting)
 
     def fail(self, request_id: str, error: BaseException) -> None:
-        """Tell whoever waits for a request, if anybody does: there will be no answer."""
+        """Fail the waiter of a request, if there is one."""
         with self._lock:
             awaited = self._waiting.pop(request_id, None)
         if awaited is not None and awaited.waiter.set_running_or_notify_cancel():
             awaited.waiter.set_exception(error)
 
     def forget(self, request_id: str) -> None:
-        """Wait no more for a request's answer."""
+        """Stop waiting for a request's answer."""
         with self._lock:
             self._waiting.pop(request_id, None)
 
     def close(self) -> None:
-        """Stop; futures without an answer fail with ResponsesLost."""
+        """Stop the thread; futures without an answer fail with ResponsesLost."""
         self._stop()
         self._thread.join()
 
@@ -219,8 +223,8 @@ class ResponseReader:
             is_due = time.monotonic() - looked_at > self._look_every_s
             try:
                 has_looked = self._take_in(tail) or (is_due and self._look())
-            # Any failure that lasts must reach the futures that wait; the next `register` follows
-            # anew. Until then the tail is where it was: no answer is passed over.
+            # A failure that lasts must fail the waiters; the next `register` starts a new tail.
+            # Until then the tail keeps its position, so no answer is missed.
             except Exception as error:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
@@ -238,7 +242,7 @@ class ResponseReader:
             failing_since = None
 
     def _take_in(self, tail: Tail) -> bool:
-        """Hand out the answers that are new, and move on behind them; whether there were any."""
+        """Deliver the new answers and advance the tail; return False if there are no new rows."""
         try:
             rows, behind = tail.look()
         except LogGone:
@@ -252,12 +256,13 @@ class ResponseReader:
         return True
 
     def _catch_up(self) -> Tail:
-        """Hand out the answers that are in the table; return a tail from its newest version on.
+        """Deliver the answers that the table has; return a tail from its newest version.
 
-        This process was suspended for longer than the log is kept. The files are read newest first,
-        until every request that waits now has its answer or waits no more.
+        It is needed if this process was suspended for longer than the log's retention. The files
+        are read newest first, until no request that waits now is still waiting.
         """
-        # Before the table is read: an answer that comes between the two is then read twice.
+        # Start the tail before the table is read, so that no answer between the two is missed. Such
+        # an answer is read twice.
         behind = self._follow()
         with self._lock:
             missing = set(self._waiting)
@@ -274,7 +279,7 @@ class ResponseReader:
             self._interval = min(self._longest, self._interval * self._slower)
 
     def _look(self) -> bool:
-        """Return True; raise FileNotFoundError if the table does not exist any more."""
+        """Return True. Raises FileNotFoundError if the table no longer exists."""
         folder = local_folder(self._uri)
         there = is_table(self._uri) if folder is None else (folder / "_delta_log").exists()
         if not there:
@@ -285,7 +290,7 @@ class ResponseReader:
         with self._lock:
             self._interval = self._shortest
             waiting = list(self._waiting)
-        # Whoever sends requests needs the lock: it is held for as little as can be.
+        # The lock is not held here, because senders of requests need it.
         wanted = pa.array(waiting, pa.string())
         ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
         responses = from_arrow(Response, ours)
@@ -299,7 +304,10 @@ class ResponseReader:
             self._on_answers()
 
     def _waiter_of(self, response: Response) -> Waiter | None:
-        """Who waits for an answer, and waits no more; with the lock."""
+        """Remove and return the waiter of an answer, None without one; call it with the lock.
+
+        An answer to another group or API than the request's has no waiter.
+        """
         awaited = self._waiting.get(response.request_id)
         if awaited is None:
             return None
@@ -323,7 +331,7 @@ class ResponseReader:
             folder = local_folder(self._root)
             absent = folder is not None and not folder.exists()
             why = "there is no root" if absent else "no coordinator has run on"
-            # Not with delta-rs's error as its cause: a user need not know which table is missing.
+            # Without delta-rs's error as the cause: users need not know which table is missing.
             raise NoTables(
                 f"{why} {self._root}{'' if absent else ' yet'}: start a coordinator with "
                 f"`group-coordinator run --root {self._root}`"

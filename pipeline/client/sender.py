@@ -1,7 +1,7 @@
-"""Who a program says it is in its requests, and how it proves that.
+"""Principal and signature of a program's requests.
 
-What the settings do not say, the environment does: the command, members and workers of one program
-are then all of one principal.
+The environment supplies a principal and key that the settings do not have. So the command, the
+members and the workers of a program can share one principal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ KEY_FILE = "GROUP_COORDINATOR_KEY_FILE"
 
 
 class Sender:
-    """Writes a principal into requests that have none, and signs all. Raises KeysError."""
+    """A sender that adds a principal to requests without one, and signs all if it has a key.
+
+    Raises KeysError.
+    """
 
     def __init__(self, principal: str | None, key_file: str) -> None:
         key_file = key_file or os.environ.get(KEY_FILE, "")
@@ -35,7 +38,7 @@ class Sender:
         return self._key is not None
 
     def stamped(self, event: RequestEvent) -> RequestEvent:
-        """The request as it is to be written."""
+        """Return the request with its principal and signature, as it will be written."""
         if event.principal is None and self._principal is not None:
             event = replace(event, principal=self._principal)
         return event if self._key is None else signed(event, self._key)

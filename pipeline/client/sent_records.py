@@ -1,4 +1,4 @@
-"""What a producer of records tells of them: where they are, or why they are not written."""
+"""Handles of sent records, their metadata, and the errors of records that are not written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RecordTooLarge(Failure):
 
 
 class RecordRefused(Failure):
-    """A record that its topic does not take: its time is too far ahead; the message says which."""
+    """A record with a timestamp that its topic does not accept; the message has the timestamp."""
 
 
 class NotProducible(Failure):
-    """A topic that takes no records from producers: a user's table, or a name without a table."""
+    """A topic to which producers cannot write: a user's table, or a name without a table."""
 
 
 class RecordMetadata(Struct, frozen=True):
-    """Where a record is: its topic, partition and offset, and its timestamp, ms."""
+    """The topic, partition and offset of a written record, and its timestamp, ms."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class RecordMetadata(Struct, frozen=True):
 
 
 class WrittenRange(Struct, frozen=True):
-    """Where rows of a table are: `count` records of one partition, from an offset on."""
+    """The place of written rows: `count` records of one partition from `base_offset`."""
 
     topic: str
     partition: int
@@ -48,9 +48,10 @@ class WrittenRange(Struct, frozen=True):
 
 
 class BatchOutcome(Struct, frozen=True):
-    """Where a batch is; `append_time`, ms, if that is its records' timestamp.
+    """The base offset of a written batch, and the errors of its invalid records.
 
-    `refused` are records that are not written, by their places, while the others are.
+    `append_time` (ms) is the timestamp of all its records, or None if they keep theirs. `refused`
+    has the errors by index in the batch; these records are not written, the others are.
     """
 
     topic: str
@@ -59,7 +60,7 @@ class BatchOutcome(Struct, frozen=True):
     refused: dict[int, Failure] = {}
 
     def of(self, batch: RecordBatch, place: int) -> RecordMetadata:
-        """Return where a record is. Raises what it was refused for."""
+        """Return the metadata of a record of the batch. Raises the error of an invalid record."""
         if place in self.refused:
             raise self.refused[place]
         offset = self.base_offset + place - sum(each < place for each in self.refused)
@@ -68,27 +69,30 @@ class BatchOutcome(Struct, frozen=True):
 
 
 class SentRecord(Struct, frozen=True, gc=False):
-    """A record that was sent. It shares its batch's outcome."""
+    """A handle of a sent record: its batch and its index in the batch."""
 
     batch: Any
     place: int
 
     def done(self) -> bool:
-        """Whether the record is written, or given up."""
+        """Return whether the record is written or has failed."""
         return bool(self.batch.delivery.done())
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait until the record is in the topic's table; return where.
+        """Wait until the record is in the topic's table; return its metadata.
 
-        Raises TimeoutError after `timeout_s`, else why the record is not written: DeliveryFailed,
-        DeliveryTimeout, ProducerClosed, RecordTooLarge, UnknownTopicOrPartitionError,
-        TopicAuthorizationError, NotProducible.
+        Raises TimeoutError after `timeout_s`. Raises the error of a record that is not written:
+        DeliveryFailed, DeliveryTimeout, ProducerClosed, RecordTooLarge, RecordRefused,
+        UnknownTopicOrPartitionError, TopicAuthorizationError or NotProducible.
         """
         outcome: BatchOutcome = self.batch.delivery.result(timeout_s)
         return outcome.of(self.batch, self.place)
 
     def exception(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait as `result` does; return what that raises but for TimeoutError, None if nothing."""
+        """Wait as `result` does; return the error that it would raise, or None.
+
+        Raises TimeoutError after `timeout_s`.
+        """
         error: BaseException | None = self.batch.delivery.exception(timeout_s)
         if error is not None:
             return error
@@ -97,19 +101,19 @@ class SentRecord(Struct, frozen=True, gc=False):
 
 
 class SentTable(Struct, frozen=True):
-    """The rows of a table that were sent: a batch for each partition and commit."""
+    """A handle of the sent rows of a table: one batch per partition and commit."""
 
     batches: tuple[Any, ...]
 
     def done(self) -> bool:
-        """Whether all rows are written, or given up."""
+        """Return whether all rows are written or have failed."""
         return all(batch.delivery.done() for batch in self.batches)
 
     def result(self, timeout_s: float | None = None) -> list[WrittenRange]:
-        """Wait until all rows are in the topic's table; return where, in the order of the rows.
+        """Wait until all rows are in the topic's table; return the range of each batch.
 
-        `timeout_s` is for each batch. Raises what `SentRecord.result` raises of the first batch
-        that is not written; others may be.
+        `timeout_s` applies to each batch. Raises the error of the first batch that is not written
+        or has an invalid record, as `SentRecord.result` does. Other batches may be written.
         """
         found: list[WrittenRange] = []
         for batch in self.batches:
@@ -121,12 +125,12 @@ class SentTable(Struct, frozen=True):
         return found
 
 
-# Is called with where a record is and None, or with None and why it is not written.
+# A callback, called with a record's metadata and None, or with None and its error.
 OnDelivery = Callable[["RecordMetadata | None", "BaseException | None"], None]
 
 
 class BatchDelivery(Future[BatchOutcome]):
-    """A batch's outcome. It cannot be cancelled: a record is written with its batch."""
+    """The future outcome of a batch. It cannot be cancelled, because the batch is written."""
 
     def cancel(self) -> bool:
         """Do nothing; return False."""
@@ -134,7 +138,7 @@ class BatchDelivery(Future[BatchOutcome]):
 
 
 def tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
-    """Tell a batch of its outcome, unless it was told, and call its callbacks."""
+    """Complete a batch with its outcome and call its callbacks, unless it is complete."""
     if batch.delivery.done():
         return
     if isinstance(outcome, BatchOutcome):
@@ -149,6 +153,6 @@ def tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
                 callback(None, outcome.refused[place])
             else:
                 callback(None, outcome)
-        # One callback must not keep the others from being called.
+        # An exception in one callback must not prevent the other callbacks.
         except Exception:
             log.exception("a callback of a record failed")

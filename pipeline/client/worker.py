@@ -1,10 +1,11 @@
-"""The worker of the command: a Delta table's rows, split by partition among a group's workers.
+"""Worker of the command line: it processes a topic's rows, shared by partition among a group.
 
-The table is a topic (`pipeline.topics`), which says what partition and offset a row has. The offset
-that a group commits for a partition is that of the first row that is not done.
+The topic (`pipeline.topics`) defines the partition and offset of each row. The offset that a group
+commits for a partition is that of the first unprocessed row.
 
-At least once: an offset is committed after its rows were put out. Rows that a worker put out before
-it was killed are put out again by another one, at most those of `auto.commit.interval.ms`.
+Delivery is at least once: an offset is committed after the rows before it were output. If a worker
+is killed, another worker outputs again the rows since the last commit, at most those of
+`auto.commit.interval.ms`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
 
 DEFAULT_BATCH_ROWS = 1_000
-# How long a worker without work waits before it looks whether it is to stop, or at the end, ms.
+# The poll timeout, ms: how soon an idle worker notices that it was stopped. With `once` it is
+# shorter, because an idle worker then checks whether it is at the end.
 POLL_MS = 500
 _POLL_ONCE_MS = 50
 _SETTINGS = {
-    # A worker continues on the partitions that it keeps while the others move.
+    # During a rebalance a worker continues with the partitions that it keeps.
     "partition.assignment.strategy": "cooperative-sticky",
     "auto.commit.interval.ms": 1_000,
     "auto.offset.reset": "earliest",
@@ -43,11 +45,11 @@ _SETTINGS = {
 
 
 class CommandFailed(Failure):
-    """The command that was given rows ended with an error."""
+    """Error of a command that processed rows and ended with a nonzero status."""
 
 
 class ProcessedRow(Struct, frozen=True):
-    """A row as it is put out: its partition, its offset, and its columns as a JSON object."""
+    """An output row: its partition, its offset, and its columns as a JSON object."""
 
     partition: int
     offset: int
@@ -55,14 +57,14 @@ class ProcessedRow(Struct, frozen=True):
 
 
 class BatchReport(Struct, frozen=True):
-    """The report of a batch: rows per partition, and how many rows the worker has still to do."""
+    """The report of a batch: its rows, its rows per partition, and the worker's remaining lag."""
 
     rows: int
     partitions: dict[int, int]
     lag: int
 
     def line(self) -> str:
-        """The report as a line of text."""
+        """Return the report as a line of text."""
         parts = ", ".join(f"{number}: {count}" for number, count in self.partitions.items())
         return f"{self.rows} rows ({parts}), {self.lag} to do"
 
@@ -75,12 +77,12 @@ class AssignmentReport(Struct, frozen=True):
     generation: int
 
     def line(self) -> str:
-        """The report as a line of text."""
+        """Return the report as a line of text."""
         numbers = ", ".join(map(str, self.partitions)) or "none"
         return f"{self.event}: {numbers} (generation {self.generation})"
 
 
-# Takes rows, and returns when they are safe.
+# A function that outputs rows, and returns when they are safe.
 Output = Callable[[list[ProcessedRow]], None]
 
 _encode_row = msgspec.json.Encoder().encode
@@ -94,7 +96,10 @@ def to_stdout(rows: list[ProcessedRow]) -> None:
 
 
 def to_command(command: str) -> Output:
-    """Hand each batch to a shell command as JSON Lines on its stdin; raises CommandFailed."""
+    """Return an output that pipes each batch to a shell command as JSON Lines.
+
+    The output raises CommandFailed.
+    """
 
     def run(rows: list[ProcessedRow]) -> None:
         lines = b"".join(_encode_row(row) + b"\n" for row in rows)
@@ -108,10 +113,10 @@ def to_command(command: str) -> Output:
 
 
 class Worker:
-    """One worker; `tell` is called with each of its reports.
+    """A worker, which calls `tell` with each of its reports.
 
-    `once`: stop when every partition of the worker is at the end of the table. Raises UnknownTopic
-    for a topic that is no table.
+    With `once`, it stops when all its partitions are at the end of the table. Raises UnknownTopic
+    if the topic is not a table.
     """
 
     def __init__(
@@ -148,14 +153,14 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Stop after the present batch; for signal handlers and other threads."""
+        """Stop after the current batch. Signal handlers and other threads may call it."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until `stop`, or with `once` to the table's end; then commit and leave the group.
+        """Process rows until `stop`, or with `once` to the table's end; then commit and leave.
 
-        Raises CommandFailed, and what GroupMember's `poll` raises: CannotFollow, for one, when the
-        rows up to a change of the table are done.
+        Raises CommandFailed and the errors of GroupMember's `poll`. One of them is CannotFollow,
+        after all rows before a change of the table were processed.
         """
         timeout_ms = _POLL_ONCE_MS if self._once else POLL_MS
         with self._member_of() as self._member:
@@ -167,7 +172,7 @@ class Worker:
                     return
 
     def _process(self, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Put out a batch. What it raises keeps the batch from being committed."""
+        """Output a batch and report it. If this raises, the batch is not committed."""
         done = [
             ProcessedRow(one.partition, record.offset, msgspec.Raw(record.value or b"null"))
             for one, records in found.items()
@@ -179,7 +184,7 @@ class Worker:
         self._tell(BatchReport(len(done), counts, sum(lag for lag in lags if lag is not None)))
 
     def _is_at_end(self) -> bool:
-        """Whether there is no row left in the worker's partitions, of which it has some."""
+        """Return whether the worker has partitions, and all of them are processed to their ends."""
         mine = self._member.assignment
         if not mine:
             return False
@@ -192,7 +197,7 @@ class Worker:
 
 
 def run_worker(*where: str, **how: Any) -> None:
-    """Run a worker, made with these arguments, until it is done or a signal stops it."""
+    """Create a worker with these arguments; run it until it is done or a signal stops it."""
     logging.basicConfig(format="%(levelname)s %(message)s")
     worker = Worker(*where, **how)
     for number in (signal.SIGINT, signal.SIGTERM):
