@@ -1,11 +1,14 @@
-"""Spark's session, and everything that this project uses of Spark and Spark does not publish.
+"""The Spark session, and every use of Spark's private API.
 
-`start` begins a session: a JVM (`java`, `driver_jvm`) with the settings (`spark_settings`), jars
-(`jars`, `checkpoint_location`) and classes (`class_archive`) that it needs, or in the JVM of
-spark-submit (`submitted`); `jvm_log` reads what that JVM writes, and `scratch` has its temporary
-folders. `hadoop` takes work off each batch, `fork_server` and `stand_in` take it off the start of
-each Python process, and `arrow_groups`, by `group_stream`, off each group in a worker.
-`checkpoint_files` reads and moves the files of a streaming checkpoint. `guard` keeps a coordinator
-starting on a release of Spark in which any of this has changed; PRIVATE.md lists it. Nothing here
-knows what the query does.
+`start` starts a session in a new JVM (`java`, `driver_jvm`) with its settings (`spark_settings`),
+jars (`jars`, `checkpoint_location`) and class data archive (`class_archive`). Under spark-submit
+the session starts in the existing JVM (`submitted`). `jvm_log` reads the JVM's standard error, and
+`scratch` creates temporary folders.
+
+Three parts save time: `hadoop` in each micro-batch, `fork_server` and `stand_in` at the start of
+each Python process, and `arrow_groups` with `group_stream` for each group in a worker.
+`checkpoint_files` reads and moves the files of a streaming checkpoint.
+
+`guard` lets a coordinator start on a Spark release that has changed a private API; PRIVATE.md lists
+all uses. This package does not depend on the logic of the query.
 """

@@ -1,22 +1,21 @@
-"""The worker's end of applyInPandasWithState without pandas: Arrow in, Python lists, Arrow out.
+"""The Python worker's side of applyInPandasWithState, with Arrow and Python lists, without pandas.
 
-This module turns a batch into Python lists once, and all outputs and new states of the batch into
-Arrow once. Spark's own worker cuts each group out of the Arrow batch as a pandas frame, and makes a
-frame of one row of the group's new state, which takes far longer for each group
-(tests/bench/ARCHIVE.md).
+This module converts a whole Arrow batch to Python lists, and all outputs and new states of the
+batch back to Arrow. Spark's own worker creates a pandas frame for each group, and a one-row frame
+for the group's new state. That takes far longer for each group (tests/bench/ARCHIVE.md).
 
-The format on the wire is Spark's own; the JVM sees no difference:
+The wire format is Spark's, so the JVM needs no change:
 
-* in: the stream's two columns of texts, a group's id and its events, and the struct `__state`,
-  which has one row for each run of a group's rows (`_Run`) and then nulls. The runs of a group
-  follow each other, if need be into the next Arrow batch.
-* out: three structs of equal length: the numbers of rows that the other two use (the same numbers
-  in every row), the function's outputs, and the states to write. The JVM takes up the states when
-  it has consumed the outputs. A group that neither updates nor removes its state has no row among
-  the states: the JVM would parse its properties and find nothing to write.
+* Input: two string columns (group id and event) and the struct `__state`. The struct has one row
+  for each run of a group's rows (`_Run`); its remaining rows are null. The runs of one group are
+  consecutive and can continue in the next Arrow batch.
+* Output: three structs of equal length: the row counts of the other two structs (repeated in every
+  row), the function's outputs, and the states to write. The JVM writes the states after it has
+  consumed the outputs. A group that neither updates nor removes its state has no state row, because
+  the JVM would only parse a row without effect.
 
-The stream that `serve_next` announces is served here, in place of Spark's serializer
-(`pipeline.session.group_stream`). Spark's profilers of UDFs do not see it.
+`serve_next` replaces Spark's serializer for one stream (`pipeline.session.group_stream`). Spark's
+UDF profilers do not see that stream.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ _STATE = pa.struct(
 )
 _SCHEMA = pa.schema({"_0": _COUNTS, "_1": _OUTPUT, "_2": _STATE})
 
-# What precedes the column in the JVM's pickle of a state's row. After it come the length of a text,
-# in four bytes, and the text; unpickling makes `bytes(bytearray(text, "latin-1"))` of it.
+# The opcodes before the column in the JVM's pickle of a state row. A length of four bytes and a
+# UTF-8 string follow; unpickling evaluates `bytes(bytearray(text, "latin-1"))`.
 _BINARY = b"(cbuiltins\nbytes\nc__builtin__\nbytearray\nX"
 
 
 class UnknownFormat(RuntimeError):
-    """What the JVM sent is not what this module reads; the message says how to do without it."""
+    """A batch from the JVM with unexpected columns; the message names the setting to change."""
 
 
 class _Run(NamedTuple):
@@ -62,17 +61,17 @@ class _Run(NamedTuple):
 
     properties: str  # GroupState as JSON, without its value
     keyRowAsUnsafe: bytes  # returned unchanged
-    object: bytes | None  # the state's row, pickled
+    object: bytes | None  # the pickled state row
     startOffset: int
     numRows: int
     isLastChunk: bool
 
 
 class Properties(NamedTuple):
-    """What all states of a batch have in common.
+    """The GroupState properties that all groups of a batch share.
 
-    `updated` and `removed` are what the JVM reads of a state that was updated or removed: its JSON
-    up to the value of the timer.
+    `updated` and `removed` are JSON prefixes for a state that was updated or removed. Each ends
+    before the value of `timeoutTimestamp`. `now` is the batch's processing time in ms.
     """
 
     has_timed_out: bool
@@ -82,7 +81,7 @@ class Properties(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Properties:
-        """Read GroupState's JSON."""
+        """Parse the JSON of a GroupState."""
         given = msgspec.json.decode(text, type=dict[str, Any])
         given.pop("timeoutTimestamp")
         heads = []
@@ -94,7 +93,7 @@ class Properties(NamedTuple):
 
 
 class ArrowGroupState:
-    """As much of pyspark's GroupState as a function with one column of state uses."""
+    """The subset of pyspark's GroupState that a function with one state column needs."""
 
     __slots__ = ("_key", "_properties", "_removed", "_stored", "_timeout", "_value", "hasTimedOut")
 
@@ -114,31 +113,34 @@ class ArrowGroupState:
 
     @property
     def get(self) -> tuple[bytes, ...]:
-        """The state's columns before the call; raises ValueError unless it `exists`."""
+        """The state's columns before the call. Raises ValueError unless the state `exists`."""
         if self._stored is None:
             raise ValueError("the group has no state")
         return (unpickle(self._stored),)
 
     def getCurrentProcessingTimeMs(self) -> int:
-        """The batch's time."""
+        """Return the processing time of the batch, in ms."""
         return self._properties.now
 
     def update(self, value: tuple[bytes]) -> None:
-        """Write this state, and clear the timer."""
+        """Set the state to write. A timer of an earlier batch is cleared."""
         self._value, self._removed = value[0], False
 
     def remove(self) -> None:
-        """Forget the group."""
+        """Remove the group's state."""
         self._value, self._removed = None, True
 
     def setTimeoutDuration(self, ms: int) -> None:
-        """Set the timer, counted from the batch's time; raises ValueError without an update."""
+        """Set the timer to `ms` after the batch's processing time.
+
+        Raises ValueError if the state was not updated or `ms` is not positive.
+        """
         if self._value is None or ms <= 0:
             raise ValueError(f"a timer of {ms} ms without an update, or none at all")
         self._timeout = self.getCurrentProcessingTimeMs() + ms
 
     def to_write(self) -> tuple[bytes, bytes, bytes | None] | None:
-        """What the JVM is to write: properties, key and pickled row; None for nothing."""
+        """Return properties, key and pickled row for the JVM; None if the state is unchanged."""
         updated = self._value is not None
         if not (updated or self._removed):
             return None
@@ -148,29 +150,30 @@ class ArrowGroupState:
 
 
 def unpickle(row: bytes) -> bytes:
-    """The one column, a binary, of a state's row that the JVM has pickled."""
+    """Return the single binary column of a state row that the JVM has pickled."""
     at = row.find(_BINARY)
     if at < 0:
         value: bytes = pickle.loads(row)[0]
         return value
-    # Not by unpickling the row, which parses the JSON of its schema each time.
+    # Unpickling the row would parse the JSON of its schema each time, so the bytes are cut out.
     start = at + len(_BINARY) + 4
     size = int.from_bytes(row[start - 4 : start], "little")
     return row[start : start + size].decode().encode("latin-1")
 
 
-# A group's id, its events and its state -> its row of output, None for silence.
+# (group id, events, state) -> output row; None for no output.
 Decide = Callable[[str | None, list[str], ArrowGroupState], bytes | None]
 
 
 def answer_batches(
     batches: Iterable[pa.RecordBatch], decide: Decide, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Decide the groups of each batch from the JVM; yield what goes back, a batch for a batch.
+    """Call `decide` for each group of the JVM's batches; yield the batches to return to the JVM.
 
-    Raises UnknownFormat for columns that are not the stream's `columns`, or not Spark's.
+    A batch without outputs and state changes yields nothing. Raises UnknownFormat if a batch has
+    other columns than `columns` and Spark's `__state`.
     """
-    # The groups of a batch share a few properties.
+    # The groups of a batch share a few distinct values of properties.
     properties_of = cache(Properties.parse)
     state: ArrowGroupState | None = None
     events: list[str] = []
@@ -183,7 +186,7 @@ def answer_batches(
                 properties = properties_of(run.properties)
                 state, events = ArrowGroupState(properties, run.keyRowAsUnsafe, run.object), []
             end = run.startOffset + run.numRows
-            if not state.hasTimedOut:  # the one row of such a group only carries its key
+            if not state.hasTimedOut:  # the single row of a timed-out group only carries its key
                 events += texts[run.startOffset : end]
             if run.isLastChunk:
                 output = decide(ids[run.startOffset], events, state)
@@ -200,7 +203,7 @@ def answer_batches(
 def _columns(
     batch: pa.RecordBatch, columns: Sequence[str]
 ) -> tuple[list[str | None], list[str], Iterator[_Run]]:
-    """The group ids and events of a batch, a row each, and its runs."""
+    """Return the group ids and the events of a batch, one for each row, and its runs."""
     if tuple(batch.schema.names) != (*columns, "__state"):
         raise UnknownFormat(
             f"Spark {pyspark.__version__} sends the columns {batch.schema.names}: set {SETTING}"
@@ -217,7 +220,7 @@ def _to_jvm(
 ) -> pa.RecordBatch:
     rows = max(len(outputs), len(writes))
     properties, keys, objects = zip(*writes, strict=True) if writes else ((), (), ())
-    # Spark does not tell Python the timer that was set before, so the old timer is always none.
+    # Spark does not send the previous timer to Python, so the old timer is always "none".
     states = (properties, keys, objects, (_NO_TIMESTAMP,) * len(writes))
     counts = ((len(outputs),) * rows, (len(writes),) * rows)
     columns = (counts, (outputs,), states)
@@ -237,7 +240,7 @@ def _struct(kind: pa.StructType, columns: Sequence[Sequence[Any]], rows: int) ->
 
 
 def serve_next(decide: Decide, columns: Sequence[str]) -> None:
-    """Let `decide` have the groups of the next stream that this worker reads.
+    """Call `decide` for the groups of the next stream that this worker reads.
 
     `columns` are the names of the stream's two columns.
     """
@@ -245,11 +248,11 @@ def serve_next(decide: Decide, columns: Sequence[str]) -> None:
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
-    """Read the JVM's Arrow stream and write ours; nothing, if nothing is to be said."""
+    """Read the JVM's Arrow stream and write the results. Write no stream if there are none."""
     writer: pa.RecordBatchStreamWriter | None = None
     for batch in answer_batches(pa.ipc.open_stream(stream), decide, columns):
         if writer is None:
-            # Only now: until an Arrow stream begins, the JVM also takes an error.
+            # Start late, because the JVM accepts an error only before the Arrow stream starts.
             group_stream.start_arrow_stream(out)
             writer = pa.RecordBatchStreamWriter(out, _SCHEMA)
         writer.write_batch(batch)

@@ -1,6 +1,6 @@
-"""A streaming checkpoint as the files that Spark keeps of it, on a disk or where Hadoop reaches.
+"""The files of a streaming checkpoint, on a local disk or in a store that Hadoop can reach.
 
-Which folders it has, and how a file of its offsets is written, Spark does not publish.
+The folder layout of a checkpoint and the format of its offset files are private to Spark.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Hadoop's file systems in which renaming a folder is one step; object stores copy each file.
+# Schemes of Hadoop file systems that rename a folder atomically; object stores copy each file.
 _RENAMING_STORES = ("file", "hdfs")
 
 
 class _Metadata(Struct):
-    """What Spark's log of offsets says of a batch itself."""
+    """The metadata of a batch in Spark's offset log."""
 
     batchTimestampMs: int
 
 
 class _Query(Struct):
-    """What a streaming checkpoint says of its query."""
+    """The `metadata` file of a streaming checkpoint."""
 
     id: str
 
 
 def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None:
-    """Return the last batch that a streaming checkpoint has planned, None if none was.
+    """Return the id and the end offset of the last planned batch; None if no batch was planned.
 
-    That is its number, and where it ends, as JSON: what the query's one source gave.
+    The end offset is the JSON of the query's only source.
     """
     files = _files(spark, f"{checkpoint}/offsets")
     latest = max((int(name) for name in files.names() if name.isdigit()), default=None)
@@ -50,7 +50,7 @@ def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """Return the id of the query that a streaming checkpoint is of; None if none can be read."""
+    """Return the query id of a streaming checkpoint; None if it is missing or unreadable."""
     text = text_kept(spark, checkpoint, "metadata")
     try:
         return None if text is None else msgspec.json.decode(text, type=_Query).id
@@ -59,32 +59,33 @@ def query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
-    """Return where a batch that was planned ends, as JSON: what its one source gave."""
+    """Return the end offset of a planned batch, as the JSON of the query's only source."""
     return _planned(spark, checkpoint, batch_id)[-1]
 
 
 def planned_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
-    """Return the time of a batch that was planned, ms."""
+    """Return the time of a planned batch, in ms."""
     metadata = _planned(spark, checkpoint, batch_id)[1]
     return msgspec.json.decode(metadata, type=_Metadata).batchTimestampMs
 
 
 def _planned(spark: SparkSession, checkpoint: str, batch_id: int) -> list[str]:
-    """What Spark's log of offsets has of a batch: a version, metadata, and a line a source."""
+    """Return a batch's file in the offset log: version, metadata, and a line for each source."""
     return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()
 
 
 def text_kept(spark: SparkSession, checkpoint: str, name: str) -> str | None:
-    """Return a text file of a streaming checkpoint; None if it has none."""
+    """Return the text file `name` of a streaming checkpoint; None if it does not exist."""
     if name not in _files(spark, checkpoint).names():
         return None
     return _files(spark, f"{checkpoint}/{name}").text()
 
 
 def keep_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
-    """Have a streaming checkpoint keep a text of ours. A store may keep a part of it, if killed.
+    """Write the text file `name` to a streaming checkpoint.
 
-    If that fails, it is in the log, and the streaming checkpoint keeps what it had.
+    A failure is only logged, at debug level. On a disk the old file stays until the new one is
+    complete. In a store a crash can leave a partial file.
     """
     try:
         _files(spark, f"{checkpoint}/{name}").write(text)
@@ -93,22 +94,22 @@ def keep_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> Non
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
-    """Delete a streaming checkpoint or the folder of one, if it is there, and all that it holds.
+    """Delete a streaming checkpoint, or a folder that contains some, if it exists.
 
-    It is renamed first, where the store can: whoever finds it half deleted would take it for one
-    that is older.
+    If the store can rename, the folder is renamed first. Otherwise a reader could take a partly
+    deleted checkpoint for an older one.
     """
     aside = f"{checkpoint}-deleted"
     move(spark, checkpoint, aside)
-    # Also what an earlier deletion has left, and what could not be renamed.
+    # Delete the rest of an interrupted deletion too, and a folder that could not be renamed.
     for uri in (aside, checkpoint):
         _files(spark, uri).delete()
 
 
 def move(spark: SparkSession, folder: str, target: str) -> bool:
-    """Rename a folder at once; False if it is not there, or if the store cannot.
+    """Rename a folder atomically; return False if it does not exist or the store cannot.
 
-    What is at the target is deleted.
+    An existing target is deleted first.
     """
     return _files(spark, folder).rename(target)
 
@@ -117,28 +118,28 @@ class _Files(Protocol):
     """A file or folder of a streaming checkpoint."""
 
     def names(self) -> list[str]:
-        """What a folder has; nothing if it is not there."""
+        """Return the names of a folder's entries; an empty list if it does not exist."""
         ...
 
     def text(self) -> str:
-        """What a file says."""
+        """Return the text of a file."""
         ...
 
     def write(self, text: str) -> None:
-        """Have a file say this; its folder must be there. Raises OSError, Py4JError."""
+        """Replace a file's text. Its folder must exist. Raises OSError and Py4JError."""
         ...
 
     def delete(self) -> None:
-        """Delete it, if it is there, with all that is in it."""
+        """Delete the file or folder with its contents, if it exists."""
         ...
 
     def rename(self, target: str) -> bool:
-        """Give a folder another name at once, and delete what has that name; False if it cannot."""
+        """Delete `target` and rename the folder to it atomically; return False if it cannot."""
         ...
 
 
 class _OnDisk:
-    """Without the JVM, which a release of Spark may hide."""
+    """Files on a local disk. They need no JVM, which a Spark release may hide."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -155,7 +156,7 @@ class _OnDisk:
         made.replace(self._path)
 
     def delete(self) -> None:
-        # An earlier start of the node may be writing into it.
+        # Ignore errors, because an earlier start of the node may still write into the folder.
         shutil.rmtree(self._path, ignore_errors=True)
 
     def rename(self, target: str) -> bool:
@@ -167,13 +168,13 @@ class _OnDisk:
         try:
             self._path.rename(there)
         except OSError:
-            # Another disk; or an earlier start has made the target anew.
+            # The target is on another disk, or an earlier start has created it again.
             return False
         return True
 
 
 class _InHadoop:
-    """On any store that Hadoop knows, in the driver's JVM."""
+    """Files in any store that Hadoop supports, through the driver's JVM."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self._spark = spark
@@ -208,7 +209,7 @@ class _InHadoop:
         if self._store.getScheme() not in _RENAMING_STORES or not self._store.exists(self._path):
             return False
         there = jvm(self._spark).org.apache.hadoop.fs.Path(target)
-        # Hadoop would move the folder into one that is there.
+        # Hadoop would move the folder into an existing target.
         self._store.delete(there, True)
         self._store.mkdirs(there.getParent())
         return bool(self._store.rename(self._path, there))
@@ -220,9 +221,9 @@ def _files(spark: SparkSession, uri: str) -> _Files:
 
 
 def _on_disk(uri: str) -> Path | None:
-    """The local path that Hadoop takes a URI for, None for another store's."""
+    """Return the local path of a URI as Hadoop resolves it; None for other stores."""
     url = urlparse(uri)
     if url.scheme == "file":
-        # Hadoop does not decode it: the checkpoint of `file:///a%20b` is in a folder of that name.
+        # Hadoop does not decode percent escapes: `file:///a%20b` is a folder named `a%20b`.
         return Path(url.path)
     return None if url.scheme else Path(uri)

@@ -1,10 +1,10 @@
-"""Where the streaming checkpoints of a root's nodes lie, and what Spark needs to reach them.
+"""The location of the streaming checkpoints of a root, and Spark's settings to reach it.
 
-Spark writes some ten small files to its checkpoint in every batch, also in one without requests. In
-an object store each of them is several requests, and none of them is worth one: a streaming
-checkpoint that is lost costs a node a start from the tables, and nothing else. So for a root in a
-store the checkpoints are on a disk of the machine, as long as Spark runs on that machine alone, and
-then Spark needs no jars of the store's either: only Python touches the tables.
+Spark writes about ten small files to its checkpoint in every micro-batch, even without requests. In
+an object store each file takes several requests, which a checkpoint is not worth: after its loss
+the node only has to start from the tables. So if a root is in a store and Spark runs on one
+machine, the checkpoints are on a local disk. Spark then needs no jars for the store, because only
+Python reads and writes the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOCAL_SCHEMES = ("", "file")
 
 
 class _Store(NamedTuple):
-    """What Hadoop needs for a scheme, beside what Spark has: a Maven package, and a class of it."""
+    """The Maven package that Hadoop needs for a URI scheme, and its file system class."""
 
     package: str
     file_system: str
@@ -36,7 +36,7 @@ class _Store(NamedTuple):
 _AZURE = _Store(
     "org.apache.hadoop:hadoop-azure:{hadoop}", "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
 )
-# Hadoop's own jars are of the release that Spark has.
+# The version of Hadoop's own packages is that of the Hadoop in Spark.
 _STORES = {
     "s3a": _Store(
         "org.apache.hadoop:hadoop-aws:{hadoop}", "org.apache.hadoop.fs.s3a.S3AFileSystem"
@@ -52,11 +52,11 @@ _HADOOP_JAR = re.compile(r"hadoop-client-api-(.+)\.jar")
 
 
 def checkpoint_location(settings: Settings, root: str, master: str) -> str:
-    """Return the folder or URI under which the streaming checkpoints of the root's nodes lie.
+    """Return the folder or URI that contains the streaming checkpoints of the root's nodes.
 
-    `checkpoint.location` below a name made of the root's, so that roots may share it; without it a
-    folder beside the tables, or on a disk of this machine if those are in a store and Spark's
-    `master` is this machine.
+    With `checkpoint.location` it is a folder in that location, named by a hash of the root, so that
+    roots can share the location. Otherwise it is `_checkpoints` in the root. If the root is in a
+    store and Spark's `master` is this machine, it is a folder of the user on this machine.
     """
     given = settings.coordinator.checkpoint_location
     mine = hashlib.sha256(root.rstrip("/").encode()).hexdigest()[:16]
@@ -68,10 +68,10 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
 
 
 def hadoop_uri(uri: str) -> str:
-    """Return a URI for Hadoop: S3 is `s3a` there, and a path alone is one of `fs.defaultFS`.
+    """Return the URI in the form that Hadoop expects: `s3a://` for S3, `file://` for a path.
 
-    Here such a path is a folder of the machine, for Python's tables and so for Spark as well. On a
-    cluster `fs.defaultFS` is mostly an HDFS.
+    Python's tables read a path without a scheme as a local folder. Hadoop would resolve it against
+    `fs.defaultFS`, which is often HDFS on a cluster.
     """
     return _in_hadoop(uri) if urlparse(uri).scheme else f"file://{os.path.abspath(uri)}"
 
@@ -82,22 +82,22 @@ def is_local(uri: str) -> bool:
 
 
 def store_packages(location: str) -> list[str]:
-    """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
+    """Return the Maven coordinates that Hadoop needs for a URI; an empty list for a folder."""
     store = _store_of(location)
     return [] if store is None else [store.package.format(hadoop=_hadoop_version())]
 
 
 def store_class(location: str) -> str | None:
-    """Return the Java class by which Hadoop reaches a URI, None if Spark has it or nobody knows."""
+    """Return the file system class of a URI; None if Spark includes it or it is not known."""
     store = _store_of(location)
     return None if store is None else store.file_system
 
 
 def store_settings(location: str) -> dict[str, str]:
-    """Return what tells Hadoop of an S3 server that the environment names; empty for other URIs.
+    """Return Hadoop's settings for the S3 endpoint in `AWS_ENDPOINT_URL`; empty for other URIs.
 
-    Python's clients of the tables read `AWS_ENDPOINT_URL` themselves. Hadoop does not: it would
-    ask Amazon's servers for the checkpoint.
+    Python's S3 clients read that variable themselves. Hadoop does not, and would send the requests
+    for the checkpoint to AWS.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     if urlparse(location).scheme != "s3a" or endpoint is None:
@@ -105,7 +105,7 @@ def store_settings(location: str) -> dict[str, str]:
     hadoop = {
         "endpoint": endpoint,
         "endpoint.region": os.environ.get("AWS_REGION"),
-        # A server elsewhere has no name of its own for each bucket.
+        # Servers other than AWS often have no DNS name for each bucket.
         "path.style.access": "true",
     }
     return {f"spark.hadoop.fs.s3a.{key}": text for key, text in hadoop.items() if text}
@@ -116,13 +116,13 @@ def _store_of(uri: str) -> _Store | None:
 
 
 def _in_hadoop(uri: str) -> str:
-    """The URI as Hadoop has it: S3 is `s3a` there."""
+    """Return the URI with the scheme `s3a` instead of `s3`."""
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
 def _hadoop_version() -> str:
-    """The release of the Hadoop that the installed Spark has."""
-    # Under spark-submit pyspark is an archive, and the jars are elsewhere.
+    """Return the version of the Hadoop that the installed Spark contains."""
+    # Under spark-submit pyspark can be a zip archive, and the jars are in SPARK_HOME.
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     found = [match[1] for path in jars.iterdir() if (match := _HADOOP_JAR.fullmatch(path.name))]
     return max(found, default="3.5.0")

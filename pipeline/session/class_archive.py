@@ -1,9 +1,9 @@
-"""The archive of Spark's classes, which spares a JVM most of the work of its start (JEP 350).
+"""The class data sharing (CDS) archive of Spark's classes, which shortens a JVM's start (JEP 350).
 
-A coordinator's JVM spends much of its start on loading and verifying Spark's classes. An archive of
-them, some 170 MB in the user's cache folder, is made once (`pipeline.node.archive_maker`) for a
-machine's Java, its Spark and the virtual environment that Spark lies in: a JVM refuses an archive
-of others, and starts without it.
+Without it, the JVM spends much of its start on loading and verifying Spark's classes. The archive
+takes about 170 MB in the user's cache folder. `pipeline.node.archive_maker` creates it once for
+each combination of Java, Spark and virtual environment. A JVM rejects an archive of another
+combination and starts without it.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from pathlib import Path
 from group_coordinator.pipeline.user_folders import cache_folder
 
 SETTING = "spark.group-coordinator.class.archive"
-# Options of every JVM that the user starts; they may contradict the archive's own.
+# Options for all JVMs of the user. They can conflict with those of the archive.
 VARIABLE = "JDK_JAVA_OPTIONS"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-# A JVM that cannot use an archive runs without it; what it logs about that is for its makers.
+# A JVM that cannot use an archive runs without it. Its log messages about that are disabled.
 QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def cached(prefix: str, *of_what: object) -> Path:
-    """Where in the user's cache folder the archive for these is, or would be."""
+    """Return the archive's path in the user's cache folder. The name has a hash of `of_what`."""
     key = hashlib.sha256(repr(of_what).encode()).hexdigest()[:16]
     return cache_folder() / f"{prefix}-{key}.jsa"
 
 
 def archive_path(java: str) -> Path:
-    """Where the archive is, or would be; `java` is all that its `-version` prints.
+    """Return the archive's path, also if there is no archive yet.
 
-    The archives of one virtual environment begin with the same name.
+    `java` is the complete output of `java -version`. The file names of one virtual environment have
+    the same prefix.
     """
     environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]
     return cached(f"coordinator-{environment}", java, sys.prefix, version("pyspark"))
 
 
 def may_use(settings: dict[str, str]) -> bool:
-    """Whether a session with these settings of Spark is to use the archive, and to have one made.
+    """Return whether a session with these Spark settings may use and create the archive.
 
-    Not where `SETTING` is false, nor where the user chose options that may contradict it.
+    It may not if `SETTING` is false, or if the user has set JVM options that can conflict with it.
     """
     wanted = settings.get(SETTING, "true").lower() == "true"
     chosen = settings.get(DRIVER_OPTIONS, "")
@@ -50,5 +51,5 @@ def may_use(settings: dict[str, str]) -> bool:
 
 
 def use(archive: Path) -> str:
-    """The options of a JVM that uses an archive."""
+    """Return the JVM options that enable an archive."""
     return f'{QUIET} "-XX:SharedArchiveFile={archive}"'

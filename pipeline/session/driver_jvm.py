@@ -1,7 +1,7 @@
-"""The driver's JVM, which Python reaches through py4j: how it begins, what it is told, how it ends.
+"""The driver's JVM, controlled through py4j: its start, its configuration and its end.
 
-py4j's objects have no types: hence `Any`. What pyspark has for itself is imported where it is used:
-a release that has it no more imports this module all the same (`pipeline.session.guard`).
+py4j objects are untyped, hence `Any`. Private modules of pyspark are imported in the functions that
+use them, so that this module can be imported on a release without them (`pipeline.session.guard`).
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """The driver's JVM: its classes by their full names. Raises AttributeError if it is hidden."""
+    """Return py4j's view of the driver's JVM. Raises AttributeError if Spark hides it."""
     gateway = spark.sparkContext._jvm
-    assert gateway is not None  # only Spark Connect has none
+    assert gateway is not None  # only Spark Connect has no JVM
     return gateway
 
 
 def runs_jvm() -> bool:
-    """Whether this process has a JVM, be it one whose session has been stopped."""
+    """Return whether this process has a JVM, even if its session has been stopped."""
     return getattr(SparkContext, "_gateway", None) is not None
 
 
-# Where log4j looks for a configuration.
+# The system properties and class path resources in which log4j looks for a configuration.
 _LOG4J_PROPERTIES = ("log4j2.configurationFile", "log4j.configurationFile")
 _LOG4J_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 
 
 class JvmEnded(RuntimeError):
-    """The JVM that was launched ended before it could be spoken to."""
+    """The started JVM ended before it accepted a connection."""
 
 
 class BegunJvm(NamedTuple):
-    """A JVM that has been started, and the folder in which it says how it is spoken to."""
+    """A started JVM, and the folder in which it writes its port and secret for py4j."""
 
     process: subprocess.Popen[bytes]
     folder: ScratchFolder
 
 
 _CONNECTION = "connection"
-# spark-submit has a JVM of a moment put together the command of the driver's: with these options it
-# takes less CPU.
+# spark-submit runs a short-lived JVM that builds the driver's command. With these options it takes
+# less CPU time.
 _LAUNCHER = "SPARK_LAUNCHER_OPTS"
 _LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -68,11 +68,11 @@ _POLL_S = 0.01
 
 
 def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
-    """Start the driver's JVM with these settings, without waiting until it can be spoken to.
+    """Start the driver's JVM with these settings; do not wait until it accepts connections.
 
-    What it writes to standard error goes to the file descriptor `stderr`. It ends with its input,
-    which is when this process ends. pyspark would start it with the first session, wait for it, and
-    have it share this process's standard error.
+    Its standard error goes to the file descriptor `stderr`. It ends at the end of its standard
+    input, thus with this process. pyspark itself would start the JVM with the first session, wait
+    for it, and let it inherit the standard error of this process.
     """
     home = importlib.import_module("pyspark.find_spark_home")._find_spark_home()
     command = [f"{home}/bin/spark-submit"]
@@ -95,15 +95,15 @@ def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
 
 
 def ignore_interrupts() -> None:
-    """Have a process that is being started pass over Ctrl-C, which reaches all of a terminal's.
+    """Ignore SIGINT in a child process; Ctrl-C reaches all processes of a terminal.
 
-    The driver ends those that it has started.
+    The driver ends its child processes itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def connect_jvm(begun: BegunJvm) -> None:
-    """Have this process's sessions be in a JVM that was begun. Raises JvmEnded."""
+    """Connect to a started JVM and use it for the sessions of this process. Raises JvmEnded."""
     connection = begun.folder.path / _CONNECTION
     try:
         while not connection.is_file():
@@ -121,33 +121,33 @@ def connect_jvm(begun: BegunJvm) -> None:
         launch_jvm()
     finally:
         del os.environ[_PORT], os.environ[_SECRET]
-    # The JVM's input is open as long as this is.
+    # The process object keeps the JVM's standard input open.
     gateway: Any = SparkContext._gateway
     gateway.proc = begun.process
 
 
 def end_jvm(begun: BegunJvm) -> None:
-    """End a JVM that was begun and is not used."""
+    """Terminate a started JVM that is not used."""
     begun.process.terminate()
     begun.process.wait()
     begun.folder.delete()
 
 
 def launch_jvm() -> None:
-    """Have this process's sessions be in the JVM that the environment names."""
+    """Use the JVM for the sessions of this process; the environment names its port and secret."""
     gateway = importlib.import_module("pyspark.java_gateway").launch_gateway()
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def stderr_to(pipe: str) -> None:
-    """Have the JVM write its standard error to a named pipe."""
+    """Redirect the standard error of the running JVM to a named pipe."""
     java: Any = SparkContext._jvm
     stream = java.java.io.FileOutputStream(pipe)
     java.java.lang.System.setErr(java.java.io.PrintStream(stream, True))
 
 
 def logs_by_default() -> bool:
-    """Whether nobody has chosen how log4j logs in the JVM: then Spark's own profile counts."""
+    """Return whether log4j has no configuration in the JVM, so that Spark uses its default."""
     java: Any = SparkContext._jvm
     chosen = map(java.java.lang.System.getProperty, _LOG4J_PROPERTIES)
     loader = java.Thread.currentThread().getContextClassLoader()
@@ -156,7 +156,7 @@ def logs_by_default() -> bool:
 
 
 def log_as(configuration: str) -> None:
-    """Have log4j log in the JVM as the file of this URI says; a session begun later undoes it."""
+    """Load the log4j configuration at this URI in the JVM; a later session start resets it."""
     java: Any = SparkContext._jvm
     configurator = java.org.apache.logging.log4j.core.config.Configurator
     configurator.reconfigure(java.java.net.URI.create(configuration))
@@ -180,14 +180,15 @@ _BEFORE_SPARK = 100
 
 
 def before_jvm_ends(spark: SparkSession, task: Callable[[], None], timeout_s: int) -> None:
-    """Have a JVM that is told to end (SIGTERM, SIGINT) first wait for `task`, up to `timeout_s`.
+    """Add a shutdown hook: on SIGTERM or SIGINT the JVM runs `task` first, up to `timeout_s`.
 
-    Spark works until then. The task is called in a thread of its own, also as this process ends.
+    The hook runs before Spark's, so Spark still works during the task. The task runs in a separate
+    thread, also while this process ends.
     """
     gateway = spark.sparkContext._gateway
     importlib.import_module("pyspark.java_gateway").ensure_callback_server_started(gateway)
     java = jvm(spark)
-    # A FutureTask keeps an error to itself: when this process has ended, the call comes nowhere.
+    # A FutureTask catches errors: the call to Python fails if this process has ended.
     hook = java.java.util.concurrent.FutureTask(_Task(task), None)
     hooks = java.org.apache.hadoop.util.ShutdownHookManager.get()
     seconds = java.java.util.concurrent.TimeUnit.SECONDS
@@ -195,9 +196,9 @@ def before_jvm_ends(spark: SparkSession, task: Callable[[], None], timeout_s: in
 
 
 def end_quietly() -> None:
-    """Have no traceback printed when the JVM closes the connection of its accumulators.
+    """Suppress the traceback that is printed when the JVM closes the accumulator connection.
 
-    It does so as it ends, and the thread that reads them takes that for an error.
+    The JVM closes it at its end, and pyspark's reader thread handles that as an error.
     """
     accumulators = importlib.import_module("pyspark.accumulators")
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
@@ -210,25 +211,25 @@ def _handle_accumulator_error(server: socketserver.BaseServer, request: Any, add
 
 
 def hadoop_properties(spark: SparkSession) -> Any:
-    """Hadoop's Configuration in the driver, as Java has it."""
+    """Return the driver's Hadoop Configuration, a Java object."""
     return spark.sparkContext._jsc.hadoopConfiguration()
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the driver's JVM finds a class."""
+    """Return whether the driver's JVM can load a class."""
     loader = jvm(spark).Thread.currentThread().getContextClassLoader()
     return loader.getResource(f"{name.replace('.', '/')}.class") is not None
 
 
 def from_arrow_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema that Arrow columns of these types have in Spark."""
+    """Return the Spark schema for an Arrow schema."""
     types = importlib.import_module("pyspark.sql.pandas.types")
     return types.from_arrow_schema(schema)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def by_value(module: ModuleType) -> Iterator[None]:
-    """Have the functions of a module be sent to executors whole, which then need not have it."""
+    """Pickle the functions of a module by value, so that executors do not need the module."""
     cloudpickle = importlib.import_module("pyspark.cloudpickle")
     cloudpickle.register_pickle_by_value(module)
     try:

@@ -1,18 +1,19 @@
-"""The Python processes that Spark starts, forked from one that has imported what they need.
+"""A fork server for Spark's Python processes, which has imported their modules.
 
-A query starts five Python processes and their workers one after the other. Each would import
-Spark's worker, pandas, Arrow and this package anew, a large part of a start's CPU time, while the
-JVM waits. The fork server imports all of it once, beside the start of the JVM, and each further
-process is a fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
-`pipeline.session.stand_in`. If the server has ended, the script starts Python.
+A query starts five Python processes and their workers in sequence. Without the fork server, each
+imports Spark's worker, pandas, Arrow and this package. That is a large part of the CPU time of a
+start, and the JVM waits meanwhile. The fork server imports them once, while the JVM starts, and
+forks each Python process. Spark starts `ForkServer.python` instead of Python. This script runs
+`pipeline.session.stand_in`, which starts Python itself if the server has ended.
 
-The server has one thread: a lock that another one holds while the process forks would stay locked
-in the fork for ever. It imports, and calls nothing of what it imports: delta-rs's runtime and
-Arrow's pools begin in the forks, and the threads by which their allocators tidy up are switched
-off. A server that has another thread all the same says so and ends.
+The server has one thread, because a lock that another thread holds during a fork would stay locked
+in the child. It imports modules but does not call their functions: delta-rs's runtime and Arrow's
+thread pools start in the forks, and the background threads of their allocators are disabled. If
+the server finds another thread after the imports, it prints an error and ends.
 
-It listens in a folder that only this user can enter, and ends with its input, which is when the
-driver ends. If both are killed, a later start deletes the folder (`pipeline.session.scratch`).
+The server listens in a folder that only this user can enter. It ends at the end of its standard
+input, thus with the driver. If both are killed, a later start deletes the folder
+(`pipeline.session.scratch`).
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from typing import NoReturn
 from group_coordinator.pipeline.session.driver_jvm import ignore_interrupts
 from group_coordinator.pipeline.session.scratch import ScratchFolder
 
-# What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
-# of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run
-# and has been imported.
+# Modules that the Python processes of a query import. The modules that they run are not listed
+# (`pyspark.daemon`, and `python_streaming_source_runner` for the source of a stream), because runpy
+# warns if such a module has been imported.
 _SPARKS = (
     "pyspark.worker",
     "pyspark.sql.datasource_internal",
@@ -51,27 +52,27 @@ _SPARKS = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.streaming.datasource",
 )
-# The server's name in the list of processes.
+# The server's process name.
 NAME = "fork-server"
 _STREAMS = 3
-# jemalloc's threads in Arrow and in delta-rs; without them it tidies up as it is called.
+# Options of jemalloc in Arrow and delta-rs. Without its threads it purges memory during calls.
 _ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
 _NO_THREAD = "background_thread:false"
 
 
 class ForkServer:
-    """A server that has imported `modules`; `python` is the script that stands in for Python.
+    """A server that has imported `modules`; `python` is the script that Spark starts for Python.
 
-    What the C library and Python read as they start is read once, in the server: `environment` is
-    what is to be so in all forks. Modules that cannot be imported are left to the forks. Raises
-    OSError where no server, or no script, can be started.
+    The C library and Python read some variables only at their start, thus once, in the server.
+    `environment` has the values of these for all forks. The server skips modules that it cannot
+    import. Raises OSError if the server or the script cannot be started.
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Iterable[str]) -> None:
         self._folder = ScratchFolder()
         folder = str(self._folder.path)
         address = f"{folder}/socket"
-        # Who comes before the imports are done waits for them, and does not import for itself.
+        # A client that connects before the imports are done waits for them.
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen()
@@ -93,7 +94,7 @@ class ForkServer:
         self.python = str(script)
 
     def end(self) -> None:
-        """End the server; its forks go on."""
+        """End the server; its forks keep running."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -101,7 +102,7 @@ class ForkServer:
 
 
 def _without_threads() -> dict[str, str]:
-    """What the allocators read as they are loaded; the last of two values of an option holds."""
+    """Return variables that disable the allocators' threads; the last value of an option wins."""
     before = {name: os.environ.get(name) for name in _ALLOCATORS}
     return {
         name: f"{value},{_NO_THREAD}" if value else _NO_THREAD for name, value in before.items()
@@ -110,12 +111,12 @@ def _without_threads() -> dict[str, str]:
 
 @functools.cache
 def begin(environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> ForkServer:
-    """Start this process's server, if it has none; it ends with this process.
+    """Return this process's server, and start it if there is none. It ends with this process.
 
-    `environment` is what Spark sets for its Python processes beside the driver's own environment,
-    and `modules` what the session's functions import in them beside Spark's own modules.
+    `environment` has the variables that Spark adds to the driver's environment for its Python
+    processes. `modules` are the imports of the session's functions, in addition to Spark's modules.
     """
-    # As Spark sets them, where the user does not: a worker has one core, and hashes are the same.
+    # Spark's defaults: a worker has one core, and hash values are equal in all processes.
     spark = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
     server = ForkServer({**spark, **dict(environment)}, (*_SPARKS, *modules))
     atexit.register(server.end)
@@ -123,11 +124,11 @@ def begin(environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) ->
 
 
 def main(fd: int, folder: str, modules: Iterable[str]) -> None:
-    """Fork a process for each that asks, until the input ends."""
+    """Fork a process for each client that connects, until the end of standard input."""
     _rename(NAME)
     with socket.socket(fileno=fd) as listener:
         for name in modules:
-            # Another release of Spark may not have it.
+            # Other releases of Spark may lack the module.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         if others := _other_threads():
@@ -138,8 +139,8 @@ def main(fd: int, folder: str, modules: Iterable[str]) -> None:
             )
             shutil.rmtree(folder, ignore_errors=True)
             return
-        # Spark collects garbage after each task: frozen objects are left out, also in the forks,
-        # and a page of memory that is not written to stays shared.
+        # Spark collects garbage after each task. Frozen objects are skipped, also in the forks, so
+        # their memory pages are not written and stay shared.
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -156,13 +157,13 @@ def main(fd: int, folder: str, modules: Iterable[str]) -> None:
 
 
 def _other_threads() -> list[str]:
-    """The names of this process's threads but the main one, those of libraries among them."""
+    """Return the names of all threads except the main one, with native threads of libraries."""
     tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) != os.getpid()]
     return [(task / "comm").read_text().strip() for task in tasks]
 
 
 def _become(asker: socket.socket) -> NoReturn:
-    """Be the process that was asked for."""
+    """Run the client's command in this fork, send its status, and exit."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -179,7 +180,7 @@ def _become(asker: socket.socket) -> NoReturn:
 
 
 def _take_over(asker: socket.socket) -> list[str]:
-    """Take the asker's streams, folder and environment; return its arguments."""
+    """Take over the client's standard streams, folder and environment; return its arguments."""
     size, fds, _, _ = socket.recv_fds(asker, 4, _STREAMS)
     task = b""
     while len(task) < int.from_bytes(size, "big"):
@@ -199,7 +200,10 @@ def _take_over(asker: socket.socket) -> list[str]:
 
 
 def _run(option: str, what: str, *arguments: str) -> int:
-    """Run a module or a program, as Python does by -m and -c; return the status."""
+    """Run a module or a program like Python's -m and -c; return the exit status.
+
+    Raises ValueError for other options.
+    """
     try:
         if option == "-m":
             sys.argv = [what, *arguments]
@@ -215,7 +219,7 @@ def _run(option: str, what: str, *arguments: str) -> int:
 
 
 def _rename(name: str) -> None:
-    """Give this process a name in the list of processes, by which its work is known."""
+    """Set the name of this process, as tools like ps show it."""
     Path("/proc/self/comm").write_text(name)
 
 

@@ -1,8 +1,8 @@
-"""The worker's end of applyInPandasWithState: who serves a task's stream of groups.
+"""The replacement of pyspark's serializer for one group stream of applyInPandasWithState.
 
-What travels in the stream is `pipeline.session.arrow_groups`'. pyspark's serializers have no types:
-hence `Any`. They are imported by name, and late: a release that has them no more has its workers
-import this module all the same.
+`pipeline.session.arrow_groups` reads and writes the contents of the stream. pyspark's serializers
+are untyped, hence `Any`. They are imported by name in functions, so that workers can import this
+module on a release without them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import IO, Any
 
-# Reads a task's stream of groups, and writes what goes back to the JVM.
+# Reads a task's group stream, and writes the results for the JVM.
 Serve = Callable[[IO[bytes], IO[bytes]], None]
 
-# What reads and writes a task's stream of groups: up to 4.2 a serializer of its own, with pandas
-# frames in it; from 4.3 on the one of all streams of Arrow batches.
+# The class that reads and writes a task's group stream: up to Spark 4.2 a special serializer with
+# pandas frames, from 4.3 on the serializer of all Arrow streams.
 _SERIALIZER = "ApplyInPandasWithStateSerializer", "ArrowStreamSerializer"
-# What serves the next stream; a worker does one task at a time.
+# The function for the next stream, if any. A worker runs one task at a time.
 _next: list[Serve] = []
 
 
 def serve_next(serve: Serve) -> None:
-    """Have `serve` read and answer the next stream of groups that this worker gets, and no other.
+    """Call `serve` for the next group stream of this worker, and only for that stream.
 
-    A worker asks its task's serializer for the groups, maps the task's function over them and hands
-    the serializer the results. For the one stream, the serializer is replaced: it returns no groups
-    to map over, and calls `serve` when it is to write the results. The streams of other functions
-    in the same worker go Spark's way.
+    A worker loads groups with its task's serializer, maps the task's function over them, and dumps
+    the results with the serializer. For the one stream, `load_stream` returns no groups and
+    `dump_stream` calls `serve`. Streams of other functions in the same worker use Spark's
+    serializer unchanged.
     """
-    # Before it is replaced.
+    # Remember the original before it is replaced.
     _load_as_spark_does()
     _next[:] = [serve]
     replace(serializer(), "load_stream", _load_stream)
@@ -38,7 +38,7 @@ def serve_next(serve: Serve) -> None:
 
 @functools.cache
 def serializer() -> Any:
-    """The class that reads and writes a task's stream. Raises AttributeError."""
+    """Return the serializer class of group streams. Raises AttributeError if there is none."""
     module = importlib.import_module("pyspark.sql.pandas.serializers")
     first, second = _SERIALIZER
     return getattr(module, first, None) or getattr(module, second)
@@ -46,12 +46,12 @@ def serializer() -> Any:
 
 @functools.cache
 def pickle_protocol() -> int:
-    """The protocol in which the JVM reads a pickled row."""
+    """Return the pickle protocol that the JVM reads."""
     return int(importlib.import_module("pyspark.serializers").pickle_protocol)
 
 
 def start_arrow_stream(out: IO[bytes]) -> None:
-    """Tell the JVM that an Arrow stream follows; until then it also takes an error."""
+    """Write the marker of an Arrow stream. Before it, the JVM also accepts an error."""
     serializers = importlib.import_module("pyspark.serializers")
     serializers.write_int(serializers.SpecialLengths.START_ARROW_STREAM, out)
 
@@ -70,6 +70,6 @@ def _load_stream(of: Any, stream: IO[bytes]) -> Iterable[object]:
 
 
 def replace(owner: object, method: str, by: Callable[..., object]) -> None:
-    """Put another function in the place of a method."""
-    # As an assignment, mypy would refuse it: it is a method of a class that is not ours.
+    """Replace a method of a class or object."""
+    # setattr, because mypy rejects an assignment to a method.
     setattr(owner, method, by)

@@ -1,14 +1,14 @@
-"""Starting on a release of Spark that lacks something which Spark does not publish.
+"""Guards for Spark releases that have changed a private API.
 
-Spark may change, in any release, what it does not publish. Two guards keep a coordinator starting:
+Spark may change its private APIs in any release. Two guards let a coordinator start nevertheless:
 
-* `is_known_spark`: nothing tells in advance whether a release still starts its JVM and its Python
-  processes as an earlier one did. On a release that nobody has tried, Spark does both its own way.
-* `unless_missing`: everything else is tried. What is missing is left out, and one warning says what
-  that costs.
+* `is_known_spark`: no check can show in advance whether a release starts its JVM and its Python
+  processes like an earlier one. On an untested release Spark starts both in its default way.
+* `unless_missing`: all other private APIs are tried. If one is missing, its use is skipped, and one
+  warning names the cost.
 
-`PRIVATE.md`, beside this module, lists what is used, its guard, what happens without it, and the
-test that shows it.
+`PRIVATE.md` in this package lists each private API with its guard, the behaviour without it, and
+its test.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from contextlib import contextmanager
 import pyspark
 from py4j.protocol import Py4JError
 
-# The releases of Spark that the tests have run on (`.ci/spark RELEASE`).
+# The releases of Spark on which the tests have run (`.ci/spark RELEASE`).
 KNOWN_SPARK = ("4.2.", "4.3.")
-# How Python, and py4j, say that a name is not there or is something else now.
+# The errors of Python and py4j for a name that is missing or has changed.
 _MISSING = (AttributeError, ImportError, TypeError, Py4JError)
 
 log = logging.getLogger(__name__)
 
 
 def is_known_spark() -> bool:
-    """Whether this Spark is of the releases `KNOWN_SPARK`."""
+    """Return whether the installed Spark is one of the releases `KNOWN_SPARK`."""
     return pyspark.__version__.startswith(KNOWN_SPARK)
 
 
 def say_if_unknown() -> None:
-    """Warn if this Spark is of another release, of what that costs."""
+    """Log a warning with the cost if the installed Spark is not a known release."""
     if not is_known_spark():
         log.warning(
             "Spark %s was not tried with this release, only %s: it starts in its own way,"
@@ -46,7 +46,7 @@ def say_if_unknown() -> None:
 
 @contextmanager
 def unless_missing(cost: str) -> Iterator[None]:
-    """Go on after the block if this Spark lacks what the block uses; warn of the `cost`."""
+    """Suppress errors of the block that show a missing API, and log a warning with `cost`."""
     try:
         yield
     except _MISSING as missing:

@@ -1,4 +1,4 @@
-"""What Hadoop does in every micro-batch and a root on a local disk does not need."""
+"""Hadoop settings that save time in each micro-batch, for checkpoints on a local disk."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The setting that names the class by which Spark writes its checkpoint.
+# The setting for the class that writes Spark's streaming checkpoints.
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _BARE_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-# Hadoop's settings for clusters of its own: most of a session's properties.
+# Hadoop's defaults for YARN and MapReduce: most of the properties of a session.
 _CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
 
 
 def spare_forks(spark: SparkSession, packages: str) -> None:
-    """Have Hadoop set the modes of local files without chmod; warn if `packages` are missing.
+    """Use a local file system that sets file modes without forking chmod.
 
-    Hadoop's local file system forks chmod for every file that it creates: in each batch for the
-    offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs` calls
-    the JVM instead. It is set in the session alone, and without Hadoop's cache of file systems,
-    because spark-submit opens local files before it has loaded the package.
+    Hadoop's local file system forks chmod for each file that it creates. Each batch creates files
+    for the offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs`
+    sets the modes in the JVM. It is set in the session only, with Hadoop's file system cache
+    disabled, because spark-submit opens local files before it loads the package. If the class is
+    missing, a warning names `packages`.
     """
     if not has_class(spark, _BARE_FILES):
         log.warning("batches take 40 ms longer than they must: start Spark with %s", packages)
@@ -37,10 +38,10 @@ def spare_forks(spark: SparkSession, packages: str) -> None:
 
 
 def keep_file_manager(spark: SparkSession) -> None:
-    """Have Spark choose how it writes its checkpoint, if it lacks the class that it is told of.
+    """Unset the checkpoint file manager, with a warning, if this Spark lacks its class.
 
-    The class, of `conf/spark-defaults.conf`, is in a package that Spark does not publish, and has
-    moved from one to another: a query that cannot find it does not begin.
+    `conf/spark-defaults.conf` names a class in a private package of Spark. It has moved between
+    packages, and a query with a missing class does not start.
     """
     manager = spark.conf.get(FILE_MANAGER, None)
     if manager is not None and not has_class(spark, manager):
@@ -49,11 +50,11 @@ def keep_file_manager(spark: SparkSession) -> None:
 
 
 def forget_clusters(spark: SparkSession) -> None:
-    """Drop the defaults of YARN and MapReduce from a session that runs on this machine alone.
+    """Unset the defaults of YARN and MapReduce in a session with a local master.
 
-    Each batch hands all of Hadoop's properties to its tasks, for the state store, and compresses
-    the origin of each property separately, which is slow. Call this only for a session that serves
-    nothing else.
+    Each batch sends all Hadoop properties to its tasks, for the state store. The origin of each
+    property is compressed separately, which is slow. Call this only for a session that is not used
+    for anything else.
     """
     if not (spark.sparkContext.master or "").startswith("local"):
         return

@@ -1,10 +1,11 @@
-"""The jars of `spark.jars.packages`: Ivy resolves them once, later starts name the files it found.
+"""The jars of `spark.jars.packages`, resolved by Ivy once and then passed as files.
 
-Spark has Ivy resolve packages in every JVM that it starts, and Ivy takes no lock on its cache.
-Coordinators that start together end with JAVA_GATEWAY_EXITED ("Downloaded file size (0) doesn't
-match expected Content Length"): most of them with an empty cache, and some with a filled one,
-because Ivy fetches a POM that has a parent anew at every start. So one start at a time resolves,
-and it writes down the files; a start that finds them needs neither Ivy nor the network.
+Spark lets Ivy resolve packages at each start of a JVM, and Ivy does not lock its cache. So several
+coordinators that start at the same time can fail with JAVA_GATEWAY_EXITED ("Downloaded file size
+(0) doesn't match expected Content Length"). With an empty cache most of them fail. With a filled
+cache some fail, because Ivy downloads a POM that has a parent at every start. Therefore a file lock
+lets one start at a time resolve, and that start writes a list of the jars. A start that finds the
+list needs neither Ivy nor the network.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PACKAGES = "spark.jars.packages"
 EXCLUDES = "spark.jars.excludes"
 IVY_FOLDER = "spark.jars.ivy"
 _JARS = "spark.jars"
-# Whatever changes what Ivy finds.
+# The settings that determine the result of Ivy.
 _ASKED = (
     PACKAGES,
     EXCLUDES,
@@ -47,14 +48,14 @@ Start = Callable[[dict[str, str]], "SparkSession"]
 
 
 def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
-    """Call `start` with these settings, or with files instead of packages where they are known.
+    """Call `start` with these settings; packages are replaced by their jars if those are known.
 
-    Which files Ivy found is kept beside its cache, by the packages asked for: without that file, or
-    without one of those it names, Ivy resolves again. Waits while another process resolves. Raises
-    OSError if Ivy's folder cannot be written.
+    A file in Ivy's folder lists the jars for a set of packages. Ivy resolves again if this file or
+    one of its jars is missing. Waits while another process resolves. Raises OSError if Ivy's folder
+    cannot be written.
     """
     if runs_jvm():
-        # A JVM that runs already has resolved what it was started with, and resolves no more.
+        # A running JVM resolved its packages at its start, and does not resolve others.
         return start(wanted)
     known = with_known_jars(wanted)
     if known is None:
@@ -73,7 +74,7 @@ def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
 
 
 def with_known_jars(wanted: dict[str, str]) -> dict[str, str] | None:
-    """The settings with files instead of packages; None where Ivy has to resolve them first."""
+    """Return the settings with jars instead of packages; None if Ivy has to resolve first."""
     if not wanted.get(PACKAGES):
         return wanted
     jars = _read(_found(wanted))
@@ -84,7 +85,7 @@ def with_known_jars(wanted: dict[str, str]) -> dict[str, str] | None:
 
 
 def _found(wanted: dict[str, str]) -> Path:
-    """The file that says what Ivy has found for these settings."""
+    """Return the path of the file that lists the jars for these settings."""
     folder = Path(wanted.get(IVY_FOLDER) or Path.home() / _DEFAULT_FOLDER)
     asked = msgspec.json.encode([wanted.get(key) for key in _ASKED])
     return folder / f"group-coordinator-{hashlib.sha256(asked).hexdigest()[:16]}.json"
@@ -99,7 +100,7 @@ def _await(lock: IO[bytes]) -> None:
 
 
 def _read(found: Path) -> list[str] | None:
-    """Return the jars that were found, if all of them are there."""
+    """Return the listed jars; None if the list or one of the jars is missing."""
     try:
         jars = msgspec.json.decode(found.read_bytes(), type=list[str])
     except (FileNotFoundError, msgspec.DecodeError):
@@ -108,7 +109,7 @@ def _read(found: Path) -> list[str] | None:
 
 
 def _write(found: Path, jars: str) -> None:
-    """Keep the jars of a session that has started with them."""
+    """Write the list of the jars of a started session."""
     draft = found.with_name(f"{found.name}.{os.getpid()}")
     draft.write_bytes(msgspec.json.encode(jars.split(",")))
     draft.replace(found)

@@ -1,4 +1,4 @@
-"""The Java that Spark would start."""
+"""The Java executable that Spark starts, and its version."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ OLDEST_JAVA = 17
 
 
 class JavaMissing(Failure):
-    """No Java, or one too old for Spark; the message says what to install."""
+    """Java is missing or too old for Spark; the message says which version to install."""
 
 
 def find_java() -> str | None:
-    """The path of the Java that Spark would start; None if there is none."""
+    """Return the path of the Java executable that Spark starts; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def check_java() -> str:
-    """Return what the Java that Spark would start says of its version.
+    """Return the output of `java -version` for the Java that Spark starts.
 
-    Raises JavaMissing unless it is new enough.
+    Raises JavaMissing if there is no Java, or if it is older than `OLDEST_JAVA`.
     """
     java = find_java()
     advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
@@ -42,6 +42,6 @@ def check_java() -> str:
 
 
 def java_version(text: str) -> int | None:
-    """Read the major version out of what `java -version` prints; 8 for "1.8.0"."""
+    """Parse the major version in the output of `java -version`; 8 for "1.8.0"."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None

@@ -1,16 +1,15 @@
-"""What the driver's JVM writes to standard error, as records of this process's log.
+"""The standard error of the driver's JVM, as records of this process's log.
 
-The JVM's standard error is a pipe to the driver. What comes is lines of Spark's log in the pattern
-of conf/log4j2.properties, with stack traces below them, and whatever the JVM, Ivy and the Python
-workers print. All of it goes to the log's file. Told, in one line each, are warnings and errors
-that somebody may have to act on, and not:
+The JVM's standard error is a pipe to the driver. It carries Spark's log, in the pattern of
+conf/log4j2.properties and with stack traces. It also carries the output of the JVM, Ivy and the
+Python workers. All of it goes to the log file. The terminal shows one line for each warning or
+error that may need an action. It does not show:
 
-* what the end of the query says as well: the driver raises it, and ends with it in one line
-  (`QUERY`). A query that is cut off may log a thousand lines, a StackOverflowError of Spark's own
-  among them;
-* what pyspark's workers print when the JVM lets go of one that is idle, or ends;
-* what Spark prints before it runs: the driver tells how far it is, and why it does not start;
-* anything, once the coordinator is being stopped.
+* Errors of the query (`QUERY`). The driver raises them and prints them in one line. An interrupted
+  query can log a thousand lines, among them a StackOverflowError inside Spark.
+* Messages of pyspark's workers when the JVM stops an idle worker, or ends.
+* Output before Spark runs. The driver logs the progress, and the reason if Spark does not start.
+* Any output while the coordinator stops.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 _HEAD = re.compile(
     r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
-    # Some put more into their name: `RocksDB StateStoreProviderId[...]`.
+    # Some loggers append details to their name: `RocksDB StateStoreProviderId[...]`.
     r" ([\w.$]+)(?: [^:]*)?: (.*)"
 )
 _LEVELS = {
@@ -37,7 +36,7 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-# Whatever these log of a task, a job or a query that fails, the query's own end says too.
+# Loggers of failed tasks, jobs and queries. The query's error has the same information.
 QUERY = {"Executor", "TaskSetManager", "DAGScheduler", "MicroBatchExecution"}
 _TRACEBACK = "Traceback (most recent call last):"
 _WORKER_ENDS = ("BrokenPipeError", "EOFError", "ConnectionResetError")
@@ -64,10 +63,10 @@ log = logging.getLogger(__name__)
 
 
 class Said(NamedTuple):
-    """Something that was written at once: `head` and the lines below it.
+    """A log record or other output of the JVM: the first line `head` and the lines `below` it.
 
-    `level` and `logger` are those of Spark's log; a `logger` of "" is no record of a log, but
-    whatever a process printed.
+    `level` and `logger` are those of Spark's log. If `logger` is empty, the lines are output of a
+    process and not a log record.
     """
 
     level: int
@@ -77,13 +76,13 @@ class Said(NamedTuple):
 
 
 class Gatherer:
-    """Makes what was said out of lines, as they come."""
+    """Assembler of single lines into records."""
 
     def __init__(self) -> None:
         self._said: Said | None = None
 
     def feed(self, line: str) -> Said | None:
-        """Take the next line; return what ended before it, if something did."""
+        """Add the next line. Return the previous record if this line starts a new one."""
         head = _HEAD.match(line)
         if head is not None:
             return self._begin(Said(_LEVELS[head[1]], head[2], head[3]))
@@ -93,7 +92,7 @@ class Gatherer:
         return None
 
     def end(self) -> Said | None:
-        """Return what has been gathered, when nothing more comes for a while."""
+        """Return the assembled record, if any. Called when no more lines come for a while."""
         return self._begin(None)
 
     def _begin(self, said: Said | None) -> Said | None:
@@ -101,21 +100,21 @@ class Gatherer:
         return None if ended is None or not (ended.head.strip() or ended.below) else ended
 
     def _is_ended(self, line: str) -> bool:
-        """Whether a line that is no record of Spark's log begins something new."""
+        """Return whether a line without the head of a log record starts a new record."""
         said = self._said
         assert said is not None
         if said.logger:
-            # A worker's traceback is no part of a warning, and mostly is of an error.
+            # A worker's traceback is usually part of an error, and never of a warning.
             return line == _TRACEBACK and said.level < logging.ERROR
         if _TRACEBACK in (said.head, *said.below):
             goes_on = not line.strip() or line.startswith(_GOES_ON)
             return bool(_PYTHON_ENDS.match(_last(said))) and not goes_on
-        # A stack trace of Java's goes on; any other line is for itself.
+        # Lines of a Java stack trace belong to the record; any other line starts a new one.
         return not line.startswith(("\t", " ", "Caused by:"))
 
 
 def is_told(said: Said) -> bool:
-    """Whether a person may have to act on it, while Spark runs."""
+    """Return whether a record may need an action, so that the terminal shows it."""
     if said.logger:
         return said.level >= logging.WARNING and said.logger not in QUERY
     if _TRACEBACK in (said.head, *said.below):
@@ -125,18 +124,18 @@ def is_told(said: Said) -> bool:
 
 
 def line_of(said: Said) -> str:
-    """Return it in one line: what a traceback ends with, and the first line of anything else."""
+    """Return the last line of a traceback, or the first line of any other record."""
     return _last(said) if said.head == _TRACEBACK else said.head
 
 
 def jar_of(said: Said) -> str | None:
-    """The name of the jar that Ivy begins to download, if it says that."""
+    """Return the name of the jar that Ivy starts to download; None for other records."""
     found = _FETCHES.match(said.head)
     return found and found[1]
 
 
 def cause_of(said: Said) -> str | None:
-    """Why the JVM ends before Spark runs, if it says that."""
+    """Return the reason why the JVM ends before Spark runs; None for other records."""
     found = _ENDS_JVM.match(said.head)
     return found and (found[1] or found[2])
 
@@ -146,10 +145,11 @@ def _last(said: Said) -> str:
 
 
 class JvmLog:
-    """Reads what the JVM writes, in a thread: by a pipe, or by a named pipe from one that runs.
+    """A thread that logs the JVM's standard error: from a pipe, or from a named pipe.
 
-    Before `started` nothing is told but which jars are fetched; `cause` is then why the JVM ended,
-    None if it has not said. After `ending` nothing is told.
+    A JVM that already runs writes to a named pipe. Before `started` the terminal shows only the
+    jars that are downloaded, after `ending` nothing. `cause` is the reason why the JVM ended before
+    Spark ran, None if it did not print one.
     """
 
     def __init__(self) -> None:
@@ -159,31 +159,31 @@ class JvmLog:
         self._folder: ScratchFolder | None = None
 
     def pipe(self) -> int:
-        """Open a pipe; returns its end to write to, which is to be closed once the JVM has it."""
+        """Open a pipe and return its write end, which the caller closes after the JVM's start."""
         reads, writes = os.pipe()
         self.cause = None
         self._read(reads)
         return writes
 
     def named_pipe(self) -> str:
-        """Open a named pipe, in a folder that is deleted with this object."""
+        """Open a named pipe and return its path. Its folder is deleted with this object."""
         self._folder = ScratchFolder()
         path = f"{self._folder.path}/jvm"
         os.mkfifo(path, 0o600)
-        # Open for writing too: whoever opens it later need not wait, and it has no end before ours.
+        # Open for writing too, so that a writer never waits, and the reader sees no early end.
         self._read(os.open(path, os.O_RDWR))
         return path
 
     def started(self) -> None:
-        """Tell from now on what somebody may have to act on."""
+        """Show records that may need an action in the terminal from now on."""
         self._tells = True
 
     def ending(self) -> None:
-        """Tell nothing more."""
+        """Show no more records in the terminal."""
         self._tells = False
 
     def await_end(self, timeout_s: float) -> None:
-        """Wait until the JVM has written its last, so that `cause` is known."""
+        """Wait until the JVM has closed its standard error, so that `cause` is set."""
         if self._reader is not None:
             self._reader.join(timeout_s)
 

@@ -1,14 +1,15 @@
-"""Folders for temporary files, which a later start deletes if their process was killed.
+"""Temporary folders, which a later start deletes if their process was killed.
 
-A process deletes its folders when it ends, and one that is killed cannot. So each folder is locked
-(`flock`) while its process lives: the kernel frees the lock when the process ends, however it ends.
-`sweep` deletes folders that are not locked. A process's id would not do instead of the lock: the
-kernel gives ids again, and each container has ids of its own.
+A process deletes its folders when it ends, but a killed process cannot. Therefore each folder is
+locked (`flock`) while its process lives, and the kernel releases the lock at any end of the
+process. `sweep` deletes folders that are not locked. A process id cannot replace the lock, because
+the kernel reuses ids and each container has a separate id space.
 
-Locks of other machines may not be seen on a disk that machines share. So a folder's name says under
-which start of which kernel it was made (`boot_id`), and others are let be: after a restart of the
-machine, too. Containers of one machine have one kernel, and so each other's locks. Folders of other
-users are let be. Where the kernel does not say, or the disk has no locks, nothing is ever swept.
+On a shared disk, locks of other machines may be invisible. Therefore the folder's name contains the
+`boot_id` of the kernel, and `sweep` deletes only folders with the current one. So folders from
+before a restart of the machine stay. Containers of one machine share the kernel and its locks.
+Folders of other users also stay. Without a `boot_id`, or on a disk without locks, `sweep` deletes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _BOOT_ID_LENGTH = 8
 
 
 class ScratchFolder:
-    """A new folder that only this user can enter; `path` is where it is. Raises OSError.
+    """A new folder at `path` that only this user can enter. Raises OSError.
 
-    It is deleted with this object, and at the latest when the process ends.
+    The folder is deleted with this object, or at the end of the process.
     """
 
     def __init__(self) -> None:
@@ -39,10 +40,10 @@ class ScratchFolder:
 
 
 def _named_once_locked(made: Path, lock: int) -> Path:
-    """Lock a folder and then give it a name that is swept; return what it is called now."""
+    """Lock a folder, then rename it to a name that `sweep` finds; return its path."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Not before: who sweeps takes the name without a lock for one whose process has ended.
+        # Lock first: `sweep` deletes an unlocked folder with such a name.
         swept = made.with_name(f"{_swept_prefix()}{made.name.removeprefix(_PREFIX)}")
         return made.rename(swept)
     except OSError:
@@ -55,7 +56,7 @@ def _delete(path: Path, lock: int) -> None:
 
 
 def sweep() -> None:
-    """Delete this user's folders whose process has ended on this machine without doing so."""
+    """Delete this user's folders of killed processes on this machine."""
     try:
         found = list(Path(tempfile.gettempdir()).glob(f"{_swept_prefix()}*"))
     except OSError:
@@ -64,19 +65,19 @@ def sweep() -> None:
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            # Another user's, or deleted meanwhile.
+            # The folder is another user's, or was deleted meanwhile.
             continue
         try:
             if os.fstat(lock).st_uid == os.geteuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            # Its process lives.
+            # The process of the folder lives.
             continue
         finally:
             os.close(lock)
 
 
 def _swept_prefix() -> str:
-    """How the names of folders begin that are swept. Raises OSError where there are none."""
+    """Return the name prefix for folders that `sweep` deletes. Raises OSError without a boot id."""
     return f"{_PREFIX}{_BOOT_ID.read_text()[:_BOOT_ID_LENGTH]}-"

@@ -1,14 +1,14 @@
-"""The settings of a session: conf/spark-defaults.conf, what [coordinator] decides, and [spark].
+"""The settings of a session, from conf/spark-defaults.conf, [coordinator] and [spark].
 
-A coordinator's Spark knows nothing of Delta: Python reads and writes all tables
-(`pipeline.stream.event_source`, `pipeline.stream.sink`), and Delta's jars would cost a start time,
-and a machine without them the network. Who reads or writes Delta tables by Spark, as a benchmark's
-floor does, asks for a session with `delta`.
+A coordinator's Spark session does not load Delta, because Python reads and writes all tables
+(`pipeline.stream.event_source`, `pipeline.stream.sink`). Delta's jars would make the start slower,
+and a machine without them would need the network. Code that reads or writes Delta tables through
+Spark, such as a benchmark's baseline, requests a session with `delta`.
 
-The release of Delta stands in one place, pyproject's `delta-spark`; the jars are of the release
-that is installed (`packages`). The package's own `configure_spark_with_delta_pip` names the same
-jar but replaces the `spark.jars.packages` of its caller, and cannot tell a user of spark-submit
-what to ask for. Its `DeltaTable` rewrites tables, which nothing here does through Spark.
+Only pyproject's `delta-spark` sets the release of Delta; `packages` uses the installed release.
+The function `configure_spark_with_delta_pip` of `delta-spark` names the same jar. However, it
+replaces the caller's `spark.jars.packages`, and cannot name the packages for a user of
+spark-submit. Its class `DeltaTable` rewrites tables, which this project never does through Spark.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
 
 _SCALA = "2.13"
-# A small jar that spares a batch on a local disk its forks of chmod (`spare_forks`).
+# A small jar with a local file system that does not fork chmod (`spare_forks`).
 BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
-# The settings of a session that reads and writes Delta tables. The log of a small table is read in
-# one task instead of fifty, which makes a small append faster.
-# What a session needs besides Delta's jar to read its tables.
+# The settings of a session that reads and writes Delta tables, in addition to Delta's jar. One task
+# instead of fifty reads the log of a small table, which makes a small append faster.
 DELTA = {
     "spark.sql.extensions": DELTA_CLASS,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -49,16 +48,16 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
+# Settings only for a streaming checkpoint on a local disk; Spark chooses the class elsewhere.
 LOCAL_ONLY = (FILE_MANAGER,)
 
 
 def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:
-    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both.
+    """Return the settings of conf/spark-defaults.conf, [coordinator] and [spark]; the last wins.
 
-    `location` is that of the streaming checkpoint, which is all that a coordinator's Spark reads
-    and writes; with `delta` it can also do so with Delta tables.
-    What [spark] asks for in packages comes beside what this project needs, and is not excluded.
+    `location` is that of the streaming checkpoints, the only files that a coordinator's Spark
+    session reads and writes. With `delta` the session can also read and write Delta tables. The
+    packages of [spark] are added to those of this project, and are not excluded.
     """
     wanted = read_defaults() | (DELTA if delta else {})
     if not is_local(location):
@@ -78,22 +77,23 @@ def spark_settings(settings: Settings, location: str, delta: bool = False) -> di
 
 
 def _join(ours: list[str], added: list[str]) -> list[str]:
-    """The packages of both, and of one package in two releases the one that was added."""
+    """Return the packages of both lists; an added release replaces that of the same package."""
     releases = {each.rpartition(":")[0]: each for each in [*ours, *added]}
     return list(releases.values())
 
 
 def _without(excludes: str, asked: list[str]) -> str:
-    """The patterns that exclude none of the packages asked for."""
+    """Return the exclude patterns that match no requested package."""
     names = [each.rpartition(":")[0] for each in asked]
     kept = [p for p in excludes.split(",") if not any(fnmatchcase(name, p) for name in names)]
     return ",".join(kept)
 
 
 def packages(delta: bool = False) -> str:
-    """The Maven coordinates of what Spark must load: the files without forks, `delta` for Delta.
+    """Return the Maven coordinates of the jars that Spark loads, separated by commas.
 
-    Delta's jar is of the release of the installed `delta-spark`, for the installed Spark.
+    The jars are the file system that does not fork, and with `delta` Delta's jar. The latter has
+    the release of the installed `delta-spark`, for the installed Spark.
     """
     if not delta:
         return BARE_FILES
@@ -102,7 +102,7 @@ def packages(delta: bool = False) -> str:
 
 
 def read_defaults() -> dict[str, str]:
-    """Read conf/spark-defaults.conf: a key, blanks and a value a line; # begins a comment."""
+    """Read conf/spark-defaults.conf: lines with a key, blanks and a value; # starts a comment."""
     text = (
         resources.files("group_coordinator.conf").joinpath("spark-defaults.conf").read_text("utf-8")
     )

@@ -1,11 +1,12 @@
-"""Stands in for a Python that Spark starts: the fork server does the work in another process.
+"""A client of the fork server. Spark starts it instead of Python.
 
     python -IS stand_in.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
 
-It hands its arguments, environment and standard streams to `pipeline.session.fork_server` and lives
-as long as the process that the server forks: it passes SIGTERM on, and ends with that process's
-status. Where no server listens, PYTHON itself takes the place of this process. `socket` is all that
-is imported beside built-in modules, so that this process takes little time.
+This process sends its arguments, environment and standard streams to the fork server
+(`pipeline.session.fork_server`), which forks a process for the work. This process forwards SIGTERM
+to the forked process, waits for its end, and exits with its status. If no server listens, this
+process executes PYTHON instead. It imports only `os`, `signal`, `socket` and built-in modules, so
+that it starts quickly.
 """
 
 import marshal
@@ -14,14 +15,14 @@ import signal
 import socket
 import sys
 
-# What the server does: a module, or a program.
+# The options that the server supports: a module, or a program.
 _RUN = (["-m"], ["-c"])
 
 
 def main(address: str, python: str, arguments: list[str]) -> int:
-    """Return the status with which the process has ended that the server forked."""
+    """Run the command in a fork of the server; return the exit status of the forked process."""
     if arguments[:1] not in _RUN:
-        # Another release of Spark may start Python in a way that the server does not know.
+        # Another release of Spark may start Python with options that the server does not support.
         os.execv(python, [python, *arguments])
     with socket.socket(socket.AF_UNIX) as server:
         try:
@@ -29,7 +30,7 @@ def main(address: str, python: str, arguments: list[str]) -> int:
         except OSError:
             os.execv(python, [python, *arguments])
         _rename()
-        # A signal that comes before it is known to whom waits until it is.
+        # Block SIGTERM until the id of the forked process is known.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         task = marshal.dumps((os.getcwd(), arguments, dict(os.environ)))
         try:
@@ -39,7 +40,7 @@ def main(address: str, python: str, arguments: list[str]) -> int:
         except OSError:
             forked = b""
         if len(forked) < 4:
-            # The server has ended before it forked.
+            # The server ended before it forked.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             os.execv(python, [python, *arguments])
         signal.signal(signal.SIGTERM, lambda number, _: _pass_on(number, forked))
@@ -52,17 +53,17 @@ def _pass_on(number: int, forked: bytes) -> None:
     try:
         os.kill(int.from_bytes(forked, "big"), number)
     except ProcessLookupError:
-        # It has just ended, which this process is about to be told.
+        # The forked process has just ended, and its status is about to arrive.
         return
 
 
 def _rename() -> None:
-    """Take a name of its own in the list of processes: this is none of Spark's workers."""
+    """Set a process name that differs from the name of Spark's workers."""
     try:
         with open("/proc/self/comm", "w") as name:
             name.write("stand-in")
     except OSError:
-        # A system without /proc has no such names.
+        # Systems without /proc have no such names.
         return
 
 

@@ -1,14 +1,15 @@
 """The start of a SparkSession, with the settings of conf/spark-defaults.conf.
 
 A session that is started here gets all settings (`pipeline.session.spark_settings`). Under
-spark-submit the JVM runs already, and the user's settings win (`pipeline.session.submitted`); one
+spark-submit the JVM already runs, and the user's settings win (`pipeline.session.submitted`). One
 warning names the settings that can no longer be changed.
 
-Spark never commits to a root's tables: on a local disk no LogStore of Delta 4.4.0 creates a version
-only if it is free. Each looks whether the file is there, and then renames over it or opens it.
-Another writer's commit of the same moment is replaced then, and both are told that they have
-committed. Each of Delta's LogStores was seen to do so, some only over another local file system, as
-that of `spare_forks`. This project's writers and delta-rs link, and never replace a commit.
+Spark never commits to a root's tables, because on a local disk no LogStore of Delta 4.4.0 creates
+the file of a version with compare-and-set. Each LogStore checks whether the file exists, and then
+renames a file over it or opens it. A commit that another writer makes in between is replaced, and
+both writers report success. This was observed with each LogStore, with some only on another local
+file system such as that of `spare_forks`. This project's writers and delta-rs create the file with
+a hard link, and never replace a commit.
 """
 
 from __future__ import annotations
@@ -74,35 +75,39 @@ log = logging.getLogger(__name__)
 
 APP_NAME = "group-coordinator"
 MASTER = "local[*]"
-# What Spark sets in the environment of its Python processes.
+# The prefix of settings that become environment variables of Spark's Python processes.
 _ENV = "spark.executorEnv."
-# How long the last lines of a JVM that has ended are waited for.
+# How long the start waits for the last lines of an ended JVM, s.
 _LAST_WORDS_S = 5.0
-# In local mode the executor lives in the process of the driver, which forgets it if it stood
-# still for `spark.network.timeout` (120 s), as on a laptop that slept, or if the clock is set ahead
-# by so much. Requests were still answered then, but every 10 s, for ever, Spark tried to register
-# the executor anew, which local mode cannot, and logged more than a hundred lines of an error.
+# In local mode the executor runs in the driver's process. The driver removes it without a heartbeat
+# for `spark.network.timeout` (120 s): after a laptop's sleep, or a clock set ahead by that much.
+# Requests were still answered then. But every 10 s Spark tried to register the executor again,
+# which local mode does not support, and logged an error of more than a hundred lines.
 _NEVER_LATE = {"spark.storage.blockManagerHeartbeatTimeoutMs": "3650d"}
 
 
 class SparkNotStarted(Failure):
-    """The JVM ended before Spark ran; the message says what it said of that."""
+    """The JVM ended before Spark ran; the message has the reason that the JVM printed."""
 
 
 class JarsMissing(Failure):
-    """Spark runs without jars of Delta or of a store; the message says what to ask for."""
+    """Spark runs without the jars of Delta or of a store; the message names the packages."""
 
 
 class SessionStart:
-    """A session for a coordinator at `root` that is being started; `finish` waits for it.
+    """The start of a session for a coordinator at `root`; `finish` waits for the session.
 
-    It is the active session, or a new one. `master` null is the one spark-submit was given, else
-    all cores of this machine. `jvm_log` gets what the JVM writes to standard error, which is this
-    process's own without it; with it the JVM starts meanwhile, unless Spark's packages have to be
-    fetched first. With `delta` the session can read and write Delta tables. `imports` are the
-    modules that its functions import in Spark's Python processes, beside Spark's own: on one
-    machine they are imported once for all, beside the start of the JVM
-    (`pipeline.session.fork_server`). Raises JavaMissing, and SparkNotStarted.
+    The session is the active one, if there is one, else a new one. If `master` is None, the master
+    of spark-submit is used, else all cores of this machine.
+
+    With `jvm_log`, the JVM's standard error goes to this log. On a known Spark release the JVM then
+    starts in the background, unless Spark's packages have to be downloaded first. Without
+    `jvm_log`, the JVM inherits the standard error of this process. With `delta` the session can
+    read and write Delta tables.
+
+    `imports` are the modules that the session's functions import in Spark's Python processes, in
+    addition to Spark's modules. With a local master they are imported once, while the JVM starts
+    (`pipeline.session.fork_server`). Raises JavaMissing and SparkNotStarted.
     """
 
     def __init__(
@@ -115,14 +120,14 @@ class SessionStart:
         imports: tuple[str, ...] = (),
     ) -> None:
         self._active = SparkSession.getActiveSession()
-        # The session of a spark-submit whose JVM this Spark hides until there is one.
+        # The session of a spark-submit, if this Spark hides its JVM before the session exists.
         self._given: SparkSession | None = None
         if self._active is not None:
             master = self._active.sparkContext.master
         else:
             say_if_unknown()
         if self._active is None and is_submitted():
-            # That JVM knows the master and the settings that spark-submit was given.
+            # That JVM has the master and the settings of spark-submit.
             with unless_missing("settings that Spark takes as it begins are those of spark-submit"):
                 launch_jvm()
                 master = master or SparkConf().get("spark.master")
@@ -137,7 +142,7 @@ class SessionStart:
         if self._master.startswith("local"):
             self._wanted = _NEVER_LATE | self._wanted
         self._begun: BegunJvm | None = None
-        # Else pyspark begins it, with the session.
+        # Otherwise pyspark starts the JVM with the session.
         self._begins_jvm = jvm_log is not None and is_known_spark()
         if self._active is None and not is_submitted():
             _prepare(self._wanted, self._master, imports)
@@ -145,14 +150,15 @@ class SessionStart:
             if known is not None and self._begins_jvm and not runs_jvm():
                 self._wanted = known
                 self._begun = self._begin_jvm(known)
-        # The JVM starts meanwhile.
+        # The JVM starts in the background meanwhile.
         sweep()
 
     def finish(self) -> SparkSession:
-        """Return the session, once it is there.
+        """Wait for the session and return it.
 
-        Raises SparkNotStarted, and JarsMissing where Spark runs already, or under a spark-submit,
-        without the packages of Delta, if wanted, or of the store that holds streaming checkpoints.
+        Raises SparkNotStarted. Raises JarsMissing if the session lacks the jars of Delta (with
+        `delta`) or of the store of the streaming checkpoints. That can happen if Spark already
+        runs, or under spark-submit.
         """
         wanted = self._wanted
         if self._active is not None:
@@ -182,7 +188,7 @@ class SessionStart:
         return spark
 
     def _with_packages(self, wanted: dict[str, str]) -> SparkSession:
-        """Start the session; without the files that spare forks, if those cannot be fetched."""
+        """Start the session; if Ivy cannot find `BARE_FILES`, start it without that package."""
         try:
             return start_with_jars(wanted, self._build)
         except SparkNotStarted as error:
@@ -190,7 +196,7 @@ class SessionStart:
             asked = wanted[PACKAGES].split(",")
             if BARE_FILES not in asked or f"unresolved dependency: {name}" not in str(error):
                 raise
-            # What that costs is said once Spark runs (`spare_forks`).
+            # `spare_forks` warns of the cost once Spark runs.
             log.info("%s; it starts without %s", error, BARE_FILES)
             others = [each for each in asked if each != BARE_FILES]
             settings = {key: value for key, value in wanted.items() if key != PACKAGES}
@@ -208,11 +214,11 @@ class SessionStart:
         try:
             return builder.getOrCreate()
         except PySparkRuntimeError as error:
-            # The JVM that pyspark has begun has ended.
+            # The JVM that pyspark has started has ended.
             raise SparkNotStarted(f"Spark did not start: {error}") from error
 
     def _begin_jvm(self, settings: dict[str, str]) -> BegunJvm | None:
-        """Begin the JVM; None where this Spark's cannot be begun before the session."""
+        """Start the JVM; return None if this Spark cannot start it before the session."""
         assert self._jvm_log is not None
         pipe = self._jvm_log.pipe()
         try:
@@ -224,7 +230,7 @@ class SessionStart:
         return None
 
     def _connect(self, begun: BegunJvm | None) -> None:
-        """Have the session be in a JVM that was begun, unless this Spark's cannot be told so."""
+        """Connect to a started JVM; end it if this Spark cannot use it. Raises SparkNotStarted."""
         assert self._jvm_log is not None
         if begun is None:
             return
@@ -239,9 +245,9 @@ class SessionStart:
 
 
 def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:
-    """Return the settings with the `checkpoint.location` that they mean, for a node of the root.
+    """Return the settings with the effective `checkpoint.location` of the root's nodes.
 
-    It stays empty if the streaming checkpoints lie beside the tables.
+    It is unchanged if the streaming checkpoints are in the root.
     """
     location = checkpoint_location(settings, root, spark.sparkContext.master or MASTER)
     if location == f"{root.rstrip('/')}/_checkpoints":
@@ -251,7 +257,7 @@ def with_location(settings: Settings, root: str, spark: SparkSession) -> Setting
 
 
 def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
-    """Complete the settings of a session that is to be started here."""
+    """Add the settings of a session with a new JVM to `wanted`. Raises JavaMissing."""
     java = check_java()
     _prepare_workers(wanted, master, imports)
     options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
@@ -271,7 +277,7 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
-    # Without it Spark starts the first "python3" on the PATH, which lacks these packages.
+    # By default Spark starts the first "python3" on the PATH, which may lack these packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if sys.platform == "linux" and master.startswith("local") and is_known_spark():
         theirs = [(k.removeprefix(_ENV), v) for k, v in wanted.items() if k.startswith(_ENV)]
@@ -282,7 +288,10 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
 
 
 def missing_archive(settings: Settings, root: str) -> Path | None:
-    """The archive of Spark's classes, if starts with these settings would use it and it is not."""
+    """Return the path of the class archive if a start could use it and it does not exist.
+
+    Otherwise return None.
+    """
     if is_submitted():
         return None
     if not class_archive.may_use(spark_settings(settings, root)):

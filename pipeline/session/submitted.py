@@ -1,4 +1,4 @@
-"""A session in the JVM of spark-submit, which runs before Python does; the user's settings win."""
+"""A session in the JVM that spark-submit has started; the user's settings win."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# This project's own settings: Spark keeps them, and does not know that they can be changed.
+# The prefix of this project's settings. Spark does not report them as modifiable, but they are.
 OURS = "spark.group-coordinator."
 _LOG_LEVEL = "spark.log.level"
-# Delta or the speed depends on these, and a running JVM can no longer change them.
+# Settings that Delta or the speed depends on. They cannot be changed after the JVM's start.
 _BEFORE_START = (
     "spark.sql.extensions",
     "spark.sql.catalog.spark_catalog",
@@ -36,7 +36,7 @@ _BEFORE_START = (
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process, and its JVM with it."""
+    """Return whether spark-submit has started this process and its JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -52,7 +52,7 @@ def session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSe
     level = given.get(_LOG_LEVEL) or wanted.get(_LOG_LEVEL)
     builder = SparkSession.builder
     if by_default:
-        # Until it is told how to log, below, which a session that begins undoes.
+        # This holds until `log_as` below, because the start of a session resets the configuration.
         builder = builder.config(_LOG_LEVEL, level or "WARN")
     for key, value in wanted.items():
         if not given.contains(key):
@@ -73,16 +73,16 @@ def session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSe
 
 
 def ship_package(spark: SparkSession) -> None:
-    """Give this package to all Python processes of Spark; --py-files alone does not.
+    """Make this package available to all Python processes of Spark; --py-files does not suffice.
 
-    Workers ignore .whl files, so they get the wheel as .zip. The process that reads a stream's
-    source looks for shipped files in a folder where Spark puts none, and finds them by
-    `driver_path`.
+    Workers ignore .whl files, so they get a copy of the wheel as .zip. The process that reads the
+    source of a stream searches shipped files in a folder where Spark puts none. It finds the
+    package by `driver_path`.
     """
     package = _package()
     spark.sparkContext.environment["PYTHONPATH"] = driver_path()
     if package.suffix == ".whl" and package.is_file():
-        # Executors fetch the copy with their first task, so it stays until this process ends.
+        # Executors download the copy with their first task, so it stays until this process ends.
         folder = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         copy = Path(folder) / f"{package.stem}.zip"
@@ -91,23 +91,23 @@ def ship_package(spark: SparkSession) -> None:
 
 
 def driver_path() -> str:
-    """Return the PYTHONPATH by which a process beside the driver finds the driver's packages.
+    """Return the PYTHONPATH with which a Python process of the driver finds the driver's packages.
 
-    Spark asks a Python source for its rows' types, and a stream's source for its offsets, beside
-    the driver and by the executors' Python (PYSPARK_PYTHON), which may have no packages. Executors
-    of other machines do not have these folders, and find what is shipped to them.
+    On the driver's machine, Spark starts the executors' Python (PYSPARK_PYTHON) to get the schema
+    of a Python data source and the offsets of a stream. This Python may lack the packages.
+    Executors on other machines do not have these folders, and use the shipped files.
     """
     installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     return os.pathsep.join(dict.fromkeys([str(_package()), *installed]))
 
 
 def _package() -> Path:
-    """What has this package: a folder, or a wheel."""
+    """Return the folder or the wheel that contains this package."""
     return Path(pipeline.__file__).parents[2]
 
 
 def apply(spark: SparkSession, wanted: dict[str, str]) -> None:
-    """Set in a running session what can still be set, and warn of the rest."""
+    """Set the modifiable settings of a running session; warn if `_BEFORE_START` ones differ."""
     for key, value in wanted.items():
         if key.startswith(OURS) or spark.conf.isModifiable(key):
             spark.conf.set(key, value)

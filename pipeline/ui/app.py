@@ -1,4 +1,4 @@
-"""The pages, by address."""
+"""The pages as a Starlette application, with a route for each address."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, RootSnapshot
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
-# The most bytes of a form: a button sends a token, and nothing else.
+# The size limit of a form, in bytes. A button sends only a token.
 _MOST_BODY = 4096
 _YEAR_S = 365 * 86400
 
 
 class Access(Struct, frozen=True):
-    """Who may change something through the pages: whoever has opened the link with `key`.
+    """The permission to make changes through the pages; the link with `key` grants it.
 
-    `key` None: nobody. The key keeps other users of the machine, who reach a loopback port as well,
-    from changing what they may not write. `cookie` has the port in its name: browsers send cookies
-    to every port of a host.
+    Without a `key` no browser may make changes. The key excludes other users of the machine, which
+    can also connect to a loopback port. The name `cookie` contains the port, because browsers send
+    cookies to all ports of a host.
     """
 
     key: str | None = None
     cookie: str = "group-coordinator-key"
 
     def allows(self, request: Request) -> bool:
-        """Whether the browser has the key."""
+        """Return whether the browser's cookie has the key."""
         given = request.cookies.get(self.cookie, "")
         return self.is_key(given)
 
     def is_key(self, given: str) -> bool:
-        """Whether this is the key."""
+        """Return whether `given` is the key, compared in constant time."""
         return self.key is not None and secrets.compare_digest(given.encode(), self.key.encode())
 
 
 class Pages:
-    """The application's pages for one root."""
+    """The request handlers of the pages for one root."""
 
     def __init__(self, held: HeldSnapshot, access: Access, timeout_s: float) -> None:
         self._held = held
@@ -73,7 +73,7 @@ class Pages:
         self._previews = Previews()
 
     def routes(self) -> list[Route]:
-        """Every address."""
+        """Return the routes of all pages."""
         return [
             Route("/", self.groups),
             Route("/group", self.group),
@@ -89,7 +89,7 @@ class Pages:
     # --- reading ----------------------------------------------------------------------------------
 
     def groups(self, request: Request) -> Response:
-        """The list of groups; with a key in the address, the browser is given the key first."""
+        """Show the list of groups. A key in the URL is first stored in a cookie by a redirect."""
         if "key" in request.query_params:
             return self._let_in(request)
         wanted = GroupFilter.parse(request.query_params)
@@ -97,7 +97,7 @@ class Pages:
         return self._page(request, "groups.html", list=listed)
 
     def group(self, request: Request) -> Response:
-        """One group."""
+        """Show one group."""
         group_id = request.query_params.get("id", "")
         found = self._read(lambda snapshot: read_group(snapshot, group_id))
         if not found.is_known:
@@ -105,7 +105,7 @@ class Pages:
         return self._page(request, "group.html", group=found, listed=PARTITIONS)
 
     def request(self, request: Request) -> Response:
-        """A request's way."""
+        """Show a request with its records, events and response."""
         request_id = request.query_params.get("id", "")
         way = self._read(lambda snapshot: follow_request(snapshot, request_id))
         if not way.is_known:
@@ -117,18 +117,18 @@ class Pages:
         return self._page(request, "request.html", way=way)
 
     def changes(self, request: Request) -> Response:
-        """Who changed what."""
+        """Show the requests that changed offsets or groups, with their senders."""
         wanted = AuditFilter.parse(request.query_params)
         shown = self._read(lambda snapshot: list_changes(snapshot, wanted))
         return self._page(request, "changes.html", shown=shown, kinds=list(KINDS), did=DID)
 
     def snapshot(self, request: Request) -> Response:  # noqa: ARG002
-        """Which snapshot pages are made of now; asked for by `live.js`."""
+        """Return the number of the current snapshot as JSON; `live.js` polls it."""
         held = self._held.current()
         return JSONResponse({"number": held.number, "problem": self._held.problem})
 
     def static(self, request: Request) -> Response:
-        """A file of ours."""
+        """Return a static file of this package."""
         name = request.path_params["name"]
         if name not in STATIC:
             return self._missing(request, "There is no such file.")
@@ -141,7 +141,7 @@ class Pages:
     # --- changing ---------------------------------------------------------------------------------
 
     def reset(self, request: Request) -> Response:
-        """The form of a reset, and below it the preview once an aim was chosen."""
+        """Show the form of a reset, and the preview below it once an aim is chosen."""
         form = ResetForm.parse(request.query_params)
         make = partial(form.plan, self._held.root) if form.is_complete else None
         what = form.in_words() if form.is_complete else ""
@@ -149,7 +149,7 @@ class Pages:
         return self._preview(request, "reset.html", make, what, **values)
 
     def undo(self, request: Request) -> Response:
-        """The preview of an undo of the group's last reset, or of a return to a time."""
+        """Show the preview of an undo of the last operator's change, or of a return to a time."""
         to = request.query_params.get("to", "").strip()
         make = partial(undo_plan, self._held.root, to=to)
         return self._preview(request, "undo.html", make, undo_words(to), to=to)
@@ -177,7 +177,7 @@ class Pages:
         return self._page(request, template, group=found, plan=plan, problem=problem, **values)
 
     async def apply(self, request: Request) -> Response:
-        """Carry out the preview whose token was sent."""
+        """Carry out the preview with the token in the form."""
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
@@ -203,7 +203,10 @@ class Pages:
     # --- what pages share -------------------------------------------------------------------------
 
     def _read(self, read: Callable[[RootSnapshot], T]) -> T:
-        """Read from the snapshot; from a new one if a table was rewritten under this one."""
+        """Read from the snapshot, or from a new one if the query fails.
+
+        A query can fail because files were deleted after the snapshot was made.
+        """
         try:
             return read(self._held.current())
         except QueryError:
@@ -211,7 +214,7 @@ class Pages:
 
     def _let_in(self, request: Request) -> Response:
         answer = RedirectResponse("/", 303)
-        # Another key, in a link from somewhere else, does not replace the right one.
+        # A wrong key, from a link of another site, does not replace the right one.
         if self._access.is_key(request.query_params["key"]):
             answer.set_cookie(
                 self._access.cookie,
@@ -234,7 +237,7 @@ class Pages:
         return self._page(request, "message.html", 404, title="Not found", text=text)
 
     def failed(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
-        """The page in the place of one that cannot be made now."""
+        """Return the error page, with status 503."""
         return HTMLResponse(
             render("failed.html", root=self._held.root, text=first_line(error)), 503
         )
@@ -263,9 +266,9 @@ def make_app(
     names: Iterable[str] = (),
     timeout_s: float = TIMEOUT_S,
 ) -> Guard:
-    """The application for a root; `names` are further names that it answers under.
+    """Return the application for a root; `names` are additional allowed names in a Host header.
 
-    `timeout_s`: how long the coordinator may take to decide a change.
+    `timeout_s` is the time in which the coordinator must answer a change.
     """
     pages = Pages(held, access or Access(), timeout_s)
     app = Starlette(
@@ -276,5 +279,5 @@ def make_app(
 
 
 def entrance(address: str, key: str | None) -> str:
-    """The link to open: with the key, if changes are allowed."""
+    """Return the link to the pages. It contains the key if changes are allowed."""
     return f"http://{address}{url('/', key=key)}"

@@ -1,4 +1,4 @@
-"""Who changed what: the requests that changed offsets or groups, with who sent them."""
+"""The audit of requests that changed offsets or groups, with their senders."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 100
 _MOST_DOERS = 20
-# Which requests are shown, by the name of the choice; the first is the default. Of those without a
-# member (the view `changes_without_member`) a consumer that assigns partitions to itself sends
-# many, and with them only goes forward: so may a reset, which is known by its id.
+# SQL conditions for the shown requests, by the name of the choice; the first is the default. A
+# consumer that assigns partitions itself sends many requests without a member (the view
+# `changes_without_member`), and only moves offsets forward. A reset may do so too, and has an id
+# with `RESET_PREFIX`.
 KINDS = {
     "operators": "is_without_member AND (did IS NULL OR did NOT IN ('set forward', 'set again') "
     f"OR starts_with(request_id, '{RESET_PREFIX}'))",
@@ -29,7 +30,7 @@ KINDS = {
     "members": "api IN ('join_group', 'leave_group')",
     "all": f"api IN {tuple(api.name for api in DECIDED.values() if api.is_audited)}",
 }
-# What a request of somebody who is no member did.
+# The effects of requests without a member.
 DID = ("set back", "deleted", "created", "removed", "set forward", "set again")
 KIND_WORDS = {
     "operators": "Operators' changes",
@@ -41,7 +42,7 @@ KIND_WORDS = {
 
 
 class AuditFilter(Struct, frozen=True):
-    """Which requests are shown. `since` and `until` are UTC, as a browser's field gives them."""
+    """The filter of the shown requests. `since` and `until` are UTC, as in a browser's field."""
 
     kind: str = "operators"
     did: str = ""
@@ -53,7 +54,7 @@ class AuditFilter(Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> AuditFilter:
-        """Read a filter from a URL; what is not understood is left at its default."""
+        """Parse a filter from the query of a URL; invalid values become the defaults."""
         times = {name: query.get(name, "") for name in ("since", "until")}
         return cls(
             kind=choice(query, "kind", KINDS, "operators"),
@@ -65,16 +66,16 @@ class AuditFilter(Struct, frozen=True):
         )
 
     def with_(self, **changes: Any) -> dict[str, str]:
-        """The query of a URL for this filter with some fields changed."""
+        """Return the query of a URL for this filter with some fields changed."""
         return query_of(structs.replace(self, **changes))
 
 
 class Changed(Struct, frozen=True):
-    """One request: who sent it, what it asked for, and what it was answered.
+    """A request with its sender, its content and its response.
 
-    `did` is what it did to offsets, None if that is not known and for requests of members.
+    `did` is the effect on offsets, None if it is unknown or if a member sent the request.
     `decided_at` is the coordinator's time, `sent_at` the sender's. `errors` are the names of the
-    errors that the answer has, also those of single partitions; None without an answer.
+    errors in the response, also of single partitions and members; None without a response.
     """
 
     request_id: str
@@ -92,7 +93,7 @@ class Changed(Struct, frozen=True):
 
 
 class Doer(Struct, frozen=True):
-    """How many of the requests that a filter names one principal sent that did the same."""
+    """The number of matching requests of one principal with the same effect."""
 
     principal: str | None
     did: str | None
@@ -100,9 +101,9 @@ class Doer(Struct, frozen=True):
 
 
 class AuditPage(Struct, frozen=True):
-    """One page of requests, the newest first; `has_more` says whether another one follows.
+    """One page of requests, the newest first; `has_more` is set if another page follows.
 
-    `doers` are of all pages: who did what, most first.
+    `doers` counts the requests of all pages by principal and effect, the largest count first.
     """
 
     filter: AuditFilter
@@ -112,7 +113,7 @@ class AuditPage(Struct, frozen=True):
 
 
 def list_changes(snapshot: RootSnapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
-    """Return a page of the requests that the filter names. Raises QueryError."""
+    """Return a page of the requests that match the filter. Raises QueryError."""
     clauses, values = [f"({KINDS[wanted.kind]})"], []
     if wanted.did:
         clauses.append("did = ?")
@@ -185,7 +186,7 @@ def _changed(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> Chan
 
 
 def errors_of(answer: Mapping[str, Any]) -> list[str]:
-    """The names of the errors in an answer, of the whole or of a partition or member; sorted."""
+    """Return the sorted names of all errors in a response, also of partitions and members."""
     names = set() if answer["error"] == "NONE" else {str(answer["error"])}
     for api in ("offset_commit", "offset_delete"):
         for topic in _each(answer.get(api), "topics"):
@@ -199,12 +200,12 @@ def _error(code: int | None) -> str:
 
 
 def _each(body: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]:
-    """The entries of a list in a body; whoever wrote the row may have left any of it null."""
+    """Return the entries of a list in a body. Any part of a row from other writers can be null."""
     return [each for each in (body or {}).get(name) or () if each is not None]
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """What a request asks for, in a few words: a row of `requests` with its body."""
+    """Describe a request in a few words; `row` is a row of `requests` with its body."""
     api = row["api"]
     body = row.get(api) or {}
     if api == "offset_commit":

@@ -1,4 +1,4 @@
-"""Lines of a chart as paths of SVG: the geometry only, a template draws them."""
+"""The geometry of chart lines, as SVG paths; a template draws them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Trend(Struct, frozen=True):
 def trend(
     points: Sequence[tuple[datetime, int]], width: int, height: int, pad: int = 2
 ) -> Trend | None:
-    """Lay out (time, value) pairs in order of time; None for fewer than two times."""
+    """Return the paths for (time, value) pairs in order of time; None for less than two times."""
     thinned = _thin(points)
     if len(thinned) < 2 or thinned[0][0] >= thinned[-1][0]:
         return None
@@ -54,7 +54,7 @@ def trend(
 
 
 def _thin(points: Sequence[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """Keep the highest point of each stretch, and the last point of all."""
+    """Reduce the points to the highest point of each interval, and the last point."""
     if len(points) <= _MOST_POINTS:
         return list(points)
     step = -(-len(points) // _MOST_POINTS)

@@ -1,4 +1,4 @@
-"""All that one group's page shows."""
+"""The data of one group's page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
-# The newest of each that a page shows.
+# A page shows the newest of each kind, up to these numbers.
 _EVENTS = 1000
 _CHAPTERS = 40
 _COMMITS = 20
 _CHANGES = 20
-# Partitions that a page lists at a time.
+# The most partitions that a page lists.
 PARTITIONS = 500
 _CHART = (720, 140)
 _SPARK = (110, 22)
 
 
 class ShownMember(Struct, frozen=True):
-    """A member of the last stored generation; `holds` is topic -> partitions, None if not known."""
+    """A member of the last stored generation; `holds` is topic -> partitions, None if unknown."""
 
     member_id: str
     group_instance_id: str | None
@@ -43,12 +43,12 @@ class ShownMember(Struct, frozen=True):
 
     @property
     def partitions(self) -> int | None:
-        """How many partitions it holds; None if not known."""
+        """The number of assigned partitions; None if unknown."""
         return None if self.holds is None else sum(map(len, self.holds.values()))
 
 
 class Partition(Struct, frozen=True):
-    """A partition that the group has committed: `owner` is the client id of who holds it."""
+    """A partition with a committed offset; `owner` is the client id of its assigned member."""
 
     topic: str
     partition: int
@@ -64,10 +64,11 @@ class Partition(Struct, frozen=True):
 
 
 class GroupPage(Struct, frozen=True):
-    """One group: `head` is its row of the list, None if the group does not exist any more.
+    """One group; `head` is its row in the list, None if the group no longer exists.
 
-    `coordinator` is the node that decides the group's requests, None if no node does now.
-    `unindexed` are topics whose tables have had rows since a time (UTC) that no end includes.
+    `coordinator` is the node that decides the group's requests, None if there is none now.
+    `unindexed` maps topics to a time (UTC): rows of the topic's table since then are not indexed,
+    so they are not included in the end offset.
     """
 
     group_id: str
@@ -84,23 +85,23 @@ class GroupPage(Struct, frozen=True):
 
     @property
     def verdict_reason(self) -> str | None:
-        """Why the group's verdict is what it is: that of the worst partition with this verdict."""
+        """The reason of the partition with the group's verdict and the largest lag."""
         verdict = None if self.head is None else self.head["verdict"]
         return next((p.reason for p in self.partitions if p.verdict == verdict), None)
 
     @property
     def without_end(self) -> list[str]:
-        """The topics whose ends are not known."""
+        """The topics with an unknown end offset."""
         return sorted({each.topic for each in self.partitions if each.log_end_offset is None})
 
     @property
     def is_known(self) -> bool:
-        """Whether the group exists, or any table still tells of it."""
+        """Whether the group exists, or a table still has rows of it."""
         return bool(self.head or self.chapters or self.commits or self.changes.rows)
 
 
 def read_group(snapshot: RootSnapshot, group_id: str) -> GroupPage:
-    """Collect what the tables say of a group. Raises QueryError."""
+    """Read the data of a group from the tables. Raises QueryError."""
     heads = snapshot.rows("SELECT * FROM group_overview WHERE group_id = ?", group_id)
     members = _members(snapshot, group_id)
     lags = snapshot.rows(

@@ -1,4 +1,4 @@
-"""The list of groups: searched, filtered, sorted and divided into pages."""
+"""The list of groups, with search, filters, sort orders and pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 PAGE_SIZE = 100
-# What the list may be sorted by, and what breaks a tie.
+# The sort orders of the list, with the tie breakers.
 SORTS = {
     "group": "group_id",
-    # What needs attention comes first.
+    # Groups that need attention come first.
     "worst": "CASE verdict WHEN 'stopped' THEN 1 WHEN 'stalled' THEN 2 WHEN 'lagging' THEN 3 "
     "ELSE 4 END, lag DESC NULLS LAST, group_id",
     "state": "state, group_id",
@@ -26,12 +26,15 @@ SORTS = {
     "delay": "lag_seconds DESC NULLS LAST, group_id",
     "since": "since DESC NULLS LAST, group_id",
 }
-# At most so many topics are offered to choose from; any other one can be typed.
+# The most topics that are offered for selection. Other topics can be typed.
 _OFFERED_TOPICS = 500
 
 
 class GroupFilter(Struct, frozen=True, omit_defaults=True):
-    """What the list shows: groups whose id contains `q`, in a state, with a verdict, of a topic."""
+    """The filter, sort order and page of the list.
+
+    `q` is a part of the group id, without regard to case.
+    """
 
     q: str = ""
     state: str = ""
@@ -42,17 +45,17 @@ class GroupFilter(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> GroupFilter:
-        """Read a filter from a URL; what is not understood is left at its default."""
+        """Parse a filter from the query of a URL; invalid values become the defaults."""
         given = {name: text(query, name) for name in ("q", "state", "verdict", "topic")}
         return cls(**given, sort=choice(query, "sort", SORTS, "group"), page=page_number(query))
 
     def with_(self, **changes: Any) -> dict[str, str]:
-        """The query of a URL for this filter with some fields changed, from its first page on."""
+        """Return the query of a URL for this filter with some fields changed; `page` becomes 1."""
         return query_of(structs.replace(self, **{"page": 1, **changes}))
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves any group out."""
+        """Whether the filter can exclude groups."""
         return bool(self.q or self.state or self.verdict or self.topic)
 
     def _where(self) -> tuple[str, list[Any]]:
@@ -72,7 +75,10 @@ class GroupFilter(Struct, frozen=True, omit_defaults=True):
 
 
 class GroupList(Struct, frozen=True):
-    """One page of the list; `filter.page` is the page that there is. Counts are of all groups."""
+    """One page of the list; `filter.page` is the returned page.
+
+    `found` counts the groups that match the filter; the other counts are of all groups.
+    """
 
     filter: GroupFilter
     rows: list[dict[str, Any]]
@@ -95,7 +101,7 @@ class GroupList(Struct, frozen=True):
 
 
 def list_groups(snapshot: RootSnapshot, wanted: GroupFilter) -> GroupList:
-    """Return the page of the list that the filter names, or the last one if there are fewer."""
+    """Return the page of the list that the filter requests, or the last existing one."""
     where, values = wanted._where()
     ((found,),) = snapshot.query(f"SELECT count(*) FROM group_overview {where}", *values).rows
     pages = max(1, -(-found // PAGE_SIZE))

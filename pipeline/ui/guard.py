@@ -1,11 +1,12 @@
-"""What every request must show before a page is made, and what every answer forbids a browser.
+"""The checks of each request, and the security headers of each response.
 
-* A page of another site whose name was made to point at this machine (DNS rebinding) sends its own
-  name in the Host header. Only loopback names, addresses and names given by `--host` are answered.
-* A form of another site (CSRF) sends its own Origin. A POST whose Origin is not this site's is
-  refused, one without an Origin too.
-* Whatever a group is called, it cannot become a script: templates escape, and the
-  Content-Security-Policy allows scripts and styles of this server's own files only.
+* DNS rebinding: a page of another site can make its name point to this machine, and then sends that
+  name in the Host header. The server answers only loopback names, IP addresses and the names of
+  `--host`.
+* CSRF: a form of another site sends that site's Origin. The server rejects a POST with another
+  Origin, or without one.
+* Script injection: a group's name cannot become a script. Templates escape it, and the
+  Content-Security-Policy allows only scripts and styles from files of this server.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    # Not `no-referrer`: with it browsers send `Origin: null` with the site's own forms.
+    # With `no-referrer`, browsers would send `Origin: null` for forms of this site.
     "referrer-policy": "same-origin",
 }
 _READS = ("GET", "HEAD")
 
 
 class Guard:
-    """Wraps an application: refuses what the rules above refuse, and adds the headers."""
+    """An ASGI wrapper that rejects requests by the rules above and adds the headers."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
         self._app = app
         self._names = HostNames(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

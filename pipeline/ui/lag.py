@@ -1,4 +1,4 @@
-"""A group's lag over time, by partition and in all."""
+"""A group's lag over time, by partition and in total."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
-# The newest commits of a group that its lags are told by.
+# The lag is computed from the newest commits of a group, up to this number.
 _COMMITS = 20_000
-# A silence is seen if it is longer than this part of the time that is shown.
+# A period without commits counts as a silence if it is longer than 1/50 of the shown time.
 _SILENCE = 50
-# The moments at which silences are looked at, of each partition: fewer where partitions are many.
+# Points in time at which the lag in silences is computed, for each partition. Groups with many
+# partitions have fewer.
 _MOMENTS, _FEWEST_MOMENTS, _MOST_OF_ALL = 100, 10, 20_000
 
 _Key: TypeAlias = "tuple[str, int]"
@@ -37,7 +38,7 @@ ORDER BY place
 
 
 class _Moment(Struct, frozen=True):
-    """A moment within a silence, at which `committed` was the last commit of the partition."""
+    """A point in time in a silence; `committed` is the partition's committed offset then."""
 
     key: _Key
     at: datetime
@@ -45,9 +46,9 @@ class _Moment(Struct, frozen=True):
 
 
 class LagHistory(Struct, frozen=True):
-    """The lag of each partition (topic, number) over time, and of all together: (time, records).
+    """The lag over time as (time, records), for each partition (topic, number) and in total.
 
-    Between two points of a partition the lag is taken to have changed evenly. Two points of one
+    Between two points of a partition the lag is interpolated linearly. Two points with the same
     time are the lag before a commit and the lag after it.
     """
 
@@ -58,12 +59,12 @@ class LagHistory(Struct, frozen=True):
 def read_lag_history(
     snapshot: RootSnapshot, group_id: str, unindexed: Mapping[str, datetime]
 ) -> LagHistory:
-    """Return the lag at each commit that is known, and in silences how it grew meanwhile.
+    """Return the lag at each known commit, and its growth during silences.
 
-    While a group commits often, what it has not committed yet is no lag that anybody worries about:
-    the points are its commits. Where it was silent for long, and where it is silent now, the lag
-    follows the end of the topic. That end is known up to now, or to the time in `unindexed` since
-    when the topic's table has rows that are not indexed. Raises QueryError.
+    While a group commits often, its points are its commits, because the short growth between two
+    commits is not relevant. In a long period without commits, also the current one, the lag follows
+    the end offset of the topic. The end offset is known until now. If the topic's table has rows
+    that are not indexed, it is known until the topic's time in `unindexed`. Raises QueryError.
     """
     rows = snapshot.query(
         'SELECT topic, "partition", written_at, committed_offset, lag FROM lag_history '
@@ -91,7 +92,7 @@ def read_lag_history(
 def _moments(
     commits: Mapping[_Key, list[tuple[datetime, int, int]]], known_to: Mapping[_Key, datetime]
 ) -> Iterator[_Moment]:
-    """The moments to look at in the silences of each partition, its end included."""
+    """Yield points in time in the silences of each partition, with the end of each silence."""
     if not commits:
         return
     first = min(each[0][0] for each in commits.values())
@@ -109,7 +110,7 @@ def _moments(
 
 
 def _ends(snapshot: RootSnapshot, moments: list[_Moment]) -> list[int]:
-    """Where each moment's partition ended then."""
+    """Return the end offset of the moment's partition at each moment; 0 if it is unknown."""
     if not moments:
         return []
     columns: list[list[Any]] = [
@@ -122,7 +123,7 @@ def _ends(snapshot: RootSnapshot, moments: list[_Moment]) -> list[int]:
 
 
 def _sum(points: Mapping[_Key, Iterable[tuple[datetime, bool, int]]]) -> list[_Point]:
-    """The lag of all partitions, each time that one of them is known anew."""
+    """Return the total lag at each time at which a partition has a point."""
     steps = sorted(
         (at, is_after, key, lag) for key, each in points.items() for at, is_after, lag in each
     )

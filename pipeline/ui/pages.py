@@ -1,4 +1,4 @@
-"""Templates and what they say numbers, times and durations with. Everything is escaped."""
+"""The templates with their filters and functions. All inserted values are escaped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "im
 
 @cache
 def static_file(name: str) -> bytes:
-    """The bytes of one of `STATIC`."""
+    """Return the bytes of a file of `STATIC`."""
     return (
         resources.files("group_coordinator.pipeline.ui")
         .joinpath("static")
@@ -42,13 +42,13 @@ def static_file(name: str) -> bytes:
 
 @cache
 def static_url(name: str) -> str:
-    """Where a file is served; another release's file has another address, so caches may keep it."""
+    """Return the URL of a static file, with a hash of its content, so that caches may keep it."""
     return f"/static/{name}?v={hashlib.sha256(static_file(name)).hexdigest()[:12]}"
 
 
 @cache
 def environment() -> Environment:
-    """The templates, with autoescaping for all of them, and an error for a name that is unknown."""
+    """Return the Jinja2 environment. It escapes all values and raises for undefined names."""
     made = Environment(
         loader=PackageLoader("group_coordinator.pipeline.ui"),
         autoescape=True,
@@ -79,11 +79,11 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """A page of a template."""
+    """Return a template's page as HTML."""
     return environment().get_template(template).render(**values)
 
 
 def url(path: str, **query: Any) -> str:
-    """A path with a query; parameters that are None or empty are left out."""
+    """Return a path with a query; parameters that are None or empty are omitted."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path

@@ -1,8 +1,8 @@
-"""Changes that were previewed and not carried out yet.
+"""Previewed changes that are not carried out yet.
 
-A preview is what is carried out: the changes that a page showed are kept here under a token, and
-the page's button sends the token. A token works once, for ten minutes. It is a random number that
-only the previewed page has, so another site cannot send it (CSRF).
+The button of a preview page carries out exactly the changes that the page showed. They are stored
+here under a token, and the button sends the token. A token works once, for ten minutes. It is
+random and only in the preview page, so another site cannot send it (CSRF).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 
 _VALID_S = 600.0
-# Previews that are kept at a time: each of a group with many partitions takes a few MB.
+# The most previews in memory; one of a group with many partitions takes a few MB.
 _MOST = 64
 
 
 class PreviewGone(Failure):
-    """The preview was carried out already, or is too old, or the server has restarted since."""
+    """The preview was carried out already, is too old or was evicted, or the server restarted."""
 
 
 class Moved(Failure):
-    """The offsets are not the previewed ones any more, so nothing was changed."""
+    """An offset has changed since the preview, so nothing was changed."""
 
 
 class Preview(Struct, frozen=True):
-    """What one press of a button changes: `what` says it in words."""
+    """The changes of one press of a button, described by `what`."""
 
     token: str
     group_id: str
@@ -44,7 +44,7 @@ class Preview(Struct, frozen=True):
 
 
 class Previews:
-    """The previews of one server. May be used by any number of threads."""
+    """The previews of one server. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class Previews:
         self._lock = threading.Lock()
 
     def keep(self, what: str, planned: GroupPlan) -> Preview:
-        """Keep a preview; the oldest one goes if there are too many."""
+        """Store a preview and return it; evict the oldest one if there are too many."""
         token = secrets.token_urlsafe(24)
         preview = Preview(
             token, planned.group_id, what, planned.changes, planned.notes, self._clock()
@@ -64,7 +64,7 @@ class Previews:
         return preview
 
     def take(self, token: str) -> Preview:
-        """Return a preview, which nobody can take again. Raises PreviewGone."""
+        """Remove a preview and return it. Raises PreviewGone."""
         with self._lock:
             preview = self._previews.pop(token, None)
         if preview is None or self._clock() - preview.made > _VALID_S:
@@ -76,10 +76,10 @@ class Previews:
 
 
 def carry_out_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> None:
-    """Have the coordinator make the previewed changes.
+    """Send the previewed changes to the coordinator.
 
-    Raises Moved if a committed offset is another one than the preview showed, Failure with the
-    coordinator's reason if it refuses, and NoAnswer if no coordinator answers.
+    Raises Moved if a committed offset differs from the preview. Raises Failure with the
+    coordinator's reason if it rejects the request, and NoAnswer if no coordinator answers.
     """
     now = committed_of(Catalog(root), [preview.group_id])[preview.group_id]
     for change in preview.changes:

@@ -1,4 +1,4 @@
-"""A group's page as one file, which needs neither a server nor a network."""
+"""A group's page as one self-contained file, without a server or network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 
 
 def write_report(root: str, group_id: str) -> str:
-    """Return the page as HTML, with its styles and without scripts.
+    """Return the page as HTML with an inline style sheet, without scripts.
 
-    Its Content-Security-Policy allows that one style sheet and nothing else. Raises NoRoot and
-    UnknownGroup.
+    Its Content-Security-Policy allows only this style sheet. Raises NoRoot and UnknownGroup.
     """
     snapshot = RootSnapshot(root, 1)
     group = read_group(snapshot, group_id)

@@ -1,4 +1,4 @@
-"""A request's way: the request, the records and events that it made, its answer, and its batch."""
+"""A request with its records, group events, response and micro-batch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ROWS = 200
 
 
 class RequestWay(Struct, frozen=True):
-    """What the tables know of one request id; each part may be missing.
+    """The rows of one request id in all tables; each part may be missing.
 
-    `requests` has more than one row if the sender sent it again. `batch` has the number of answers
-    and of groups that the coordinator decided at the time of the answer.
+    `requests` has several rows if the client sent the request again. `batch` has the number of
+    responses, and of their groups, with the same time as the response.
     """
 
     request_id: str
@@ -39,12 +39,12 @@ class RequestWay(Struct, frozen=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether any table knows the request."""
+        """Whether any table has a row of the request."""
         return bool(self.requests or self.records or self.events or self.answer or self.rejected)
 
     @property
     def group_id(self) -> str | None:
-        """The group that the request is about."""
+        """The group of the request; None if it is unknown."""
         for row in (*self.requests, self.answer, *self.records, *self.events):
             if row is not None and row["group_id"] is not None:
                 return str(row["group_id"])
@@ -52,7 +52,7 @@ class RequestWay(Struct, frozen=True):
 
     @property
     def waited_ms(self) -> int | None:
-        """From the sender's time of sending to the answer's batch, ms; below 0 by wrong clocks."""
+        """The time from sending to the response's batch, ms. Clock skew can make it negative."""
         if self.answer is None or not self.requests:
             return None
         sent, decided = self.requests[0]["sent_at"], self.answer["responded_at"]
@@ -62,7 +62,7 @@ class RequestWay(Struct, frozen=True):
 
 
 def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
-    """Collect what the tables say of a request. Raises QueryError."""
+    """Read the rows of a request from all tables. Raises QueryError."""
     requests = snapshot.rows(
         f"SELECT {_ENVELOPE} FROM requests WHERE request_id = ? ORDER BY sent_at LIMIT ?",
         request_id,
@@ -107,7 +107,7 @@ def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
 
 
 def _records(snapshot: RootSnapshot, request_id: str) -> list[dict[str, Any]]:
-    """The records that were written for it, those also that compaction has moved out of the log."""
+    """Return the records of a request, also those that compaction has moved out of the log."""
     columns = (
         'partition, record_type, group_id, "timestamp", log_offset, topic, topic_partition, '
         "offset_commit, group_metadata, reason"
@@ -121,7 +121,7 @@ def _records(snapshot: RootSnapshot, request_id: str) -> list[dict[str, Any]]:
 
 
 def _body(snapshot: RootSnapshot, table: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The column of the row's API alone; its time narrows the files that are read."""
+    """Return the column of a row's API, its body. The row's time limits the files to read."""
     api, time = row["api"], "sent_at" if table == "requests" else "responded_at"
     if api not in DECIDED:
         return {}

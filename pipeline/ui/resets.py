@@ -1,4 +1,4 @@
-"""The forms of a reset and of an undo: where to put a group's committed offsets."""
+"""The forms of a reset and of an undo of a group's committed offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from group_coordinator.pipeline.admin.times import parse_time
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ui.forms import choice, text
 
-# What a reset can aim at, in words.
+# The aims of a reset, in words.
 AIM_WORDS = {
     "to-earliest": "To the first record",
     "to-latest": "To the end",
@@ -31,7 +31,7 @@ AIM_EXAMPLES = {
 
 
 class ResetForm(Struct, frozen=True):
-    """What was chosen so far. `topic` empty: all topics that the group has committed."""
+    """The choices so far. An empty `topic` means all topics with committed offsets."""
 
     aim: str = ""
     value: str = ""
@@ -39,7 +39,7 @@ class ResetForm(Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> ResetForm:
-        """Read the form from a URL."""
+        """Parse the form from the query of a URL."""
         return cls(
             aim=choice(query, "aim", AIM_WORDS),
             value=text(query, "value"),
@@ -48,17 +48,17 @@ class ResetForm(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it says where the offsets are to go."""
+        """Whether the form has an aim, and its value if the aim needs one."""
         return bool(self.aim and (self.value or not AIMS[self.aim]))
 
     def in_words(self) -> str:
-        """The reset in a few words."""
+        """Describe the reset in a few words."""
         of = f" of {self.topic}" if self.topic else ""
         value = f" {self.value}" if AIMS[self.aim] else ""
         return f"reset the offsets{of} ({self.aim}{value})"
 
     def plan(self, root: str, group_id: str) -> GroupPlan:
-        """What the reset would change. Raises Failure."""
+        """Return the changes that the reset would make. Raises Failure."""
         topics = [self.topic] if self.topic else []
         (plan,) = plan_resets(root, [group_id], topics, parse_aim(self.aim, self.value))
         if plan.problem is not None:
@@ -68,13 +68,13 @@ class ResetForm(Struct, frozen=True):
 
 
 def undo_plan(root: str, group_id: str, to: str) -> GroupPlan:
-    """What an undo of the last change would change, or with `to` a return to a time (UTC).
+    """Return the changes of an undo of the last change by an operator.
 
-    Raises Failure.
+    With `to`, return those of a return to the offsets at that time (UTC). Raises Failure.
     """
     return plan_return(root, group_id, parse_time(to)) if to else plan_undo(root, group_id)
 
 
 def undo_words(to: str) -> str:
-    """The undo in a few words."""
+    """Describe the undo in a few words."""
     return f"go back to the offsets of {to}" if to else "undo the last reset"

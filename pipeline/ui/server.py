@@ -1,4 +1,4 @@
-"""The server of the pages: one process, in order from its start to its end."""
+"""The HTTP server of the pages, from its start to its end."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.ui.app import Access, entrance, make_app
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
 
-# How long requests under way may take to end, s.
+# The time in which requests in progress must end at a stop, s.
 _PATIENCE_S = 5
 _MOST_CONNECTIONS = 256
 
 
 class NotLoopback(WrongCall):
-    """An address at which changes are not allowed."""
+    """The address is not a loopback address, so changes are not allowed."""
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: uvicorn would raise them again after its end."""
+        """Install no signal handlers; uvicorn would raise a captured signal again at its end."""
         yield
 
 
@@ -43,8 +43,9 @@ def serve(
 ) -> None:
     """Serve a root's pages until SIGTERM or SIGINT. Raises CannotListen and NotLoopback.
 
-    Changes are allowed on a loopback address only: the key to them would cross the network in the
-    clear. `names` are the names in a Host header that are answered, beside localhost.
+    Changes are allowed on a loopback address only, because the key would cross the network
+    unencrypted. `names` are allowed names in a Host header, in addition to localhost. `say` gets
+    the lines for the terminal.
     """
     host, port = listen
     if allow_changes and not is_loopback(host):
@@ -86,21 +87,21 @@ def serve(
 
 async def _run(server: _Server, taken: socket.socket, announce: Callable[[], object]) -> None:
     def stop() -> None:
-        # A page that is not ready in time is given up, and uvicorn would print its stack.
+        # uvicorn would print a stack trace for a request that is cancelled at the timeout.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)
-    # Printed only now: a reader of the line may end this process at once.
+    # Print after the handlers are set, because a reader of the line may send a signal at once.
     announce()
     await server.serve(sockets=[taken])
 
 
 @contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens at the address; port 0 takes a free one."""
+    """Yield a socket that listens on the address; port 0 takes a free port. Raises CannotListen."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
             0
@@ -112,7 +113,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             taken.bind(place)
-            # From now on a browser is kept waiting rather than refused.
+            # From now on the connection of a browser waits instead of being refused.
             taken.listen(_MOST_CONNECTIONS)
         except OSError as error:
             raise CannotListen(host, port, error) from error

@@ -1,9 +1,9 @@
-"""What the tables of a root said at one time, held in memory and read anew in the background.
+"""A snapshot of a root's tables in memory, which is refreshed in the background.
 
-A page over 100,000 groups must not read a million records each time. So what the list and a group's
-head show is computed once into tables of DuckDB, and all pages are answered from those. What only
-one group's page needs (its events, its commits) is read from the root's tables when it is asked
-for, at the versions that they had when the snapshot was made.
+A page over 100,000 groups must not read a million records for each request. Therefore the data of
+the list and of a group's head is computed once, into DuckDB tables that serve all pages. Data that
+only one group's page needs (its events and commits) is read from the root's tables on request, at
+the versions of the snapshot.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A snapshot is read anew when it is so old, s, or so many times older than it took to read: a large
-# root keeps at most a tenth of the machine busy.
+# A snapshot is refreshed when its age reaches `REFRESH_S`, s, and `_SHARE` times the duration of
+# its reading. So a large root uses at most a tenth of the machine.
 REFRESH_S = 5.0
 _SHARE = 10
-# A request waits at most so long for the first snapshot, or for one in the place of one that is too
-# old because nobody has looked for a while, s.
+# The longest wait of a request, s: for the first snapshot, or for the refresh of one that is
+# `_TOO_OLD` refresh intervals old, after a time without requests.
 PATIENCE_S = 30.0
 _TOO_OLD = 6
 
-# The topics that groups have committed.
+# The topics with committed offsets.
 _TOPICS = "SELECT DISTINCT topic FROM verdicts"
 
 
 class Unreadable(Failure):
-    """The tables cannot be read now; the message says why."""
+    """The tables cannot be read now; the message has the reason."""
 
 
 class RootSnapshot:
-    """The tables and views of the root, and the table `held_topics`.
+    """A snapshot of the root's tables and views, with the table `held_topics`.
 
-    The overview, the committed offsets, the groups' metadata and the verdicts are held in memory,
-    so `group_members` is answered from memory as well.
+    The overview, the committed offsets, the groups' metadata and the verdicts are in memory, so
+    queries of `group_members` also use memory only.
 
-    May be asked by any number of threads; their queries take turns, each of them has all cores.
-    Raises NoRoot and QueryError, and DeltaError or OSError for tables that cannot be read.
+    Thread-safe: queries run one after the other, each on all cores. Raises NoRoot and QueryError,
+    and DeltaError or OSError for tables that cannot be read.
     """
 
     def __init__(self, root: str, number: int) -> None:
@@ -66,26 +66,26 @@ class RootSnapshot:
 
     @property
     def at(self) -> datetime:
-        """When it was begun, UTC without a zone as all times of the tables."""
+        """The start time of the snapshot, UTC, without a zone like all times of the tables."""
         return datetime.fromtimestamp(self.at_ms / 1000, UTC).replace(tzinfo=None)
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was made, by a clock that is never set back."""
+        """The age in seconds since the snapshot was complete, by a monotonic clock."""
         return monotonic() - self.made
 
     def query(self, sql: str, *parameters: Any) -> Result:
-        """Run one query. Raises QueryError, also for files that were deleted meanwhile."""
+        """Run one query. Raises QueryError, for example if a file was deleted meanwhile."""
         with self._lock:
             return self._catalog.query(sql, list(parameters))
 
     def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Run one query; each row as column name -> value."""
+        """Run one query and return each row as column name -> value. Raises QueryError."""
         return self.query(sql, *parameters).as_dicts()
 
 
 class HeldSnapshot:
-    """The newest snapshot of a root. Reads while somebody asks, and nothing while nobody does."""
+    """The newest snapshot of a root. Only requests cause a refresh."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class HeldSnapshot:
         self.problem: str | None = None
 
     def current(self) -> RootSnapshot:
-        """Return the snapshot; one that is old is read anew in the background.
+        """Return the snapshot; start a refresh in the background if it is old.
 
-        Waits for the first one, and in the place of one that nobody has asked for in a while. If
-        the tables cannot be read, the snapshot before is returned and `problem` says why; raises
-        Unreadable if there is none.
+        Waits up to `PATIENCE_S` for the first snapshot, and for the refresh of a very old one. If
+        the tables cannot be read, returns the previous snapshot and sets `problem` to the reason.
+        Raises Unreadable if there is no snapshot.
         """
         with self._changed:
             held = self._held
@@ -121,7 +121,7 @@ class HeldSnapshot:
             return self._held
 
     def renewed(self) -> RootSnapshot:
-        """Return a snapshot that was begun after this call. Raises Unreadable."""
+        """Return a snapshot that is started after this call. Raises Unreadable."""
         with self._changed:
             self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
             self._begin()

@@ -1,4 +1,4 @@
-"""A group's events, told as chapters: what began a rebalance, what happened, how it ended."""
+"""A group's events in chapters: each has a rebalance with its cause, events and end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 _BEGINS = "PreparingRebalance"
 _ENDS = ("Stable", "Empty", "Dead")
-# What happened, in words; an event of a later release is shown by its own name.
+# The events in words. An event of a later release is shown by its name.
 WORDS = {
     "member_joined": "member joined",
     "member_left": "member left",
@@ -37,7 +37,7 @@ _TONES = {
 
 
 class Event(Struct, frozen=True):
-    """One row of `group_events`, and how it is shown: in words, and as good, bad or neither."""
+    """A row of `group_events`; `what` is its description, `tone` is ok, warn, bad or empty."""
 
     at: datetime
     what: str
@@ -49,9 +49,10 @@ class Event(Struct, frozen=True):
 
 
 class Chapter(Struct):
-    """A rebalance with what led to it, or what happened before the first one that is known.
+    """A rebalance with the events that caused it and followed it.
 
-    `ended_at` and `state` are None while it goes on. `ms` is how long the rebalance took.
+    The first chapter can have events before the first known rebalance. `ended_at` and `state` are
+    None during the rebalance.
     """
 
     began_at: datetime
@@ -64,17 +65,17 @@ class Chapter(Struct):
 
     @property
     def ms(self) -> int | None:
-        """Milliseconds from the beginning of the rebalance to its end."""
+        """The duration of the rebalance in ms; None before its end and for other chapters."""
         if self.ended_at is None or not self.is_rebalance:
             return None
         return round((self.ended_at - self.began_at).total_seconds() * 1000)
 
 
 def tell(rows: Iterable[dict[str, Any]]) -> list[Chapter]:
-    """Divide rows of `group_events`, in their order, into chapters; the newest chapter first.
+    """Divide rows of `group_events`, in their order, into chapters; return the newest first.
 
-    An event of the very millisecond in which a rebalance begins is what began it: a coordinator
-    notes that a member left before it notes the transition.
+    An event in the millisecond in which a rebalance begins counts as its cause. The reason is that
+    a coordinator records a cause, such as a member that left, before the transition.
     """
     chapters: list[Chapter] = []
     for row in rows:
@@ -96,7 +97,7 @@ def tell(rows: Iterable[dict[str, Any]]) -> list[Chapter]:
 
 
 def _causes(chapters: list[Chapter], at: datetime) -> list[Event]:
-    """Take the events of this millisecond from the end of the chapter before."""
+    """Remove the events of this millisecond from the end of the last chapter and return them."""
     if not chapters:
         return []
     events = chapters[-1].events

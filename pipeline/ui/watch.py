@@ -1,4 +1,4 @@
-"""The groups at a glance, in a terminal."""
+"""The table of groups in a terminal."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from group_coordinator.pipeline.ui.words import (
 )
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red", "mute": "dim"}
-# Lines that are no rows of the table: title, header, borders, the line below.
+# Screen lines that are not rows of the table: title, header, borders, the line below.
 _FRAME = 9
 _MOST_WITHOUT_TERMINAL = 100
 
 
 def watch(root: str, group_id: str | None, every_s: float, once: bool) -> None:
-    """Show the groups of a root, or one of them, until Ctrl-C; with `once` a single time.
+    """Show the groups of a root, or one of them, until Ctrl-C; with `once` print them once.
 
-    What is worst comes first. While the tables cannot be read, what was shown last stays, with the
+    The worst groups come first. While the tables cannot be read, the last output stays, with the
     reason below it. Raises NoRoot and UnknownGroup at the start.
     """
     console = open_console()
@@ -72,7 +72,7 @@ def _go_on(
             live.update(shown, refresh=True)
         except STORE_FAILS as error:
             live.update(Group(shown, Text(quoted(first_line(error)), "red")), refresh=True)
-        # A large root is read for at most half of the time.
+        # Sleep as long as a slow reading took, so that a large root is read half of the time.
         sleep(max(0.0, monotonic() - began - 2 * every_s))
 
 
@@ -88,7 +88,7 @@ def _look(root: str, group_id: str | None, console: Console, count: int) -> Rend
 
 
 def groups_table(snapshot: RootSnapshot, listed: GroupList, most: int) -> RenderableType:
-    """The groups, the worst first, at most so many."""
+    """Return a table of the first `most` listed groups."""
     title = Text.assemble(
         (f"{number(listed.total)} groups", "bold"),
         *(
@@ -114,7 +114,7 @@ def groups_table(snapshot: RootSnapshot, listed: GroupList, most: int) -> Render
 
 
 def group_tables(snapshot: RootSnapshot, group: GroupPage) -> RenderableType:
-    """One group: where it stands, its members, its partitions, and what happened last."""
+    """Return a group's state, its members, its partitions and its latest chapters."""
     head = group.head
     parts: list[RenderableType] = [
         Text.assemble((quoted(group.group_id), "bold"), (f"   {utc(snapshot.at)} UTC", "dim"))

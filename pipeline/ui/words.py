@@ -1,4 +1,4 @@
-"""Numbers, times and durations in words, for pages and for a terminal."""
+"""The formats of numbers, times and durations, for pages and for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-# How a state or a verdict looks: good, bad or neither.
+# The tones of states and verdicts.
 TONES = {
     "Stable": "ok",
     "PreparingRebalance": "warn",
@@ -18,7 +18,7 @@ TONES = {
     "stalled": "bad",
     "stopped": "bad",
 }
-# What a verdict tells of a consumer, by the rules of the view `verdicts`.
+# The meaning of each verdict, by the rules of the view `verdicts`.
 VERDICTS = {
     "OK": "it reads, and keeps up or catches up",
     "lagging": "it reads less than comes: its lag grows, as a line through its commits has it",
@@ -30,12 +30,12 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _BYTES_SHOWN = 24
 _ITEMS_SHOWN = 100
 _CLIPPED = 500
-# A name of more characters is broken into lines, so that a table's other columns stay in sight.
+# A longer name is broken into lines, so that the other columns of a table stay visible.
 _LONG = 40
 
 
 def brief(value: bytes | Sequence[Any]) -> str:
-    """Bytes or a list in few words: bytes as their number and their first ones in hexadecimal."""
+    """Shorten bytes to their number and first bytes in hexadecimal, a list to its first items."""
     if isinstance(value, bytes):
         more = " …" if len(value) > _BYTES_SHOWN else ""
         return f"{len(value)} bytes {value[:_BYTES_SHOWN].hex()}{more}" if value else "0 bytes"
@@ -44,33 +44,33 @@ def brief(value: bytes | Sequence[Any]) -> str:
 
 
 def clip(text: Any) -> str:
-    """A text that a client chose, to a length that a page can bear: it may have megabytes."""
+    """Shorten a text for a page; a text from a client can have megabytes."""
     said = str(text)
     return said if len(said) <= _CLIPPED else f"{said[:_CLIPPED]} … ({len(said):,} characters)"
 
 
 def width(text: Any) -> str:
-    """The class of a table's cell, by the length of the name that is in it."""
+    """Return the CSS class of a table cell, by the length of its text."""
     return "long" if len(str(text or "")) > _LONG else "short"
 
 
 def number(value: int | float | None) -> str:
-    """A count with its thousands apart; a dash where it is not known."""
+    """Format a count with thousands separators; a dash if it is unknown."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def utc(at: datetime | None) -> str:
-    """A time of the tables, which is UTC, to the second."""
+    """Format a time of the tables (UTC) to the second; a dash if it is unknown."""
     return UNKNOWN if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def iso(at: datetime) -> str:
-    """A time of the tables for a `<time>` element."""
+    """Format a time of the tables (UTC) for a `<time>` element."""
     return at.isoformat(timespec="milliseconds") + "Z"
 
 
 def ago(at: datetime | None, now_ms: int) -> str:
-    """How long before `now_ms` it was, in one unit; a time after it is "now"."""
+    """Format the time from `at` to `now_ms` in one unit; "now" below 1 s."""
     if at is None:
         return UNKNOWN
     seconds = now_ms / 1000 - at.replace(tzinfo=UTC).timestamp()
@@ -78,7 +78,7 @@ def ago(at: datetime | None, now_ms: int) -> str:
 
 
 def duration(seconds: float | None, units: int = 2) -> str:
-    """A duration in its largest units: `2 min 5 s`."""
+    """Format a duration in its largest units: `2 min 5 s`."""
     if seconds is None:
         return UNKNOWN
     if seconds < 10 and seconds != int(seconds):
@@ -95,19 +95,19 @@ def duration(seconds: float | None, units: int = 2) -> str:
 
 
 def milliseconds(ms: int | None) -> str:
-    """Milliseconds as a duration; below a second as they are."""
+    """Format milliseconds as a duration; values below 1 s stay in ms."""
     if ms is None:
         return UNKNOWN
     return f"{ms} ms" if ms < 1000 else duration(ms / 1000)
 
 
 def tone(name: str | None) -> str:
-    """How a state, a verdict or an error looks."""
+    """Return the tone of a state or a verdict; `mute` for other names."""
     return TONES.get(name or "", "mute")
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Partition numbers in few words: `0-5, 8`."""
+    """Format partition numbers as ranges: `0-5, 8`."""
     said: list[str] = []
     first = last = None
     for number in [*sorted(numbers), None]:
