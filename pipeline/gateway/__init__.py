@@ -1,8 +1,7 @@
-"""A gateway: unmodified Kafka clients are served over TCP, as a broker serves them.
+"""The gateway: a server that speaks Kafka's protocol to unmodified clients, as a broker does.
 
-`server` listens, `connection` is one client's socket, `wire` turns frames into messages and back,
-`apis` answers each API in a module of its own, `coordinator_link` carries group requests to the
-`requests` table and their answers back, `brokers` says which gateways there are. The gateway
-decides nothing of a group: the coordinator's job does. Only `cli` may import from here; nothing
-here knows Spark, the job or a group's state.
+`server` listens, `connection` is one client's socket, `wire` decodes and encodes frames, and `apis`
+has one module for each API. `coordinator_link` sends group requests to the `requests` table and
+returns their responses. `brokers` has the live gateways. The coordinator decides all requests of
+groups. Only `cli` may import from here, and nothing here knows Spark, the job or a group's state.
 """

@@ -1,4 +1,4 @@
-"""ACLs on the wire: numbers for the names of `schemas.acls`, and filters."""
+"""ACLs on the wire: the codes of the names in `schemas.acls`, and filters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 def told(error: Exception) -> str:
-    """What a client is told of a failure: nothing of where the tables are. The log has the rest."""
+    """Log a failure, and return the message for the client, which does not name the tables."""
     log.warning("the ACLs cannot be read or changed: %s", error)
     return "the ACLs cannot be read or changed at present"
 
 
 def name_of(kind: type[IntEnum], code: int) -> str:
-    """The name of a number; UNKNOWN for one that Kafka may have got since."""
+    """Return the name of a code; UNKNOWN for a code that a later Kafka may have added."""
     try:
         return kind(code).name
     except ValueError:
@@ -34,12 +34,12 @@ def name_of(kind: type[IntEnum], code: int) -> str:
 
 
 def code_of(kind: type[IntEnum], name: str) -> int:
-    """The number of a name; that of UNKNOWN for one that another release wrote."""
+    """Return the code of a name; that of UNKNOWN for a name that another release wrote."""
     return int(kind.__members__.get(name, kind(0)))
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """The filter of a DescribeAcls, or one of a DeleteAcls."""
+    """Return the filter of a DescribeAcls request, or of one entry of a DeleteAcls request."""
     return AclFilter(
         resource_type=name_of(ResourceType, asked.resource_type_filter),
         resource_name=asked.resource_name_filter,

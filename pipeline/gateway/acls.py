@@ -1,8 +1,8 @@
-"""The ACLs that a gateway decides by, read beside the event loop.
+"""The ACLs that a gateway enforces, read in a thread outside the event loop.
 
-Requests of a group are decided where the coordinator decides them, by the same ACLs and the same
-`coordinator.authorization`. What a gateway answers by itself, it decides here: what topics there
-are, their records, and changes of the catalogue and of the ACLs.
+The coordinator authorizes requests of groups, with the same ACLs and the same
+`coordinator.authorization`. The gateway authorizes the requests that it answers itself: topics,
+their records, and changes of the catalogue and of the ACLs.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often a change is looked for, s.
+# The time between two polls of the ACL table, s.
 _LOOK_EVERY_S = 0.25
 
 
 class AclsUnknown(Failure):
-    """Which ACLs are in force is not known; the message says since when."""
+    """Error while the ACLs in force are not known; the message says for how many seconds."""
 
 
 class Acls:
-    """The ACLs of a root; `authorizer` decides by them, None allows everything to everybody.
+    """The ACLs of a root. `authorizer` applies them; None allows all requests.
 
-    Raises DeltaError, OSError and Failure if they cannot be read: a gateway that does not know them
-    must not begin to serve. Later those that were read hold for `LEASE_S` after the last good look.
-    After that nothing is known, and at once where there may be a first ACL that was not read, or
-    where the table was made anew. Then no request is allowed, since an unread ACL may forbid it,
-    and none is denied, because clients take a denial for final.
+    The constructor raises DeltaError, OSError and Failure if the ACLs cannot be read, because a
+    gateway must not serve without them. After that, the last ACLs stay valid for `LEASE_S` after
+    the last successful poll. They become unknown at once if a poll fails before any ACLs were
+    found, or because the table was replaced.
+
+    While the ACLs are unknown, no request is allowed, because an unread ACL may deny it. None is
+    denied either, because clients treat a denial as final.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:
         self._watcher = AclWatcher(root)
         self._config = config
-        # Of its own: behind clients' requests a look could last longer than the ACLs are known.
+        # A separate thread: after queued client requests, a poll could end after `LEASE_S`.
         self._thread = ThreadPoolExecutor(1, "acls")
         self._looks = SingleFlight(self._look)
         self._super_users = frozenset(super_users_of(config.super_users))
-        # When a look began that went well, and whether one failed since then before any had found
-        # ACLs, or because the table is another one.
+        # The start of the last successful poll. `_may_have_others`: whether a later poll failed
+        # before any ACLs were found, or because the table was replaced.
         self._known_at = monotonic()
         self._may_have_others = False
         self.authorizer: Authorizer | None = None
@@ -62,22 +64,26 @@ class Acls:
 
     @property
     def is_known(self) -> bool:
-        """Whether the ACLs in force are those that were read, and nothing hides others."""
+        """Whether the ACLs that were read last are known to be in force."""
         return not self._may_have_others and monotonic() - self._known_at <= LEASE_S
 
     def may_begin(self, principal: str) -> bool:
-        """Whether a principal may make the first ACL, which denies all else to all others."""
+        """Return whether ACLs exist already, or the principal is a super user.
+
+        Only a super user may create the first ACL, because it denies everything else to all other
+        principals.
+        """
         return self.authorizer is not None or principal in self._super_users
 
     def check(self, principal: str) -> None:
-        """Raise AclsUnknown if what a principal may do is not known. Super users may do all."""
+        """Raise AclsUnknown if the ACLs are not known. A super user is never refused."""
         if self.is_known or principal in self._super_users:
             return
         seconds = monotonic() - self._known_at
         raise AclsUnknown(f"the ACLs could not be read for {seconds:.0f} s: nobody is let in")
 
     async def follow(self) -> None:
-        """Look for changes until cancelled."""
+        """Poll for changes until cancelled."""
         await keep_looking(
             self.look,
             _LOOK_EVERY_S,
@@ -85,11 +91,11 @@ class Acls:
         )
 
     async def look(self) -> None:
-        """Look for changes once. Raises DeltaError, OSError and Failure."""
+        """Poll for changes once. Raises DeltaError, OSError and Failure."""
         await self._looks.result()
 
     async def close(self) -> None:
-        """End the thread, and the looks."""
+        """Cancel the polls and end the thread."""
         await self._looks.close()
         self._thread.shutdown()
 

@@ -1,6 +1,7 @@
-"""One request on its way from its frame to its answer.
+"""The processing of one request, from its frame to its response.
 
-It first takes room among the requests in flight. Then the coordinator is asked, or a task answers.
+A request first waits until the number of requests in flight is below the limit. Then the
+coordinator decides it, or a task of the API answers it.
 """
 
 from __future__ import annotations
@@ -25,35 +26,36 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """Who hears of a request's answer: once, and after the call that began the request.
+    """The callbacks of a request, with exactly one result: `answered` or `failed`.
 
-    `held` is the memory of its answer.
+    The result comes after the call that began the request. `held` counts the memory of the
+    response.
     """
 
     held: HeldAnswer
 
     def taken_in(self) -> None:
-        """Hear that what comes after this request cannot overtake it any more."""
+        """Note that later requests cannot overtake this one any more."""
 
     def answered(self, answer: bytes | None) -> None:
-        """Take the answer, a frame; None where none is waited for."""
+        """Take the response, a frame; None if the client waits for none."""
 
     def failed(self, error: Exception) -> None:
-        """Hear why there is none."""
+        """Take the error that prevents a response."""
 
 
 class Running(Protocol):
     """Work on a request that is in progress, and can be cancelled."""
 
     def cancel(self) -> object:
-        """End it, and tell nobody."""
+        """Cancel the work without a result."""
 
 
 async def tell(answer: Callable[[], Awaitable[bytes | None]], client: Client) -> None:
-    """Tell a client what a request is answered, or why it is not."""
+    """Await a response, and pass it or its error to the client."""
     try:
         frame = await answer()
-    # A bug of one API must not leave its client waiting, nor end the others.
+    # A bug in one API must neither leave its client without a result nor stop the gateway.
     except Exception as error:
         client.failed(error)
     else:
@@ -61,9 +63,9 @@ async def tell(answer: Callable[[], Awaitable[bytes | None]], client: Client) ->
 
 
 class Answering:
-    """A request of an API, which begins when there is room for it.
+    """A request of an API, which starts once it may be in flight.
 
-    `aside`: its answer may be long, and is written in a thread.
+    `aside`: the response may be long, and is encoded in a thread.
     """
 
     __slots__ = (
@@ -100,7 +102,7 @@ class Answering:
             self._enter()
 
     def cancel(self) -> None:
-        """End it: nobody waits for its answer any more."""
+        """Cancel the request, because the client does not wait for its response any more."""
         if self._running is None:
             self._call.services.in_flight.withdraw(self._enter)
         else:
@@ -125,14 +127,13 @@ class Answering:
             return
         try:
             event = answer.ask(self._call, self._request)
-        # This may run within another connection that gave the room, which must not hear of the
-        # error.
+        # The caller may be another connection that has just released its slot. The error must not
+        # be raised there.
         except Exception as error:
             self._leave()
             self._running = asyncio.get_running_loop().call_soon(self._client.failed, error)
         else:
-            # A request that waits for other clients' requests is passed by none of its connection,
-            # as in Kafka.
+            # As in Kafka, later requests of the connection do not overtake a parked request.
             taken_in = None if self._api.parks else self._client.taken_in
             link = self._call.services.link
             if answer.in_time:
@@ -153,7 +154,7 @@ class Answering:
         return await self._frame_aside(response) if self._aside else self._frame(response)
 
     def _decided(self, decided: Response) -> None:
-        """Hear what the coordinator decided."""
+        """Pass the coordinator's response to the client."""
         self._leave()
         if self._aside:
             told = tell(partial(self._frame_aside, decided), self._client)
@@ -170,7 +171,7 @@ class Answering:
         return await self._call.in_thread(self._frame, found)
 
     def _frame(self, found: Any) -> bytes:
-        """The answer's bytes: `found` is what was decided, or what the API has answered."""
+        """Encode the response; `found` is the coordinator's decision, or the API's response."""
         answer = self._api.answer
         if isinstance(answer, Decided):
             found = answer.respond(self._call, self._request, found)
@@ -178,9 +179,9 @@ class Answering:
 
 
 class ReadAside:
-    """A long request, which is read in a thread: the loop serves others meanwhile.
+    """A long request, which is decoded in a thread, so that the event loop serves other clients.
 
-    `read` reads the request, and `begin` begins to answer it.
+    `read` decodes the request, and `begin` starts to answer it.
     """
 
     __slots__ = ("_running",)
@@ -191,7 +192,7 @@ class ReadAside:
         self._running: Running = asyncio.ensure_future(self._read(read, begin, client))
 
     def cancel(self) -> None:
-        """End it: nobody waits for its answer any more."""
+        """Cancel the request, because the client does not wait for its response any more."""
         self._running.cancel()
 
     async def _read(
@@ -199,6 +200,6 @@ class ReadAside:
     ) -> None:
         try:
             self._running = begin(await read())
-        # What is no request ends its connection, and so does a bug of one API.
+        # An invalid request closes its connection, as does a bug in an API.
         except Exception as error:
             client.failed(error)

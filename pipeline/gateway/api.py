@@ -1,4 +1,4 @@
-"""What an API of the gateway is: its messages, the versions it speaks, and who answers it."""
+"""The definition of an API in the gateway: its messages, its versions, and its handler."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 class Decided(NamedTuple):
-    """The answer of an API whose requests are each one request to the coordinator.
+    """The handler of an API with exactly one coordinator request for each client request.
 
-    `ask` makes the coordinator's request of a client's one, and `respond` the client's response of
-    what was decided. No task is needed, which would cost as much as all the rest of a heartbeat.
-    `in_time`: the request is decided within `offsets.commit.timeout.ms` after it was sent, or else
-    answered REQUEST_TIMED_OUT: its client may have turned to another gateway. Without it, it has a
-    deadline only where it is signed (`CoordinatorLink.ask_unrepeated`).
+    `ask` converts the client's request to the coordinator's, and `respond` converts the decision to
+    the client's response. They need no task, which would cost as much as the rest of a heartbeat.
+
+    `in_time`: a request that is not decided within `offsets.commit.timeout.ms` after it was sent is
+    answered REQUEST_TIMED_OUT, because its client may have moved to another gateway. Otherwise only
+    a signed request has a deadline (`CoordinatorLink.ask_unrepeated`).
     """
 
     ask: Callable[[RequestContext, Any], RequestEvent]
@@ -34,13 +35,14 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class ApiHandler:
-    """One API as a gateway answers it; `name` is Kafka's, such as "Heartbeat".
+    """One API of the gateway. `name` is Kafka's, such as "Heartbeat".
 
-    `answer` is `Decided`, or gets the call and its request and returns the response, or the bytes
-    of its body; None where the client waits for none. What it returns is written by the message's
-    schema, or by `own_write`, which gets it and the version. `takes_room`: an answer takes room for
-    each group that it names, so the request takes none.
-    `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
+    `answer` is a `Decided`, or a function from the call and its request to the response. It may
+    return the bytes of the body, or None if the client waits for no response. Responses are encoded
+    by the message's schema, or by `own_write`, which takes the response and the version.
+
+    `takes_room`: the handler counts each group of the request as a request in flight, so the
+    request itself is not counted. `aside`: a response may be long, so it is encoded in a thread.
     """
 
     name: str
@@ -56,12 +58,12 @@ class ApiHandler:
 
     @cached_property
     def parks(self) -> bool:
-        """Whether an answer may wait for other clients' requests."""
+        """Whether a request may be parked until other clients send theirs."""
         return self.row.parks
 
     @cached_property
     def request(self) -> str:
-        """The name of the requests' schema."""
+        """The name of the request schema."""
         return f"{self.name}Request"
 
     @cached_property
@@ -69,11 +71,11 @@ class ApiHandler:
         return frozenset(filter(schema(self.request).is_flexible, self.row.versions))
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has tagged fields, and compact texts and lists (KIP-482)."""
+        """Return whether this version has tagged fields, compact strings and arrays (KIP-482)."""
         return version in self._flexible
 
     def write(self, response: Any, version: int) -> bytes:
-        """Return the body of a response."""
+        """Return the encoded body of a response."""
         if self.own_write is not None:
             return self.own_write(response, version)
         return writer(f"{self.name}Response", version)(response)

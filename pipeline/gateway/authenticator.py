@@ -1,9 +1,9 @@
-"""The exchange by which a client of a SASL listener says who it is, before anything else.
+"""The SASL exchange, which authenticates a client of a SASL listener before all other requests.
 
-First ApiVersions, at most once and only if the client wants; then SaslHandshake, which names a
-mechanism; then the mechanism's tokens, in SaslAuthenticate requests after a handshake of version 1,
-as bare frames after one of version 0. Any other request closes the connection, and so does a wrong
-password once it was answered.
+The client may first send ApiVersions, at most once. SaslHandshake then names a mechanism. The
+mechanism's tokens follow: in SaslAuthenticate requests after a handshake of version 1, as bare
+frames after one of version 0. Any other request closes the connection. A wrong password closes it
+after the error was sent.
 
 Source: Apache Kafka, SaslServerAuthenticator; KIP-43, KIP-152.
 """
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.wire import RequestHeader
 
 _Handshake, _Authenticate = struct("SaslHandshakeResponse"), struct("SaslAuthenticateResponse")
-# How late a refusal is answered, s, so that passwords cannot be tried fast: Kafka's default of
+# The delay of an authentication error, s, against fast guessing of passwords: Kafka's default of
 # connection.failed.authentication.delay.ms.
 _FAILED_DELAY_S = 0.1
-# How frames begin that a stranger may send: the keys of their APIs.
+# The first bytes of frames that are allowed before authentication: the keys of their APIs.
 _ALLOWED = tuple(
     key.to_bytes(2, "big") for key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 )
 
 
 def check_allowed(frame: bytes) -> None:
-    """Raise InvalidFrame if a frame is no part of a log-in; the rest of it is not looked at.
+    """Raise InvalidFrame if a frame is not allowed before authentication.
 
-    The longest of a stranger's frames takes milliseconds to read as a request.
+    Only the API key is read, because decoding the longest allowed frame takes milliseconds.
     """
     if not frame.startswith(_ALLOWED):
         key = int.from_bytes(frame[:2], "big", signed=True)
@@ -57,7 +57,7 @@ def check_allowed(frame: bytes) -> None:
 
 
 class Authenticator:
-    """One connection's authentication; `principal` is known once it has succeeded."""
+    """The authentication of one connection. `principal` is set once it has succeeded."""
 
     def __init__(
         self, users: Users, mechanisms: Sequence[str], host: str, refused: RefusalCounts
@@ -72,16 +72,16 @@ class Authenticator:
         self.principal: str | None = None
 
     def allow_versions(self) -> None:
-        """Take note of an ApiVersions request. Raises InvalidFrame if it may not come now."""
+        """Record an ApiVersions request. Raises InvalidFrame if it is not allowed any more."""
         if not self._may_ask_versions:
             raise InvalidFrame("ApiVersions came after the SASL exchange had begun")
         self._may_ask_versions = False
 
     async def answer(self, header: RequestHeader, api: ApiHandler, request: Any) -> bytes:
-        """Answer a request that comes before it is known who sends it.
+        """Answer a request of a client that is not authenticated yet.
 
-        Raises InvalidFrame where Kafka closes the connection, RefusedRequest with what it answers
-        first.
+        Raises InvalidFrame where Kafka closes the connection, and RefusedRequest where Kafka sends
+        a response before it closes the connection.
         """
         self._may_ask_versions = False
         if header.api_key == SASL_HANDSHAKE and self._exchange is None:
@@ -137,7 +137,7 @@ class Authenticator:
             self._refused.count("sasl_authenticate", ErrorCode.SASL_AUTHENTICATION_FAILED)
             raise
         except UsersError as error:
-            # To be told that the password is wrong would be final for a client.
+            # An authentication error would be final for the client, so the connection is closed.
             raise InvalidFrame(str(error)) from error
         if exchange.user is not None:
             self.principal = f"User:{exchange.user}"

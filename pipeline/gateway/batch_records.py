@@ -1,4 +1,4 @@
-"""The records of a produced batch, taken apart.
+"""The decoder of the records in a produced batch.
 
 Source: Apache Kafka, DefaultRecord.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from group_coordinator.pipeline.topics import NewBatch
 
-# Records and headers of a batch at most. Compressed, a header may be a part of a bit. Here each
-# takes some `PIECE_BYTES` of memory beside what it holds.
+# The limit of records and headers in a batch. A compressed header may take less than a bit. In
+# memory, each takes about `PIECE_BYTES` in addition to its content.
 _MOST_PIECES = 500_000
 PIECE_BYTES = 100
 _Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 class TornRecords(Exception):
-    """Bytes that are not the records that their batch says it has."""
+    """Error for bytes that are not the records that the batch header declares."""
 
 
 class TooMany(Exception):
-    """More records and headers than a batch may have."""
+    """Error for a batch with more records and headers than allowed."""
 
 
 def take_apart(partition: int, data: bytes, count: int, base_time: int) -> tuple[NewBatch, int]:
-    """Return the records, and how many they and their headers are.
+    """Decode the records; return them, and the number of records plus headers.
 
-    Raises TornRecords and TooMany.
+    Raises TornRecords and TooMany. `base_time` is in ms.
     """
     try:
         batch, pieces, end = _take_apart(partition, data, count, base_time)
@@ -39,24 +39,24 @@ def take_apart(partition: int, data: bytes, count: int, base_time: int) -> tuple
 def _take_apart(
     partition: int, data: bytes, count: int, base_time: int
 ) -> tuple[NewBatch, int, int]:
-    """The records, how many pieces they are, and where they end.
+    """Return the records, the number of records plus headers, and the end position.
 
-    Raises IndexError and ValueError for what is none. Numbers of one byte are read in place: nearly
-    all are, and a call takes as long as the rest of a record.
+    Raises IndexError and ValueError for invalid bytes. One-byte varints are decoded inline, because
+    nearly all have one byte, and a call takes as long as the rest of a record.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     times: list[int] = []
     headers: list[_Headers] = []
     at, pieces = 0, count
-    # Where there are more records than bytes, they run out below.
+    # A count that exceeds the bytes fails below, when the bytes end.
     _check(min(count, len(data)))
     for number in range(count):
         length, at = _number(data, at)
         end = at + length
         if length < 0 or end > len(data):
             raise ValueError(f"record {number} is longer than its batch")
-        # Attributes, which have no meaning yet.
+        # The attributes, which are unused in this message format.
         at += 1
         delta, at = _number(data, at)
         times.append(base_time + delta)
@@ -115,7 +115,7 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[_Headers, int]
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number in zigzag order, seven bits a byte, and where it ends."""
+    """Return a zigzag-encoded varint and its end position."""
     byte = data[at]
     at += 1
     if byte < 0x80:

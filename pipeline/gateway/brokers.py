@@ -1,12 +1,12 @@
-"""The gateways of a root, which are the brokers of the cluster that its clients see.
+"""The gateways of a root, which its clients see as the brokers of the cluster.
 
-Each start and stop is a row of the `gateways` table. A gateway that lives on says so by a
-transaction of that table, without rows, whose version rises: a lease. No clock is compared with
-another one. A gateway is taken for alive while its lease changes within `LEASE_S` of the observer's
-own time; one that was not seen before has all of that time to renew.
+Each start and stop is a row of the `gateways` table. A live gateway renews its lease: a commit to
+that table without rows, with a rising transaction version. Clocks of machines are not compared. A
+gateway counts as alive while its lease changes within `LEASE_S` on the observer's clock. A gateway
+that is seen for the first time has all of that time to renew its lease.
 
-A gateway has an address for each of its listeners. Clients of a listener are told of the gateways
-that have one of its name, at that one's address.
+A gateway has an address for each of its listeners. Clients of a listener get the addresses of the
+listeners of the same name.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    # Given the newest row of every address, returns the gateway that the next row is of.
+    # A function from the newest row of every address to the gateway of the next row.
     _Choice = Callable[[dict[tuple[str, int], GatewayEvent]], "Broker"]
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 10.0
-# How often a lease is renewed and the others' are looked at, s.
+# The time between two renewals of the lease and polls of the other leases, s.
 LOOK_EVERY_S = LEASE_S / 4
 _EVENTS = "gateways"
 
 
 class Broker(NamedTuple):
-    """A gateway as clients of a listener reach it."""
+    """A gateway at the address that clients of a listener connect to."""
 
     node_id: int
     host: str
@@ -50,19 +50,19 @@ class Broker(NamedTuple):
 
 
 class Brokers:
-    """The gateways that are alive, this one among them; for any thread."""
+    """The live gateways, including this one. Thread-safe."""
 
     def __init__(self, root: str, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """Begin to serve at the address of each listener; `own` is the first one's.
+        """Register this gateway with the address of each listener; `own` has the first address.
 
-        The first address keeps its number, or is given one.
+        The gateway keeps the node id that its first address had before, or gets a new one.
         """
         self._root = root
         self._lock = threading.Lock()
         ensure_table(root, GATEWAYS)
         self._appender = Appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
-        # Of the time in which this one could not look nothing counts against the others.
+        # The time in which this gateway could not poll is not counted against other leases.
         self._signs = SignWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
         self._listeners = tuple(
             GatewayListener(name, *address) for name, address in addresses.items()
@@ -75,18 +75,18 @@ class Brokers:
         self.look()
 
     def alive(self, listener: str) -> Sequence[Broker]:
-        """The gateways that a listener's clients may be sent to, in the order of their numbers."""
+        """Return the live gateways with this listener, ordered by node id."""
         return self._alive[listener]
 
     def serving(self, key: str, listener: str) -> Broker:
-        """The gateway that a group's members, or a partition's consumers, are sent to."""
+        """Return the live gateway for a group or partition, by the hash of `key`."""
         alive = self._alive[listener]
         return alive[crc32(key.encode()) % len(alive)]
 
     def look(self) -> None:
-        """Renew this gateway's lease, and see which others have renewed theirs.
+        """Renew this gateway's lease, and check the leases of the others.
 
-        While the table cannot be reached, the gateways stay that were alive.
+        While the table cannot be read or written, the live gateways stay the same.
         """
         with self._lock:
             try:
@@ -107,9 +107,9 @@ class Brokers:
         self._alive = {name: sorted(brokers) for name, brokers in alive.items()}
 
     def stop(self) -> None:
-        """Say that this gateway stops: clients are not sent to it any more.
+        """Write that this gateway stops, so that clients are not sent to it any more.
 
-        If that cannot be said, its lease ends.
+        If the row cannot be written, its lease expires instead.
         """
         with self._lock:
             try:
@@ -128,7 +128,7 @@ class Brokers:
         return self._append(numbered, stopped=False)
 
     def _append(self, broker_of: _Choice, stopped: bool) -> Broker:
-        """Append a row that the newest rows lead to, again while another gateway was faster."""
+        """Append the row that `broker_of` chooses; retry while another gateway commits first."""
         while True:
             self._read()
             number = max((event.number for event in self._events), default=-1) + 1
@@ -149,7 +149,7 @@ class Brokers:
 
 
 def _at(event: GatewayEvent, listener: str) -> Iterator[Broker]:
-    """The gateway as clients of a listener reach it, if they do."""
+    """Yield the gateway at the address of a listener, if it has that listener."""
     if event.listeners is None:
         yield Broker(event.broker_id, event.host, event.port)
         return
@@ -163,6 +163,6 @@ def _lease_of(broker_id: int) -> str:
 
 
 def cluster_id(root: str) -> str:
-    """The id of a root's cluster, in the form of Kafka's: that of its `requests` table."""
+    """Return the cluster id of a root, in Kafka's format: the id of its `requests` table."""
     table_id = open_delta(table_uri(root, REQUESTS)).metadata().id
     return urlsafe_b64encode(UUID(str(table_id)).bytes).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""Changes of the catalogue that clients ask for, and Kafka's codes for what forbids them."""
+"""Changes of the catalogue by clients, and Kafka's error codes for refused changes."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ _CODES: dict[type[Failure], ErrorCode] = {
 
 
 class ApiError(NamedTuple):
-    """Kafka's code for a change, and what to tell people; null if it was made."""
+    """Kafka's error code for a change, 0 if it was made, and the message for users, if any."""
 
     code: int
     message: str | None
 
 
-# The answer to a client that may not make a change, which is not told whether the topic exists.
-# Kafka's ControllerApis has other words for CreateTopics than for DeleteTopics, and none otherwise.
+# The error for a client that is not authorized. It does not reveal whether the topic exists.
+# Kafka's ControllerApis has a message for CreateTopics, another for DeleteTopics, and none for
+# other APIs.
 DENIED = ApiError(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
 
 
-# The answer for a name that a request has more than once: Kafka's ControllerApis changes no such
-# topic, and answers its name once.
+# The error for a name that a request has more than once. As Kafka's ControllerApis, the gateway
+# does not change such a topic, and answers its name once.
 TWICE = ApiError(int(ErrorCode.INVALID_REQUEST), "Duplicate topic name.")
 
-# As Kafka's controller refuses them (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH): every
-# answer to Metadata would have to list them.
+# Kafka's controller has the same limit (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH),
+# because each Metadata response lists all partitions.
 MOST_PARTITIONS = 10_000
 
 
@@ -64,11 +65,11 @@ def twice(names: Iterable[str]) -> set[str]:
 async def change(
     call: RequestContext, name: str, make: Callable[[], object], partitions: int = 0
 ) -> ApiError:
-    """Change a topic in another thread; when that is done, the gateway's own view has it.
+    """Change a topic in another thread, and refresh the gateway's topics afterwards.
 
-    If the topics cannot be read then, the view has it a little later. A change to more than
-    `MOST_PARTITIONS` partitions is not made. A client is told in Kafka's words, and nothing of
-    where the tables are: that is in the log.
+    If the topics cannot be read then, a later poll refreshes them. A change to more than
+    `MOST_PARTITIONS` partitions is refused. Messages to clients have Kafka's wording, and do not
+    name the tables; the log does.
     """
     if partitions > MOST_PARTITIONS:
         message = f"{partitions} partitions: a topic may be given {MOST_PARTITIONS} at most"
@@ -78,7 +79,7 @@ async def change(
     except TopicExists:
         return ApiError(int(ErrorCode.TOPIC_ALREADY_EXISTS), f"Topic '{name}' already exists.")
     except UnknownTopic:
-        # Clients have a sentence of their own for it.
+        # Without a message, clients show their default text for this code.
         return ApiError(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None)
     except (InvalidTopic, InvalidPartitions, InvalidConfig) as refused:
         return ApiError(int(_CODES[type(refused)]), str(refused))

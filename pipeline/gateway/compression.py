@@ -1,7 +1,7 @@
-"""Decompression of a record batch's records, within a budget of bytes.
+"""Decompression of the records in a batch, within a budget of bytes.
 
-Source: Apache Kafka, CompressionType; the frame of snappy-java, in which Kafka's Java clients and
-kafka-python wrap blocks of Snappy, and which librdkafka does not use.
+Source: Apache Kafka, CompressionType, and the framing of snappy-java. Kafka's Java clients and
+kafka-python frame Snappy blocks that way; librdkafka does not.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import pyarrow as pa
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _GZIP_WINDOW = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-# The magic, and two versions.
+# The size of the header, bytes: the magic and two version numbers.
 _XERIAL_HEAD = 16
-# Three bytes of a block of Snappy copy 64 at most.
+# The greatest compression ratio: three bytes of a Snappy block copy at most 64.
 _SNAPPY_RATIO = 22
 _SIZE = struct.Struct(">i")
-# What is decompressed at once.
+# The size of the parts in which a stream is decompressed, bytes.
 _PART_BYTES = 1 << 18
-# What is decompressed of a request at most, bytes: fetch.max.bytes of a consumer by default.
+# The limit of decompressed bytes in a request: the default of a consumer's fetch.max.bytes.
 MOST_BYTES = 52_428_800
 
 
 class Undecodable(Exception):
-    """Bytes that cannot be decompressed."""
+    """Error for bytes that cannot be decompressed."""
 
 
 class Oversized(Exception):
-    """Bytes that would be more than are taken, once they are decompressed."""
+    """Error for bytes that exceed the budget when they are decompressed."""
 
 
 class Budget:
-    """How many bytes may still be decompressed of a request; for any thread.
+    """The number of bytes of a request that may still be decompressed. Thread-safe.
 
     Bytes are spent whether their batch is accepted or refused.
     """
@@ -46,9 +46,9 @@ class Budget:
         self.left = left
 
     def spend(self, size: int) -> None:
-        """Spend bytes that were decompressed.
+        """Subtract decompressed bytes from the budget.
 
-        Raises Oversized if fewer were left; nothing is left then.
+        If fewer bytes are left, the budget becomes zero and Oversized is raised.
         """
         with self._lock:
             left, self.left = self.left, max(0, self.left - size)
@@ -57,10 +57,11 @@ class Budget:
 
 
 def decompress(codec: int, data: memoryview, budget: Budget) -> bytes:
-    """Return what was compressed by Kafka's codec 1 to 4. Raises Undecodable and Oversized.
+    """Return the decompressed bytes of Kafka's codecs 1 to 4. Raises Undecodable and Oversized.
 
-    What is decompressed is spent from the budget as it comes, whatever sizes the bytes themselves
-    tell: so batches of a request that are decompressed in several threads share it.
+    Streams are charged to the budget part by part, because a declared size may be wrong. A Snappy
+    block is charged before it is decompressed. Batches of a request in several threads share the
+    budget.
     """
     try:
         if codec == _GZIP:
@@ -88,8 +89,8 @@ def _gzip(data: memoryview, budget: Budget) -> bytes:
 
 
 def _stream(name: str, data: memoryview, budget: Budget) -> bytes:
-    # A frame need not tell its size, and may lie about it, so it is read as a stream.
-    # A `read` of pyarrow that fails never frees the bytes that it was to return.
+    # A frame may have no size, or a wrong one, so it is read as a stream. `readinto` is used,
+    # because a failed `read` of pyarrow leaks its buffer.
     part = bytearray(_PART_BYTES)
     found = BytesIO()
     with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
@@ -124,7 +125,7 @@ def _snappy_block(block: bytes, budget: Budget) -> bytes:
         if byte < 0x80:
             break
         shift += 7
-    # The size is told by the client, and is allocated before anything is decompressed.
+    # The client declares the size, and pyarrow allocates it before it decompresses anything.
     if size > _SNAPPY_RATIO * len(block):
         raise Undecodable(f"a block of {len(block)} bytes says that it becomes {size}")
     budget.spend(size)

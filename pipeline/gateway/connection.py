@@ -1,15 +1,17 @@
-"""One client's connection: its frames are answered in order, one at a time, as a broker does.
+"""One client's connection: its requests are answered one at a time, in order, as by a broker.
 
-A request is read when the answer to the one before has been written. Until then the client's bytes
-wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
-one that announces a large request: it is read when there is room for it (`incoming`).
+A request is started when the response to the previous one has been written. At most `_READ_AHEAD`
+frames are read ahead; further bytes stay in the socket. So a client that sends faster than it is
+answered costs little memory. A large request is read only when there is memory for it (`incoming`).
 
-Requests that stand in one queue are the exception: Produce, whose records wait for their writer,
-and Heartbeat, OffsetCommit and LeaveGroup, which become rows of `requests`. The next one begins
-once the one before stands in that queue, where nothing overtakes it; the answers are in the order
-of the requests. Otherwise each would wait for a commit of its own: librdkafka sends a Produce for
-each partition, one after the other, and a connection that many members share would answer one
-heartbeat in each of the coordinator's batches.
+Requests of the same queue are pipelined. Such requests are Produce, queued for the topic's writer,
+and Heartbeat, OffsetCommit and LeaveGroup, queued for the `requests` table. The next one starts
+once the previous one is in the queue, where no request overtakes another. Responses have the order
+of the requests.
+
+Without pipelining, each request would wait for its own commit. librdkafka sends a Produce for each
+partition, one after the other. A connection that many members share would have one heartbeat
+answered in each of the coordinator's batches.
 
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
@@ -41,31 +43,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_BYTES = 4
-# The queues in which requests of a connection follow each other, by how their frames begin.
+# The queues of pipelined requests, by the first bytes of their frames.
 _QUEUES = {api.frames_begin: api.queue for api in APIS.values() if api.queue is not None}
-# What is done though its client has left: Produce with acks=0, and the OffsetCommit and LeaveGroup
-# of a consumer that closes while its join waits. All else is done for its answer.
+# Requests that run after their client has disconnected: Produce with acks=0, and the OffsetCommit
+# and LeaveGroup of a consumer that closes during its join. Others are useless without a response.
 _DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.runs_after_disconnect)
-# Frames that are read ahead; the socket is not read while there are so many.
+# The socket is not read while at least this many frames wait.
 _READ_AHEAD = 2
-# How many of a connection's requests are in progress at most.
+# The limit of a connection's requests in progress.
 _MOST_AT_ONCE = 64
-# How long a client may take no byte of an answer before its connection is closed, s: a client waits
-# for no answer longer than that (request.timeout.ms of Kafka's clients).
+# How long a client may read no byte of a response before its connection is closed, s. Clients wait
+# no longer for a response (request.timeout.ms of Kafka's clients).
 TAKE_S = 30.0
-# The time between a last answer and the end of its connection.
+# The delay before a connection is closed after its last response, s.
 _TO_READ_S = 0.1
-# How long the TLS handshake and the SASL exchange may take together, s. A broker of Kafka's has no
-# such setting. A client of librdkafka gives up after as long (socket.connection.setup.timeout.ms).
+# The time limit for the TLS handshake and the SASL exchange together, s. Kafka's broker has no such
+# setting. librdkafka has the same timeout (socket.connection.setup.timeout.ms).
 LOG_IN_S = 30.0
 
 
 class _Turn:
-    """A frame that is being answered, and its place among the connection's answers.
+    """A frame that is being answered, and its place in the order of responses.
 
-    What runs for it knows it, to tell it the answer. Once told it forgets what ran. Otherwise only
-    the garbage collector would free each request, and with many members it would stop the gateway's
-    answers for as long as it runs.
+    The running work refers to it for the callbacks. It drops its reference to the work with the
+    result, so that there is no reference cycle. Otherwise the garbage collector would have to free
+    each request, and with many members its pauses would delay responses.
     """
 
     __slots__ = (
@@ -94,7 +96,7 @@ class _Turn:
 
     def taken_in(self) -> None:
         self.is_taken_in = True
-        # Within `begin` the connection goes on by itself.
+        # During `begin`, the caller starts the next frame itself.
         if self.running is not None:
             self._connection.go_on()
 
@@ -108,11 +110,11 @@ class _Turn:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's socket, from `address`; `on_lost` hears of its end.
+    """A client's socket, from `address`. `on_lost` is called when it has ended.
 
-    What arrives is read into `arrivals`, which the connections of a loop share: to make room for
-    each arrival takes longer than to read a heartbeat. Made when the socket is accepted, in the
-    loop; the TLS handshake, if there is one, comes before `connection_made`.
+    Bytes are read into `arrivals`, a buffer that the connections of a loop share, because
+    allocating a buffer takes longer than reading a heartbeat. The object is created in the loop
+    when the socket is accepted. The TLS handshake, if any, comes before `connection_made`.
     """
 
     def __init__(
@@ -134,51 +136,52 @@ class Connection(asyncio.BufferedProtocol):
         self._log_in: asyncio.TimerHandle | None = None
         self._incoming = Incoming(address.memory, self._cut, self._cut_off)
         self.held = HeldAnswer(address.memory)
-        # While an answer is not written: when the client has to have taken a byte of it.
+        # While a response is not written: the timer that checks whether the client has read of it.
         self._taking: asyncio.TimerHandle | None = None
-        # Each frame, and the time after which it was sent.
+        # Frames that wait, each with the time after which it was sent, ms of `since_boot_ms`.
         self._frames: deque[tuple[bytes, int]] = deque()
         self._sent = SentTimes(polls)
         self._turns: deque[_Turn] = deque()
         self._reading = True
         self._may_write = True
-        # Answers are going to be sent before the loop looks at its sockets again.
+        # Whether `answer` is scheduled for this iteration of the loop.
         self._answers_soon = False
-        # No more frames are read; and none is begun any more.
+        # `_ending`: no more frames are read. `_over`: none is started any more.
         self._ending = False
         self._over = True
-        # Nobody hears of an answer any more.
+        # Whether the socket is closed, so that responses are dropped.
         self._lost = False
         self.is_made = False
         self.last_used = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
-        """Whether the client waits: to be served, for an answer, or for room to send more."""
+        """Whether the client waits for the handshake, for a response, or for memory."""
         return bool(self._turns) or self._incoming.waits_for_room or not self.is_made
 
     # --- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to answer."""
+        """Start to answer requests, with a time limit for authentication."""
         self._transport = cast(asyncio.Transport, transport)
         self.is_made, self._over = True, False
         if self._session.is_stranger:
             self._log_in = self._loop.call_at(self._log_in_until, self._end_log_in)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where what has come is to be read to."""
+        """Return the buffer into which asyncio reads."""
         return self._arrivals
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes in, cut them into frames, and begin to answer."""
+        """Split the bytes read into frames, and start to answer them."""
         self._sent.read()
-        # More may be left in the socket. TLS hands over a little less than it has read.
+        # After a read that nearly fills the buffer, the socket may have more bytes. TLS passes on
+        # slightly less than it has read.
         if 2 * nbytes >= len(self._arrivals):
             self._sent.polled()
         data = bytes(self._arrivals[:nbytes])
         size = nbytes - _SIZE_BYTES
-        # Nearly always it is one small frame, which is begun at once.
+        # The common case is one small frame, which is started at once.
         if (
             size <= FREE_BYTES
             and size <= self._session.largest_frame
@@ -187,25 +190,25 @@ class Connection(asyncio.BufferedProtocol):
             and self._may_begin(frame := data[_SIZE_BYTES:])
         ):
             self._begin(frame, self._sent.after)
-        # Of what comes while the last answer is still to be read nothing is kept.
+        # Bytes that arrive after the last response are dropped.
         elif not self._over:
             self._incoming.take_in(data)
             self._cut()
 
     def pause_writing(self) -> None:
-        """Answer no more until the client has read."""
+        """Pause until the client has read its responses."""
         self._may_write = False
         self._watch(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Go on answering."""
+        """Resume answering, because the client has read its responses."""
         self._may_write = True
         self._watch_no_more()
         self.held.shrink()
         self.go_on()
 
     def _watch(self, unwritten: int) -> None:
-        """Count what is not written, and look whether the client takes any of it."""
+        """Count the unwritten bytes, and check later whether the client has read some of them."""
         self.held.shrink(unwritten)
         self._taking = self._loop.call_later(TAKE_S, self._check_taken, unwritten)
 
@@ -219,17 +222,17 @@ class Connection(asyncio.BufferedProtocol):
         if unwritten == before:
             self._cut_off(f"it took no byte of its answer for {TAKE_S:g} s")
         else:
-            # A slow client is no idle one.
+            # A slow client is not idle.
             self.last_used = time.monotonic()
             self._watch(unwritten)
 
     def eof_received(self) -> bool:
-        """Go on while there is something to do. Over TLS the transport closes in any case."""
+        """Keep the transport open while requests run. Over TLS it closes in any case."""
         self._leave()
         return not self._over
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Do what is still to be done."""
+        """Finish the requests that run after a disconnect, and release the rest."""
         was_over = self._over
         self._lost = self._may_write = True
         self._leave()
@@ -237,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def _leave(self) -> None:
-        """The client has left: it sends nothing any more, and most of what it sent is void."""
+        """Cancel the requests of a disconnected client, except those that run nevertheless."""
         self._ending = True
         kept: deque[_Turn] = deque()
         for turn in self._turns:
@@ -260,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- reading ----------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Cut what has come into frames; stop where the next frame has no room yet."""
+        """Split the bytes received into frames, until the next frame must wait for memory."""
         try:
             while (frame := self._next_frame()) is not None:
                 self._frames.append((frame, self._sent.after))
@@ -270,12 +273,13 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on()
 
     def _next_frame(self) -> bytes | None:
-        # While the socket is not read for frames that wait, no client could send the rest in time.
+        # A frame with memory has a deadline, which no client could meet while the socket is not
+        # read. So a large frame starts only while fewer frames wait.
         reads_on = len(self._frames) < _READ_AHEAD
         return self._incoming.next_frame(self._session.largest_frame, reads_on)
 
     def _read_or_not(self) -> None:
-        """Read the socket unless frames, room or the end have to be waited for."""
+        """Read the socket, unless frames wait, memory is missing, or the connection ends."""
         waits = self._incoming.waits_for_room or len(self._frames) >= _READ_AHEAD
         wanted = not (waits or self._ending)
         if wanted is not self._reading and not self._transport.is_closing():
@@ -287,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- at work ----------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Begin to answer the next frame, unless another one or the client has to be waited for."""
+        """Start the next frames that may start; close after the last one if the connection ends."""
         while self._frames and self._may_begin(self._frames[0][0]):
             self._begin(*self._frames.popleft())
         if self._ending and not (self._over or self._turns or self._frames):
@@ -301,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_or_not()
 
     def answer_soon(self) -> None:
-        """Send what is answered: together with what is answered in this round of the loop."""
+        """Send responses, together with the others of this iteration of the loop."""
         turns = self._turns
         if len(turns) == 1:
             self.answer()
@@ -310,21 +314,21 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self.answer)
 
     def answer(self) -> None:
-        """Send what is answered, up to the first frame that is not, and begin the next one."""
+        """Send the responses up to the first frame without one, and start the next frames."""
         self._answers_soon = False
         turns = self._turns
         answers = []
         error = None
         while turns and turns[0].is_over and error is None:
             turn = turns.popleft()
-            # The error's traceback leads back to the turn: together they would be a cycle.
+            # The error's traceback refers to the turn, so keeping both would be a reference cycle.
             error, turn.error = turn.error, None
             if error is None:
                 self._settle(turn)
                 if turn.answer is not None:
                     answers.append(turn.answer)
         if answers and not self._lost:
-            # One call of the system, however many there are: it costs as much as all else.
+            # One system call for all responses, because it costs as much as everything else.
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self.held.size and self._may_write:
             self.held.shrink()
@@ -336,12 +340,12 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on()
 
     def end(self) -> None:
-        """Read no more, and close once what was read is answered."""
+        """Stop reading, and close once the frames that were read are answered."""
         self._ending = True
         self.go_on()
 
     def close(self) -> None:
-        """Close now."""
+        """Close the connection at once."""
         self._stop()
         self._transport.abort()
 
@@ -361,23 +365,23 @@ class Connection(asyncio.BufferedProtocol):
         self._turns.append(turn)
         try:
             turn.running = self._session.begin(frame, sent_after, turn)
-        # A bug of one API must not leave its client waiting, nor end the others.
+        # A bug in one API must neither leave its client without a result nor stop the gateway.
         except Exception as error:
             turn.failed(error)
 
     def _settle(self, turn: _Turn) -> None:
-        """Give back the room of a large frame: nothing is left to do for it."""
+        """Release the memory of a large frame, which is done."""
         if len(turn.frame) > FREE_BYTES:
             self._incoming.answered(turn.frame)
 
     def _fail(self, error: Exception) -> None:
-        """Close: a frame has no answer."""
+        """Close the connection after a frame without a response."""
         self._stop()
         if self._lost:
             self._finish()
         elif isinstance(error, RefusedRequest):
             self._transport.write(error.answer)
-            # Some clients do not read what came together with the end of the connection.
+            # Some clients do not read a response that arrives together with the end of the stream.
             self._loop.call_later(_TO_READ_S, self._refuse, str(error))
         elif isinstance(error, InvalidFrame):
             self._refuse(str(error))
@@ -386,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _stop(self) -> None:
-        """Begin nothing and answer nothing any more; a client that does not read is idle now."""
+        """Start and answer no more requests. From now on, the connection may count as idle."""
         self._over = True
         for turn in self._turns:
             if not turn.frame.startswith(_DONE_UNHEARD):
@@ -404,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             self._cut_off(f"its log-in was not done within {LOG_IN_S:g} s")
 
     def _cut_off(self, why: str) -> None:
-        """Close now, whether the client reads what it was answered or not."""
+        """Close at once, even if the client has not read its responses."""
         self._say_closed(why)
         self.close()
 

@@ -1,7 +1,7 @@
-"""From asyncio to the coordinator and back: a group request goes in as a row, its answer comes out.
+"""The link from the event loop to the coordinator: group requests out, responses back.
 
-A `RequestClient` has threads of its own. Answers that one reading of `responses` brings are handed
-to the event loop together: waking the loop costs as much as deciding a heartbeat.
+A `RequestClient` runs in its own threads. The responses of one read of the `responses` table are
+passed to the event loop together, because waking the loop costs as much as a heartbeat.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often a request is offered to a producer that has no room, s.
+# The time between two attempts to submit a request while the producer's buffer is full, s.
 _OFFER_EVERY_S = 0.02
 
 
 def new_request_id() -> str:
-    """An id that nobody can guess, not even from the others.
+    """Return a random request id, which cannot be guessed from other ids.
 
-    Whoever may append to `requests` could write a row under it first, and be answered instead.
+    Otherwise another writer of `requests` could write a row with this id first, and the client
+    would get the response to that row.
     """
     return f"gateway-{token_hex(16)}"
 
 
 class CoordinatorLink:
-    """Asks the coordinator of a root; for one event loop.
+    """A sender of requests to the coordinator of a root, for one event loop.
 
-    The client's producer must not block (`max.block.ms` 0): the loop would stand still for all.
-    `commit_timeout_ms` is `offsets.commit.timeout.ms`. A request that has a `refusal_of` it is
-    answered so, and not sent.
+    The client's producer must not block (`max.block.ms` 0), because that would block the loop.
+    `commit_timeout_ms` is `offsets.commit.timeout.ms`. A request for which `refusal_of` returns a
+    response is answered with it, and not sent.
     """
 
     def __init__(
@@ -73,12 +74,13 @@ class CoordinatorLink:
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
     ) -> InFlightRequest:
-        """Send a request; `then` is called with its answer, later, however long that takes.
+        """Send a request without a deadline; call `then` with its response, after this call.
 
-        `taken_in` is called, perhaps at once, when no request that comes later can overtake it.
-        A request that could not be written, or whose answer could not be read, is answered with
-        COORDINATOR_NOT_AVAILABLE, upon which every client asks again; one that no row can hold with
-        INVALID_REQUEST. Neither has a body.
+        `taken_in` is called, perhaps at once, when no later request can overtake this one.
+
+        A failed write of the request, or read of its response, is answered with
+        COORDINATOR_NOT_AVAILABLE, which every client retries. A request that is too large, or that
+        cannot be written as a row, is answered with INVALID_REQUEST. Neither response has a body.
         """
         return self._refuse(event, then, taken_in) or self._send(event, then, taken_in)
 
@@ -88,7 +90,7 @@ class CoordinatorLink:
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
     ) -> InFlightRequest:
-        """Send a request; one that is signed is decided within `SIGNED_FOR_MS`; else as `ask`."""
+        """Send a request as `ask` does. A signed request has a deadline of `SIGNED_FOR_MS`."""
         if not self._client.signs:
             return self.ask(event, then, taken_in)
         return self.ask_in_time(event, since_boot_ms() + SIGNED_FOR_MS, then, taken_in)
@@ -100,12 +102,12 @@ class CoordinatorLink:
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
     ) -> InFlightRequest:
-        """Send a request that is decided until then, or answered REQUEST_TIMED_OUT; else as `ask`.
+        """Send a request as `ask` does, with a deadline, after which it gets REQUEST_TIMED_OUT.
 
-        `until` is in ms of `since_boot_ms`. The deadline that the request carries is the time of
-        its group's coordinator, which the group's last answer told (`CoordinatorClocks`). A
-        coordinator that has told none yet is asked first, by FindCoordinator, which changes
-        nothing. Where its clock was set back since, the request is decided later by as much.
+        `until` is the deadline in ms of `since_boot_ms`. The request carries it in the time of the
+        group's coordinator, estimated from the group's last response (`CoordinatorClocks`). If the
+        group had no response yet, FindCoordinator is sent first, because it changes nothing. If the
+        coordinator's clock was set back since, the deadline is later by as much.
         """
         refused = self._refuse(event, then, taken_in)
         if refused is not None:
@@ -122,14 +124,14 @@ class CoordinatorLink:
             else:
                 dating.asked = self.ask_in_time(event, until, then, taken_in)
 
-        # Whoever may not ask who coordinates a group is told so by its coordinator, with the time.
+        # A client that may not find the coordinator gets a denial from it, also with its time.
         dating.asked = self._send(question, told)
         return dating
 
     async def answer(self, event: RequestEvent, until: int | None = None) -> Response:
-        """Send a request and return its answer, as `ask` does, and `ask_in_time` with an `until`.
+        """Send a request and return its response, as `ask`, or as `ask_in_time` if `until` is set.
 
-        Cancelled, it stops waiting.
+        If the caller is cancelled, the request is cancelled too.
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
@@ -150,7 +152,7 @@ class CoordinatorLink:
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None,
     ) -> asyncio.Handle | None:
-        """Answer what is refused, after this call; None if it is to be sent."""
+        """Answer a refused request, after this call; return None if it is to be sent."""
         refusal = self._refusal_of(event)
         if refusal is None:
             return None
@@ -169,13 +171,13 @@ class CoordinatorLink:
         return asked
 
     def offer(self, asked: Asked) -> None:
-        """Hand a request to the producer, again and again while that has no room."""
+        """Submit a request to the producer; retry later while the producer's buffer is full."""
         if asked.is_cancelled:
             return
         try:
             self._client.submit(asked.event, asked)
         except BufferExhausted:
-            # The client's connection is not read meanwhile: it waits, and memory is bounded.
+            # The client's connection is not read meanwhile, so memory is bounded.
             self._loop.call_later(_OFFER_EVERY_S, self.offer, asked)
         except Failure as error:
             asked.set_exception(error)
@@ -184,15 +186,16 @@ class CoordinatorLink:
                 asked.taken_in()
 
     def forget(self, asked: Asked) -> None:
-        """Wait no more for an answer."""
+        """Drop a request, so that its response is ignored."""
         self._client.forget(asked.event.request_id)
 
     # --- in a thread of the client ----------------------------------------------------------------
 
     def hand_over(self, asked: Asked) -> None:
-        """Have the loop tell a request's asker."""
+        """Schedule the callback of a request in the event loop."""
         self._answered.append(asked)
-        # `_take` clears the mark before it takes: what is appended after its last look marks again.
+        # `_take` clears the flag before it reads the queue. So an item that it misses sets the flag
+        # again.
         if not self._is_due and not self._loop.is_closed():
             self._is_due = True
             self._loop.call_soon_threadsafe(self._take)
@@ -207,7 +210,7 @@ class CoordinatorLink:
             error = asked.complete()
             if error is not None:
                 unanswered.setdefault(str(error), []).append(asked.event)
-        # One line, not one for each: all that wait fail at once when the tables cannot be read.
+        # One line for all requests, because they fail together when the tables cannot be read.
         for why, (first, *others) in unanswered.items():
             more = f" and {len(others):,} more" if others else ""
             group_id = quoted_name(first.group_id)
@@ -215,25 +218,25 @@ class CoordinatorLink:
 
 
 class InFlightRequest(Protocol):
-    """A request on its way."""
+    """A request that was sent and is not answered yet."""
 
     def cancel(self) -> None:
-        """Wait no more for the answer, in the loop."""
+        """Cancel the request, so that its callback is not called. Call it in the loop."""
 
 
 class _Dating:
-    """A request whose coordinator is asked for the time first."""
+    """A request that waits for the time of its coordinator."""
 
     __slots__ = ("asked",)
     asked: InFlightRequest
 
     def cancel(self) -> None:
-        """Wait no more for the answer, in the loop."""
+        """Cancel the time request, or the request that followed it."""
         self.asked.cancel()
 
 
 class Asked:
-    """A request that waits for its answer: told in a thread of the client, it tells in the loop."""
+    """A request in flight. A thread of the client sets its result, and the loop calls `then`."""
 
     __slots__ = ("_error", "_link", "_then", "answer", "event", "taken_in")
 
@@ -253,30 +256,33 @@ class Asked:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the request was cancelled or its callback called."""
         return self._then is None
 
     def cancel(self) -> None:
-        """Wait no more for the answer, in the loop."""
+        """Cancel the request, so that its callback is not called. Call it in the loop."""
         self._then = None
         self._link.forget(self)
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Whether it still waits: only the loop knows, so the loop looks."""
+        """Return True, because only the loop may check whether the request was cancelled."""
         return True
 
     def set_result(self, response: Response, /) -> None:
-        """Take the answer."""
+        """Take the response, in a thread of the client."""
         self.answer = response
         self._link.hand_over(self)
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Hear why there is no answer."""
+        """Take the error, in a thread of the client."""
         self._error = bare(error)
         self._link.hand_over(self)
 
     def complete(self) -> BaseException | None:
-        """Tell whoever waits, in the loop; return why there is no answer, if that is the root's."""
+        """Call the callback, in the loop; return an error of the tables, for the log.
+
+        Errors that the request itself caused, and results of cancelled requests, return None.
+        """
         then, self._then = self._then, None
         if then is None:
             return None
@@ -292,16 +298,17 @@ class Asked:
 
 
 def when_late(code: int) -> int:
-    """Return a code, for clients: upon COORDINATOR_NOT_AVAILABLE they send a late request again.
+    """Return the error code, with REQUEST_TIMED_OUT replaced by COORDINATOR_NOT_AVAILABLE.
 
-    So does Kafka answer a commit that was not replicated within `offsets.commit.timeout.ms`.
+    Clients retry after that code. Kafka also sends it for a commit that was not replicated within
+    `offsets.commit.timeout.ms`.
     """
     is_late = code == ErrorCode.REQUEST_TIMED_OUT
     return int(ErrorCode.COORDINATOR_NOT_AVAILABLE) if is_late else code
 
 
 def failed(event: RequestEvent, code: int, message: str) -> Response:
-    """An answer of the gateway's own to a request that the coordinator did not answer."""
+    """Return the gateway's error response to a request that the coordinator did not answer."""
     return Response(
         request_id=event.request_id,
         group_id=event.group_id,

@@ -1,8 +1,8 @@
-"""One request that names many groups: each is a request to the coordinator of its own.
+"""A client request that names many groups becomes a coordinator request for each group.
 
-Each takes room among the requests in flight, as if it had been sent alone. At most `_AT_ONCE` are
-asked at once, and the next ones after their answers. The coordinator decides all that waits in one
-batch, so that more would keep the heartbeats in it waiting.
+Each counts as a request in flight, as if it had been sent alone. At most `_AT_ONCE` are sent at a
+time, and the next ones after their responses. The coordinator decides all waiting requests in one
+micro-batch, so more of them would delay the heartbeats in it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How many groups of a request are asked at once.
+# The limit of groups of a request that are in flight at a time.
 _AT_ONCE = 1_000
-# More groups than these are looked at in a thread: the loop serves others meanwhile.
+# More groups than these are processed in a thread, so that the event loop serves other clients.
 _FEW = 100
 
 
@@ -34,10 +34,11 @@ async def ask_each(
     ask: Callable[[RequestEvent], Awaitable[Response]],
     respond: Callable[[list[Response]], T],
 ) -> T:
-    """Return the response to a request. `asked`: each group's id, and what is asked of it.
+    """Return the response to a request. `asked` has the id of each group and its request body.
 
-    `ask` has the coordinator decide one group's request, and `respond` makes the response of the
-    answers, which are in order. What ACLs forbid is refused before, and takes no room.
+    `ask` sends one group's request to the coordinator. `respond` makes the client's response from
+    the group responses, in the order of the request. A group request that ACLs deny is refused
+    first, and does not count as in flight.
     """
     run = _at_once if len(asked) <= _FEW else call.in_thread
     answers, events = await run(_refused, call, api, asked)
@@ -58,7 +59,7 @@ async def _at_once(work: Callable[..., T], *args: Any) -> T:
 def _refused(
     call: RequestContext, api: str, asked: Iterable[tuple[str, Any]]
 ) -> tuple[dict[int, Response], list[tuple[int, RequestEvent]]]:
-    """The answers that are known by their place, and what is to be decided."""
+    """Return the refusals by position, and the requests to send with their positions."""
     answers: dict[int, Response] = {}
     events: list[tuple[int, RequestEvent]] = []
     for place, (group_id, body) in enumerate(asked):
@@ -73,7 +74,7 @@ def _refused(
 
 @asynccontextmanager
 async def _taken(room: Room, size: int) -> AsyncIterator[None]:
-    """Have room while the block runs."""
+    """Take `size` of a room for the block, and wait until it is available."""
     granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def grant() -> None:

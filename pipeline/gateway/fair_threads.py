@@ -1,7 +1,7 @@
-"""Threads that work for clients, shared fairly by principal and address.
+"""Threads that run work of clients, shared fairly by principal and address.
 
-Each client has a queue of its own, and the threads take from the queues in turn. A client has half
-of the threads at most: the others stay free for other clients, however long its work takes.
+Each client has a queue, and the threads take from the queues round-robin. A client uses at most
+half of the threads, so that the others stay available, however long its work takes.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ T = TypeVar("T")
 
 
 class Owner(NamedTuple):
-    """Whom work is done for: all connections of a principal from an address."""
+    """The owner of work: all connections of a principal from an address."""
 
     principal: str
     host: str
 
 
-# The gateway itself, whose work is next whatever clients wait for.
+# The gateway itself. Its work runs before that of all clients.
 GATEWAY = Owner("", "")
 
 _Queue = OrderedDict["asyncio.Future[Any]", "Callable[[], Any]"]
 
 
 class FairThreads:
-    """`count` threads that take the work of their owners in turn. For the tasks of one loop."""
+    """`count` threads that run the work of owners round-robin. For the tasks of one event loop."""
 
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, name)
         self._free = count
         self._most_of_one = max(1, count // 2)
         self._running = Counter[Owner]()
-        # The owners whose work waits, in the order of their turns.
+        # The waiting work by owner, in the order of their turns.
         self._waiting: OrderedDict[Owner, _Queue] = OrderedDict()
 
     def run(self, owner: Owner, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do the work in a thread. Cancelled while it waits, it is not done."""
+        """Run the work in a thread. Work that is cancelled while it waits is not run."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, OrderedDict())[done] = work
         if owner is GATEWAY:
@@ -53,12 +53,12 @@ class FairThreads:
         return done
 
     def close(self) -> None:
-        """End the threads; work that waits is not done."""
+        """Drop the work that waits, and end the threads after the work that runs."""
         self._waiting.clear()
         self._threads.shutdown()
 
     def _begin(self) -> None:
-        """Begin what there are threads for."""
+        """Start waiting work while there are free threads."""
         while self._free and (owner := self._next()) is not None:
             queue = self._waiting[owner]
             done, work = queue.popitem(last=False)
@@ -72,23 +72,23 @@ class FairThreads:
             running.add_done_callback(partial(self._end, owner, done))
 
     def _next(self) -> Owner | None:
-        """The owner whose turn is next, of those that have not all of their threads at work."""
+        """Return the next owner with fewer running threads than it may have."""
         return next((each for each in self._waiting if self._may_begin(each)), None)
 
     def _may_begin(self, owner: Owner) -> bool:
         return owner is GATEWAY or self._running[owner] < self._most_of_one
 
     def _end(self, owner: Owner, done: asyncio.Future[Any], found: asyncio.Future[Any]) -> None:
-        # The thread is free now, not when its client left.
+        # The thread is free only now, even if its client disconnected earlier.
         self._free += 1
         self._running[owner] -= 1
         if not self._running[owner]:
             del self._running[owner]
         if found.cancelled():
-            # The loop ends.
+            # The event loop is ending.
             done.cancel()
             return
-        # Retrieved also if nobody waits for it: asyncio logs an error that was never retrieved.
+        # Retrieve the error even if no task waits: asyncio logs errors that are never retrieved.
         error = found.exception()
         if not done.done():
             if error is None:

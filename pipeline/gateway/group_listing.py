@@ -1,4 +1,4 @@
-"""The groups of a root, read once for all clients that ask for them at once."""
+"""The groups of a root, read once for all clients that list them at the same time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _GROUPS = """
 SELECT group_id, protocol_type, state, if(kind = 'Classic', 'classic', 'unknown') AS type
 FROM groups ORDER BY group_id
 """
-# Clients that ask without end have the groups read for a quarter of the time.
+# The pause after a read, as a multiple of its duration. Continuous requests keep the thread busy
+# for a quarter of the time, or more if reads are so long that `SingleFlight` cuts the pause.
 _REST = 3.0
 
 
 class GroupEntry(NamedTuple):
-    """A group; `type` is classic or unknown."""
+    """A group. `type` is "classic" or "unknown"."""
 
     group_id: str
     protocol_type: str
@@ -32,7 +33,7 @@ class GroupEntry(NamedTuple):
 
 
 class Listing:
-    """The groups at a time, and what was made of them: an answer by what it depends on."""
+    """The groups at one time, with the responses that were encoded from them, by their inputs."""
 
     def __init__(self, groups: list[GroupEntry]) -> None:
         self.groups = groups
@@ -40,7 +41,7 @@ class Listing:
 
 
 class GroupListings:
-    """Reads the groups of a root in a thread of its own. For the tasks of one loop."""
+    """A reader of the groups of a root, in a separate thread. For the tasks of one event loop."""
 
     def __init__(self, root: str) -> None:
         self._thread = ThreadPoolExecutor(1, "groups")
@@ -48,11 +49,11 @@ class GroupListings:
         self._reads = SingleFlight(self._in_thread, _REST)
 
     async def read(self) -> Listing:
-        """Return the groups as they are from now on. Raises DeltaError, OSError and Failure."""
+        """Return a listing that is read after this call. Raises DeltaError, OSError and Failure."""
         return await self._reads.result()
 
     async def close(self) -> None:
-        """End the thread."""
+        """Cancel the reads, and end the thread."""
         await self._reads.close()
         self._thread.shutdown()
 

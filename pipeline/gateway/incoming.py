@@ -1,8 +1,8 @@
-"""What has come on a connection, and is no whole frame yet.
+"""The received bytes of a connection that are not split into frames yet.
 
-A frame of more than `FREE_BYTES` is read only once the connection has room for all of it (`room`):
-were the bytes counted as they come, half of many frames could fill the room, and none would ever be
-whole. So whoever announces a frame has to send it in time.
+A frame of more than `FREE_BYTES` is read only once the connection has memory for all of it
+(`room`). If bytes were counted as they arrive, parts of many frames could fill the memory, and no
+frame would ever be complete. So a client must send a frame within `ARRIVE_S` after it has memory.
 
 Source: Apache Kafka, NetworkReceive and SimpleMemoryPool (KIP-72).
 """
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.room import Share
 
 _SIZE_BYTES = 4
-# How long a frame that has its room may take to come, s: a client waits for no answer longer than
-# that (request.timeout.ms of Kafka's clients).
+# The time limit for a frame to arrive once it has memory, s. Clients wait no longer for a response
+# (request.timeout.ms of Kafka's clients).
 ARRIVE_S = 30.0
-# How a client begins that speaks TLS: a record of a handshake. No frame has a size of 369 MB.
+# The first bytes of a TLS client: a handshake record. As a frame size they would be 369 MB.
 _TLS_HELLO = b"\x16\x03"
 _QUOTED_BYTES = 16
 
 
 class Incoming:
-    """The bytes of one connection that are still to be cut into frames, in `buffer`.
+    """The bytes of one connection that are not split into frames yet, in `buffer`.
 
-    `room_granted` is called when the frame that waited has room, `too_late` with the reason when a
-    frame with room did not come in time.
+    `room_granted` is called when the frame that waited has memory. `too_late` is called with the
+    reason when a frame with memory did not arrive in time.
     """
 
     def __init__(
@@ -46,22 +46,22 @@ class Incoming:
         self._room_granted = room_granted
         self._too_late = too_late
         self.buffer = bytearray()
-        # Of the next frame: whether it waits for those before it or for room, and until when it may
-        # come once it has some.
+        # Whether the next frame waits for earlier frames, or for memory. `_deadline` runs from the
+        # time at which it has memory.
         self.waits_for_frames = self.waits_for_room = False
         self._deadline: asyncio.TimerHandle | None = None
-        # What this connection has taken of the memory, bytes.
+        # The memory that this connection has taken, bytes.
         self._taken = 0
 
     def take_in(self, data: bytes) -> None:
-        """Take bytes that have come."""
+        """Append bytes that have arrived."""
         self.buffer += data
 
     def next_frame(self, largest: int, may_be_large: bool) -> bytes | None:
-        """Cut off the next frame, None if it is not there. Raises InvalidFrame.
+        """Remove and return the next frame; None if it is not complete. Raises InvalidFrame.
 
-        A frame of more than `largest` bytes is none. One that needs room takes it if it
-        `may_be_large` now.
+        A frame of more than `largest` bytes is invalid. A frame of more than `FREE_BYTES` takes
+        memory, or waits for it. While `may_be_large` is false, it waits for the earlier frames.
         """
         self.waits_for_frames = False
         buffer = self.buffer
@@ -97,12 +97,12 @@ class Incoming:
         return frame
 
     def answered(self, frame: bytes) -> None:
-        """Give the room of a large frame back: nothing is left to do of it."""
+        """Release the memory of a large frame that is done."""
         self._taken -= len(frame)
         self._memory.give_back(len(frame))
 
     def close(self) -> None:
-        """Give back all that was taken: nothing more is read."""
+        """Release all memory, and drop the bytes, because nothing more is read."""
         if self.waits_for_room:
             self.waits_for_room = False
             self._memory.withdraw(self._size(), self._granted)

@@ -1,7 +1,7 @@
-"""Sockets that listen at an address, and tell of what they accept at once.
+"""Listening sockets that report each accepted connection at once.
 
-A server of asyncio's would tell of a connection over TLS only when its handshake is over: whoever
-is silent would take descriptors, and be counted nowhere.
+An asyncio server reports a TLS connection only after its handshake. So silent clients would use
+file descriptors without being counted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.seldom import Seldom
 
 _BACKLOG = 1024
-# How many connections are accepted before the loop does something else.
+# The limit of connections that are accepted in one event of the loop.
 _AT_ONCE = 100
-# What `accept` fails with while there is none, and while the system has nothing left to give.
+# Errors of `accept` if there is no connection, and if the system is out of descriptors or memory.
 _NONE_THERE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRY_AGAIN_S = 1.0
 
 
 class Listening:
-    """The sockets of one address: a host may have several. For one event loop."""
+    """The sockets of one address, because a host name may have several. For one event loop."""
 
     def __init__(self, sockets: Sequence[socket.socket], lines: Seldom) -> None:
         self._sockets = sockets
@@ -38,17 +38,17 @@ class Listening:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port of the first socket."""
         return int(self._sockets[0].getsockname()[1])
 
     def begin(self, accepted: Callable[[socket.socket, str], None]) -> None:
-        """Begin to accept; `accepted` gets each socket, and its client's address."""
+        """Start to accept; call `accepted` with each socket and its client's address."""
         for each in self._sockets:
             each.listen(_BACKLOG)
             self._loop.add_reader(each, self._accept, each, accepted)
 
     def close(self) -> None:
-        """Accept no more. Whoever was not accepted yet is refused by the system."""
+        """Stop listening. The system refuses connections that were not accepted yet."""
         for each in self._sockets:
             self._loop.remove_reader(each)
             each.close()
@@ -63,7 +63,7 @@ class Listening:
             except _NONE_THERE:
                 return
             except OSError as error:
-                # A connection that failed before it was accepted fails here, with its own errors.
+                # Other errors are those of a connection that failed before it was accepted.
                 if error.errno not in _SCARCE:
                     continue
                 self._lines.say(logging.ERROR, "connections cannot be accepted: %s", error)
@@ -80,10 +80,10 @@ class Listening:
 
 
 async def bind(host: str, port: int, lines: Seldom) -> Listening:
-    """Take an address, port 0 for a free one. Raises CannotListen."""
+    """Bind an address; port 0 selects a free one. Raises CannotListen."""
     loop = asyncio.get_running_loop()
     try:
-        # It finds the addresses of the host's name, and sets the options that a server needs.
+        # asyncio resolves the host name, and sets the socket options of a server.
         server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
         raise CannotListen(host, port, error) from error

@@ -1,4 +1,4 @@
-"""Looking for changes of a table again and again, beside the event loop."""
+"""Periodic polling for changes of a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 async def keep_looking(
     look: Callable[[], Awaitable[None]], every_s: float, complain: Callable[[Exception], None]
 ) -> None:
-    """Look every so many seconds until cancelled; a look that fails is made again.
+    """Call `look` every `every_s` seconds until cancelled, also after a failure.
 
-    `complain` hears of a failure once, however often it comes again.
+    `complain` is called with a failure, but not again while the same failure repeats.
     """
     told = None
     while True:

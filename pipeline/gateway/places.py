@@ -1,7 +1,7 @@
-"""Places for connections: so many in all, and so many of one client address.
+"""Limits of the number of connections, in total and for each client address.
 
-A connection has its place from the moment its socket is accepted, before any byte of it is read, so
-whoever says nothing is counted as well.
+A connection is counted from the moment its socket is accepted, before any byte of it is read. So
+silent clients are counted too.
 
 Source: Apache Kafka, ConnectionQuotas; max.connections (KIP-402), max.connections.per.ip.
 """
@@ -15,16 +15,16 @@ from group_coordinator.pipeline.gateway.room import Share
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.room import Room
 
-# An address has this part of the room for large requests at most: several can send at once.
+# An address has at most one fourth of the memory for large requests, so that several can send.
 _SHARES = 4
 
 
 class NoPlace(Exception):
-    """There is no place for a connection; the message says what is full."""
+    """Error for a connection over a limit; the message names the limit."""
 
 
 class ClientAddress:
-    """A client address: how many connections it has, and its share of the room."""
+    """A client address, with its number of connections and its share of the memory."""
 
     __slots__ = ("connections", "host", "memory")
 
@@ -35,7 +35,7 @@ class ClientAddress:
 
 
 class Places:
-    """The places of a gateway's connections; `memory` bytes are the room of their requests."""
+    """The connection counts of a gateway. `memory` counts the bytes of their large requests."""
 
     def __init__(self, most: int, most_per_address: int, memory: Room) -> None:
         self._most = most
@@ -45,7 +45,7 @@ class Places:
         self.taken = 0
 
     def take(self, host: str) -> ClientAddress:
-        """Take a place for a connection from an address. Raises NoPlace."""
+        """Count a new connection from an address. Raises NoPlace if a limit is reached."""
         if self.taken >= self._most:
             raise NoPlace(f"all of the {self._most} places are taken")
         address = self._addresses.get(host)
@@ -59,7 +59,7 @@ class Places:
         return address
 
     def leave(self, address: ClientAddress) -> None:
-        """Give a place back."""
+        """Count a connection as ended."""
         self.taken -= 1
         address.connections -= 1
         if not address.connections:

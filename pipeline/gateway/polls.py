@@ -1,12 +1,12 @@
-"""What the event loop knows of when a client sent what is read of its socket.
+"""A lower bound of the time at which a client sent the frame that is read from its socket.
 
-A gateway that stands still, such as a stopped process or a paused machine, reads old frames when it
-goes on. Meanwhile their client may have turned to another gateway. So a frame is dated by the last
-poll of its socket that found nothing: it was sent after that.
+A gateway that was paused, such as a stopped process or machine, reads old frames when it resumes.
+Their client may have moved to another gateway meanwhile. So a frame is dated by the last poll of
+its socket that found nothing: it was sent after that poll.
 
-The loop is told the time again and again, by ticks. Between two ticks it polls its sockets, and it
-handles what a poll found before the second tick. So what is handled after a tick was sent after the
-tick before that one, if its socket was polled all the while.
+Ticks record the time in the event loop. Between two ticks the loop polls its sockets, and it
+handles the events of a poll before the second tick. So a frame that is read after tick N was sent
+after tick N-1, provided that its socket stayed registered with the selector.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from group_coordinator.pipeline.clock import since_boot_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The time between two ticks, s. A frame is dated too early by two of them at most, unless the loop
-# stands still.
+# The time between two ticks, s. A frame is dated too early by at most two of them, unless the loop
+# is blocked.
 _TICK_EVERY_S = 0.25
 
 
@@ -30,12 +30,13 @@ class Polls:
     def __init__(self, now_ms: Callable[[], int] = since_boot_ms) -> None:
         self._now_ms = now_ms
         self._last = now_ms()
-        # What is handled now was sent after that, if its socket was polled for the last two ticks.
+        # A frame that is handled now was sent after this time, if its socket was polled during the
+        # last two ticks.
         self.empty_at = self._last
         self.ticks = 0
 
     def tick(self) -> None:
-        """Take the time of a tick."""
+        """Record the time of a tick."""
         self.empty_at, self._last = self._last, self._now_ms()
         self.ticks += 1
 
@@ -47,21 +48,27 @@ class Polls:
 
 
 class SentTimes:
-    """When what is read of one socket was sent. It is not polled before `polled` says so."""
+    """The time after which the bytes read from one socket were sent.
+
+    The socket counts as polled from each call of `polled` on.
+    """
 
     __slots__ = ("_known_from", "_polls", "after")
 
     def __init__(self, polls: Polls) -> None:
         self._polls = polls
-        # What was read last was sent after that, ms of `since_boot_ms`.
+        # The last bytes read were sent after this time, ms of `since_boot_ms`.
         self.after = polls.empty_at
         self.polled()
 
     def polled(self) -> None:
-        """From now on the socket is polled; what is in it may be as old as what was read last."""
+        """Note that the socket is polled from now on.
+
+        Bytes that are in it already may be as old as the last bytes read.
+        """
         self._known_from = self._polls.ticks + 2
 
     def read(self) -> None:
-        """Take note that something was read from the socket."""
+        """Note that bytes were read from the socket, and update `after`."""
         if self._polls.ticks >= self._known_from:
             self.after = self._polls.empty_at

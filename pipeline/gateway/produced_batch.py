@@ -1,4 +1,4 @@
-"""A produced record batch, checked and taken apart as a broker does before it appends.
+"""Validation and decoding of a produced record batch, as in a broker before it appends.
 
 Source: Apache Kafka, DefaultRecordBatch, DefaultRecord and LogValidator; KIP-98.
 """
@@ -37,20 +37,20 @@ _MAGIC = 2
 _UNCOUNTED = 12
 _CODEC, _IS_TRANSACTIONAL, _IS_CONTROL = 0x07, 0x10, 0x20
 _ZSTD = 4
-# From this version of Produce on zstd is taken (KIP-110).
+# From this version of Produce on, zstd is accepted (KIP-110).
 _WITH_ZSTD = 7
 _NONE = -1
 
 
 class Opened(NamedTuple):
-    """A batch that was taken apart, and about how many bytes it takes in memory."""
+    """A decoded batch, and the approximate number of bytes that it takes in memory."""
 
     batch: NewBatch
     size: int
 
 
 def producer_of(data: bytes | None) -> int:
-    """The producer id that a record batch says it is of, -1 where it says none."""
+    """Return the producer id in the header of a record batch; -1 without a complete header."""
     if not data or len(data) < _RECORDS_AT:
         return _NONE
     return int(_COVERED.unpack_from(data, _HEAD.size)[4])
@@ -64,10 +64,10 @@ def read_batch(
     now_ms: int,
     budget: Budget,
 ) -> Opened:
-    """Return the records that a partition is sent by Produce of a version. Raises BatchRefused.
+    """Return the decoded batch of a partition. Raises BatchRefused.
 
-    What would be too large once it is decompressed is MESSAGE_TOO_LARGE as well, upon which Java's
-    producer sends it in parts.
+    `version` is the version of the Produce request. A batch that is too large when decompressed is
+    also refused with MESSAGE_TOO_LARGE. Java's producer then splits it.
     """
     if not data or len(data) < _RECORDS_AT:
         if data and len(data) > _MAGIC_AT and data[_MAGIC_AT] != _MAGIC:

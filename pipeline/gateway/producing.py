@@ -1,7 +1,8 @@
-"""What clients produce becomes commits: one writer for each topic, whatever many clients send.
+"""Commits of produced records, by one writer for each topic, which all clients share.
 
-While a commit is under way, what arrives waits, and becomes the next commit together, after
-`linger_ms`. A client is answered when its records are in the table.
+Batches that arrive during a commit are written together in the next one. After an idle time, a
+writer waits `linger_ms` for more batches first. A client is answered when its records are in the
+table.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# About what one commit takes of memory, bytes: what waits is opened until it is so much.
+# The approximate memory of a commit, bytes: waiting batches are decoded until they reach it.
 _MOST_BYTES = 32 << 20
 _MOST_BATCHES = 10_000
-# What a batch that waits takes beside its bytes.
+# The memory of a waiting batch in addition to its content, bytes.
 _BATCH_BYTES = 2_048
-# Topics that are written to at once; a commit mostly waits for the store.
+# The limit of topics with a commit in progress. A commit mostly waits for the store.
 _THREADS = 4
 
 
 class Produced(NamedTuple):
-    """A record batch as a client sent it to a partition, in Produce of a version.
+    """A record batch as a client sent it, with its partition and the version of Produce.
 
-    The batches of a request have one `budget`.
+    The batches of a request share one `budget`.
     """
 
     partition: int
@@ -58,12 +59,12 @@ class Produced(NamedTuple):
 
 
 def waiting_size(data: bytes | None) -> int:
-    """The room that a batch takes while it waits to be written, bytes."""
+    """Return the bytes that count against the limit while a batch waits to be written."""
     return len(data or b"") + _BATCH_BYTES
 
 
 class _ProduceRequest:
-    """The batches of one request for one topic, which are told of together."""
+    """The batches of one request for one topic, with one future for all outcomes."""
 
     __slots__ = ("_count", "_found", "outcomes")
 
@@ -75,7 +76,7 @@ class _ProduceRequest:
             self.outcomes.set_result([])
 
     def tell(self, outcome: Outcome) -> None:
-        """Take what became of the next batch."""
+        """Add the outcome of the next batch; complete the future with the last one."""
         self._found.append(outcome)
         if len(self._found) == self._count:
             self.outcomes.set_result(self._found)
@@ -87,9 +88,9 @@ class _Waiting(NamedTuple):
 
 
 class Producing:
-    """Appends to the topics of a root that have tables of their own; for one event loop.
+    """The writers of the log tables of a root. For one event loop.
 
-    Batches that wait for their commits may take `most_bytes`: see `has_room`.
+    Batches that wait for their commits may take `most_bytes`; see `has_room`.
     """
 
     def __init__(self, root: str, topics: Topics, linger_ms: int, most_bytes: int) -> None:
@@ -103,22 +104,23 @@ class Producing:
         self._writers: dict[str, _Writer] = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether batches of this size, bytes, may be appended now.
+        """Return whether batches of `size` bytes may be appended now.
 
-        What waits in the queue waits whether its client does or not: while the store hangs, clients
-        give up and send again. Where nothing waits, there is room for anything.
+        Queued batches count even after their clients timed out: while the store hangs, clients send
+        them again. If the queue is empty, batches of any size are accepted.
         """
         return not self.waiting_bytes or self.waiting_bytes + size <= self._most_bytes
 
     def append(
         self, topic: TopicTable, batches: Sequence[Produced]
     ) -> asyncio.Future[list[Outcome]]:
-        """Append to a topic, after all that was appended before; `has_room` is asked first.
+        """Append batches to a topic, after all earlier ones. Call `has_room` first.
 
-        The future has what became of each batch. A batch that cannot be taken has BatchRefused as
-        its outcome, or another Failure of its own, AppendStateUnknown where the store failed. The
-        future is not to be cancelled: what was taken in is written, whoever still waits for it. Of
-        an idempotent producer a later batch may be written, and then none before it.
+        The future has the outcome of each batch. A batch that is not written has BatchRefused or
+        another Failure as its outcome; AppendStateUnknown if the store failed.
+
+        Do not cancel the future: queued batches are written even if their client timed out. If a
+        later batch of an idempotent producer is written, earlier ones are refused as out of order.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:
@@ -137,24 +139,24 @@ class Producing:
         waiting.request.tell(outcome)
 
     async def new_producer_id(self) -> int:
-        """Return a producer id that nobody else has. Raises OSError, DeltaError and Failure."""
+        """Return a unique producer id. Raises OSError, DeltaError and Failure."""
         async with self._giving:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._ids.take)
 
     async def close(self) -> None:
-        """End the writers; what they have taken in is written first."""
+        """Write the queued batches, and end the writers."""
         for writer in self._writers.values():
             await writer.close()
         self._threads.shutdown()
 
     def _tell(self, topic: str) -> None:
-        """Let those who wait for records of a topic look."""
+        """Poll a topic for its new records, so that waiting fetches see them."""
         self._topics.look_soon(topic)
 
 
 class _Writer:
-    """Appends to one topic, a commit at a time."""
+    """The writer of one topic, with one commit at a time."""
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class _Writer:
         self._arrived.set()
 
     def stop(self) -> None:
-        """Take nothing more in."""
+        """Finish after the queued batches."""
         self._stopping = True
         self._arrived.set()
 
@@ -196,7 +198,7 @@ class _Writer:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-                # The first to come waits for those that are about to: a commit costs a file.
+                # The first batch lingers for more batches, because each commit writes a file.
                 if not self._stopping:
                     await asyncio.sleep(self._linger_s)
                 continue
@@ -210,7 +212,7 @@ class _Writer:
     # --- in a thread ------------------------------------------------------------------------------
 
     def _append(self, waiting: Sequence[Produced]) -> list[Outcome]:
-        """Append the first batches, one at least; return what became of each of them."""
+        """Append the first batches, at least one; return their outcomes."""
         opened = self._open(waiting)
         batches = [each for each in opened if isinstance(each, NewBatch)]
         outcomes = iter(self._writer.append(batches) if batches else ())
@@ -229,7 +231,7 @@ class _Writer:
             except BatchRefused as refused:
                 found.append(bare(refused))
                 continue
-            # A bug that one batch meets must not have the others refused, again and again.
+            # A bug that one batch triggers must not fail the other batches on each attempt.
             except Exception:
                 log.exception("a batch for %s-%d is refused", self.topic.topic, partition)
                 found.append(BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))

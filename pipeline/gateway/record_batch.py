@@ -1,4 +1,4 @@
-"""Record batches of Kafka's message format 2, as Fetch sends them: written, not compressed.
+"""The encoder of record batches in Kafka's message format 2, uncompressed, for Fetch.
 
 Source: Apache Kafka, DefaultRecordBatch and DefaultRecord; KIP-98.
 """
@@ -15,15 +15,15 @@ from group_coordinator.schemas.kafka import writing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# base offset, length, partition leader epoch, magic, CRC.
+# The fields: base offset, length, partition leader epoch, magic, CRC.
 _HEAD = struct.Struct(">qiibI")
-# attributes, last offset delta, base and greatest timestamp, producer id and epoch, base sequence,
-# how many records.
+# The fields: attributes, last offset delta, base and max timestamp, producer id and epoch, base
+# sequence, number of records.
 _CRC_COVERED = struct.Struct(">hiqqqhii")
 _MAGIC = 2
-# The attribute of a batch whose records have the time of their append.
+# The attribute bit of batches with the timestamp type LogAppendTime.
 _APPEND_TIME = 0x08
-# What the length does not count: the base offset and the length itself.
+# The bytes that the length does not include: the base offset and the length itself.
 _UNCOUNTED = 12
 _LEADER_EPOCH = 0
 _NO_PRODUCER = (-1, -1, -1)
@@ -32,33 +32,33 @@ _NO_HEADERS = b"\x00"
 
 
 class BatchRecord(Protocol):
-    """One record: its offset, timestamp in ms, and what it holds. A null value is a tombstone."""
+    """One record. A null value is a tombstone."""
 
     @property
     def offset(self) -> int:
-        """Its place in its partition."""
+        """The offset in its partition."""
 
     @property
     def timestamp_ms(self) -> int:
-        """Its time, ms since 1970."""
+        """The timestamp, ms since 1970."""
 
     @property
     def key(self) -> bytes | None:
-        """Its key."""
+        """The key, or None."""
 
     @property
     def value(self) -> bytes | None:
-        """Its value."""
+        """The value; None for a tombstone."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Its headers, in order."""
+        """The headers, in order."""
 
 
 def encode_batch(records: Sequence[BatchRecord], is_append_time: bool = False) -> bytes:
-    """The batch of one or more records, whose offsets rise.
+    """Return the batch of one or more records with rising offsets.
 
-    `is_append_time`: the records' time, one for all, is that of their append.
+    `is_append_time`: the timestamp type is LogAppendTime, and all records have the same timestamp.
     """
     base_offset, base_timestamp = records[0].offset, records[0].timestamp_ms
     parts = []
@@ -101,14 +101,14 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _encode_varint(number: int) -> bytes:
-    """A number of at most 64 bits in zigzag order, seven bits a byte, the lowest first."""
+    """Return the zigzag varint of a signed number of at most 64 bits, lowest bits first."""
     return writing.varint((number << 1) ^ (number >> 63))
 
 
-# Lengths and deltas are nearly always small, and a look-up is faster than computing.
+# Lengths and deltas are nearly always small, and a table look-up is faster than encoding.
 _TABLE = [_encode_varint(number) for number in range(8_192)]
 
 
 def varint(number: int) -> bytes:
-    """A signed number of at most 64 bits as Kafka writes it in records."""
+    """Return the varint of a signed number of at most 64 bits, as in Kafka's records."""
     return _TABLE[number] if 0 <= number < 8_192 else _encode_varint(number)

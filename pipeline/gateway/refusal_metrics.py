@@ -1,4 +1,4 @@
-"""What a gateway refused by itself, for Prometheus."""
+"""Prometheus metrics of the requests that a gateway refused itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class RefusalMetrics(Collector):
-    """One counter, with a series for each API and error: names that clients send are no labels."""
+    """One counter, labelled by API and error, but not by names that clients choose."""
 
     def __init__(self, refused: RefusalCounts) -> None:
         self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is exported."""
+        """Yield the counter."""
         family = CounterMetricFamily(
             "group_coordinator_gateway_refusals",
             "Requests that this gateway refused by itself since its start: they leave no rows.",

@@ -1,9 +1,9 @@
-"""Requests of groups that ACLs forbid are refused here, and leave no rows.
+"""Refusal of group requests that ACLs deny, before they become rows.
 
-Whoever may do nothing could otherwise have the coordinator decide as many requests as it likes to
-name groups. What is refused is counted by its API and error, and told in the log once a minute at
-most. A request that these ACLs allow, or whose ACLs are not known at the moment, is the
-coordinator's to decide, by its own ACLs.
+Otherwise a client without any permission could make the coordinator decide any number of requests.
+Refused requests are counted by API and error, and logged at most once a minute. The coordinator
+authorizes the other requests by its own ACLs: those that are allowed here, and all requests while
+the gateway does not know the ACLs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 _DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TELL_EVERY_S = 60.0
-# Of how many principals and APIs a line tells.
+# The limit of principals and APIs in one line of the log.
 _MOST_TOLD = 10
 
 
 class RefusalCounts:
-    """How many requests a gateway has refused by itself since its start; for any thread.
+    """The number of requests that a gateway has refused itself since its start. Thread-safe.
 
-    They leave no rows, so nobody who reads the tables can count them.
+    Such requests leave no rows, so they cannot be counted from the tables.
     """
 
     def __init__(self) -> None:
@@ -50,23 +50,23 @@ class RefusalCounts:
             self._counts[api, ERROR_NAMES[error]] += 1
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """Return how many there were, by API and the error's name."""
+        """Return the numbers of refused requests, by API and name of the error."""
         with self._lock:
             return self._counts.copy()
 
 
 class Refusals:
-    """What a gateway refuses by its ACLs; for any thread."""
+    """The refusals of a gateway by its ACLs. Thread-safe."""
 
     def __init__(self, acls: Acls, refused: RefusalCounts) -> None:
         self._acls = acls
         self._refused = refused
         self._lock = Lock()
-        # By who asked and what: how often since the log was told, and of which group at first.
+        # By principal and API: the number since the last line of the log, and the first group.
         self._untold: dict[tuple[str, str], tuple[int, str]] = {}
 
     def of(self, event: RequestEvent) -> Response | None:
-        """The answer to a request that is certainly forbidden; None: the coordinator decides it."""
+        """Return the response to a request that the ACLs deny; None if the coordinator decides."""
         authorizer = self._acls.authorizer
         if authorizer is None or not self._acls.is_known or authorizer.allows_event(event):
             return None
@@ -77,7 +77,7 @@ class Refusals:
         return replace(denied, join_group=JoinGroupResponse()) if is_join else denied
 
     async def follow(self) -> None:
-        """Tell the log, until cancelled, and once more then."""
+        """Log the refusals once a minute until cancelled, and once more at the end."""
         try:
             while True:
                 await asyncio.sleep(_TELL_EVERY_S)
@@ -86,7 +86,7 @@ class Refusals:
             self.tell()
 
     def tell(self) -> None:
-        """Tell the log what was refused since it was told."""
+        """Log the requests that were refused since the last line, if any."""
         with self._lock:
             untold, self._untold = self._untold, {}
         if not untold:

@@ -1,4 +1,4 @@
-"""One request of a client: whose it is, and how it is carried to the coordinator."""
+"""The context of a client's request: its sender, its header, and the services for its API."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway_settings import GatewaySettings
 
 T = TypeVar("T")
-# What works for clients; most of it is Python, which one thread does at a time.
+# The threads that work for clients. Most of the work is Python, which runs in one thread at a time.
 _THREADS = 6
-# How long an operator's request may take: request.timeout.ms of Kafka's admin client.
+# The deadline of an operator's request, ms: request.timeout.ms of Kafka's admin client.
 ADMIN_TIMEOUT_MS = 30_000
-# How long after that an answer is waited for: what was decided just in time is still written.
+# How long a response is awaited after the deadline, s, because one that was decided just in time
+# must still be written.
 _ANSWER_S = 2.0
 
 
 class TooLate(Failure):
-    """Whoever sent a request has given up waiting for what it asks for."""
+    """Error for a request with a deadline that has passed, so that its client has given up."""
 
 
 class Services:
-    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens."""
+    """The services that the APIs of a gateway use. `brokers` is set before the gateway listens."""
 
     brokers: Brokers
 
@@ -68,25 +69,23 @@ class Services:
         self.settings = settings
         self.threads = FairThreads(_THREADS, "clients")
         self.groups = GroupListings(root)
-        # The requests in flight that are counted.
+        # The limit of requests in flight. Parked requests are not counted.
         self.in_flight = Room(settings.queued_max_requests)
-        # The bytes of large requests.
+        # The memory of large requests and of responses, bytes.
         self.memory = Room(settings.queued_max_request_bytes)
 
     async def close(self) -> None:
-        """End the threads that work for clients."""
+        """End the threads that run work of clients."""
         self.threads.close()
         await self.groups.close()
 
 
 class RequestContext:
-    """A request's header and sender; `services` is what it is answered from.
+    """The header and sender of a request, and the `services` for its API.
 
-    `held` is the memory of its answer.
-
-    `taken_in` is to be called once nothing that the client sends later can overtake the request.
-    The request was sent after `sent_after`, ms of `clock.since_boot_ms`. `listener` is the name of
-    the listener by which the client came.
+    `held` counts the memory of its response. The API calls `taken_in` once no later request of the
+    client can overtake this one. The request was sent after `sent_after`, ms of
+    `clock.since_boot_ms`. `listener` is the name of the listener that accepted the connection.
     """
 
     __slots__ = (
@@ -123,18 +122,18 @@ class RequestContext:
 
     @property
     def owner(self) -> Owner:
-        """Whom the request is worked on for."""
+        """The owner of the work for this request."""
         return Owner(self.principal, self.client_host)
 
     def in_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Work in one of the threads that clients share: the loop serves others meanwhile."""
+        """Run work in a thread of the pool that clients share, outside the event loop."""
         return self.services.threads.run(self.owner, partial(work, *args))
 
     def may(self, operation: str, resource_type: str, name: str) -> bool:
-        """Whether the client may do something to a resource (`coordinator.authorization`).
+        """Return whether the ACLs allow an operation on a resource (`coordinator.authorization`).
 
-        Raises AclsUnknown, by which the connection ends: the client tries again, here or at another
-        gateway. An error that says that it may not would end the client.
+        Raises AclsUnknown, which closes the connection. The client then retries, here or at another
+        gateway, whereas an authorization error would be final.
         """
         self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
@@ -143,7 +142,7 @@ class RequestContext:
         )
 
     def may_any(self, operation: str, resource_type: str) -> bool:
-        """Whether the client may do something to at least one resource of a type; see `may`."""
+        """Return whether the ACLs allow an operation on any resource of a type; see `may`."""
         self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
         return authorizer is None or authorizer.allows_any(
@@ -151,14 +150,15 @@ class RequestContext:
         )
 
     async def ask(self, event: RequestEvent) -> Response:
-        """Have the coordinator decide a request of a group; see `CoordinatorLink.answer`."""
+        """Return the coordinator's response to a group request; see `CoordinatorLink.answer`."""
         return await self.services.link.answer(event)
 
     async def ask_in_time(self, event: RequestEvent, timeout_ms: int) -> Response:
-        """Have the coordinator decide an operator's request in time, or answer REQUEST_TIMED_OUT.
+        """Return the response to an operator's request; REQUEST_TIMED_OUT after the deadline.
 
-        A client that has given up waiting must not see its groups deleted when a coordinator, or
-        this gateway, goes on the next day. `pipeline.admin.requesting` says what remains.
+        The deadline is `timeout_ms` after the request was sent. Without it, a coordinator or
+        gateway that resumes the next day could delete groups, long after the client has given up.
+        `pipeline.admin.requesting` describes the remaining cases.
         """
         until = self.sent_after + timeout_ms
         left_s = max(0, until - since_boot_ms()) / 1000
@@ -169,17 +169,18 @@ class RequestContext:
             return failed(event, ErrorCode.REQUEST_TIMED_OUT, "no coordinator answered in time")
 
     def check_time(self) -> None:
-        """Raise TooLate if a change that an operator asked for is not to be made any more.
+        """Raise TooLate if the deadline of an operator's change has passed.
 
-        To be called between a look at a table and the commit of what was decided by it. Who stands
-        still after that finds the table changed, and looks again.
+        Call it between the read of a table and the commit that depends on it. If the process is
+        paused after the call and the table changes meanwhile, the commit conflicts, and the table
+        is read again.
         """
         late_ms = since_boot_ms() - self.sent_after - ADMIN_TIMEOUT_MS
         if late_ms > 0:
             raise TooLate(f"the request was to be carried out {late_ms} ms earlier")
 
     def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
-        """A request of a group as the coordinator is asked it, under an id of its own."""
+        """Return the coordinator's request event for a group request, with a new request id."""
         return RequestEvent(
             request_id=new_request_id(),
             group_id=group_id,

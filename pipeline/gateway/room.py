@@ -1,10 +1,10 @@
-"""Room for requests: those that find none wait for it, first come, first served.
+"""Limits of requests in flight and of request memory. Waiting requests are served in FIFO order.
 
-A gateway has room for so many requests in flight, and for so many bytes of large ones. Only
-requests of more than `gateway_settings.FREE_BYTES` take room in memory. So a heartbeat never waits
-for the large requests of others, nor for those who send one slowly. One client address has a share
-of the room at most, so it cannot have all others wait. Answers that clients have not read yet take
-room of the same kind (`HeldAnswer`). For the tasks of one event loop, but for `charge` and `left`.
+Only requests of more than `gateway_settings.FREE_BYTES` take memory of the pool. So a heartbeat
+never waits for large requests of other clients, nor for clients that send one slowly. A client
+address has at most a share of the memory, so that it cannot block all others. Responses that
+clients have not read yet take memory of the same pool (`HeldAnswer`). All methods are for the tasks
+of one event loop, except `charge` and `left`, which are thread-safe.
 
 Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and queued.max.request.bytes (KIP-72).
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """Room of the size `limit`; whoever needs more than that has all of it alone."""
+    """A pool of the size `limit`. A request for more than that is granted when nothing is taken."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = Lock()
         self._used = 0
-        # Who waits, and for how much. A thousand clients may give up waiting at once.
+        # The waiting callbacks with their sizes; a dict, because many clients may withdraw at once.
         self._wishes: OrderedDict[Callable[[], None], int] = OrderedDict()
 
     def take(self, size: int, granted: Callable[[], None]) -> bool:
-        """Take room, which is to be given back; False if there is none yet.
+        """Take `size`, which must be given back; return False if the caller must wait for it.
 
-        Then `granted` is called as soon as the room is taken. Whoever no longer waits for that
-        must `withdraw`.
+        In that case, `granted` is called once the size is taken. A caller that stops waiting must
+        call `withdraw`.
         """
         if self._wishes or not self._fits(size):
             self._wishes[granted] = size
@@ -44,21 +44,21 @@ class Room:
 
     @property
     def left(self) -> int:
-        """How much room is left; below zero if more was charged than there is."""
+        """The size that is left; negative if more was charged than the limit."""
         return self.limit - self._used
 
     def charge(self, size: int) -> None:
-        """Take room at once, however much is left; for any thread."""
+        """Take `size` at once, even beyond the limit. Thread-safe."""
         with self._lock:
             self._used += size
 
     def withdraw(self, granted: Callable[[], None]) -> None:
-        """Give up waiting."""
+        """Stop waiting."""
         del self._wishes[granted]
         self._grant()
 
     def give_back(self, size: int) -> None:
-        """Give room back."""
+        """Release `size`, and grant waiting requests."""
         self.charge(-size)
         if self._wishes:
             self._grant()
@@ -77,19 +77,19 @@ class Room:
 
 
 class Share:
-    """The part `limit` of a room that one client address may have; it has what `Room` has.
+    """A quota of `limit` in a room for one client address, with the methods of `Room`.
 
-    Who waits for the others of its own address stands in nobody else's way.
+    A client that exceeds its per-address quota does not block clients of other addresses.
     """
 
     def __init__(self, room: Room, limit: int) -> None:
         self._room = room
         self._own = Room(limit)
-        # Who waits for the share, and how the share is told.
+        # The callbacks that wait for the quota, with the callback that the quota calls instead.
         self._in_own: dict[Callable[[], None], Callable[[], None]] = {}
 
     def take(self, size: int, granted: Callable[[], None]) -> bool:
-        """Take room, as `Room.take` does."""
+        """Take `size`, as `Room.take` does."""
         shared = partial(self._share_granted, size, granted)
         if self._own.take(size, shared):
             return self._room.take(size, granted)
@@ -98,16 +98,16 @@ class Share:
 
     @property
     def left(self) -> int:
-        """How much room is left, in the share and in the whole room."""
+        """The size that is left in the quota and in the whole room."""
         return min(self._own.left, self._room.left)
 
     def charge(self, size: int) -> None:
-        """Take room at once, however much is left; for any thread."""
+        """Take `size` at once, even beyond the limits. Thread-safe."""
         self._room.charge(size)
         self._own.charge(size)
 
     def withdraw(self, size: int, granted: Callable[[], None]) -> None:
-        """Give up waiting for so much."""
+        """Stop waiting for `size`."""
         shared = self._in_own.pop(granted, None)
         if shared is None:
             self._room.withdraw(granted)
@@ -116,7 +116,7 @@ class Share:
             self._own.withdraw(shared)
 
     def give_back(self, size: int) -> None:
-        """Give room back."""
+        """Release `size`, and grant waiting requests."""
         self._room.give_back(size)
         self._own.give_back(size)
 
@@ -127,7 +127,7 @@ class Share:
 
 
 class HeldAnswer:
-    """The memory of a connection's answer, from the reading of its records until it is written."""
+    """The memory of a connection's response, from the read of its records until it is sent."""
 
     def __init__(self, memory: Share) -> None:
         self._memory = memory
@@ -137,28 +137,28 @@ class HeldAnswer:
 
     @property
     def left(self) -> int:
-        """How much memory is left for the connection, bytes."""
+        """The memory that is left for the connection, bytes."""
         return self._memory.left
 
     def charge(self, size: int) -> None:
-        """Count bytes of an answer; for any thread. They are not counted after `close`."""
+        """Count bytes of a response; ignored after `close`. Thread-safe."""
         with self._lock:
             if not self._is_closed:
                 self.size += size
                 self._memory.charge(size)
 
     def shrink(self, size: int = 0) -> None:
-        """Give back all but `size`, which are counted anew if there were fewer."""
+        """Set the counted bytes to `size`, and release or charge the difference."""
         with self._lock:
             if self._is_closed:
                 return
             more, self.size = size - self.size, size
         if more:
-            # Who waits for room may go on at once, so no lock is held here.
+            # A waiting request may start within this call, so the lock must be free.
             self._memory.give_back(-more)
 
     def close(self) -> None:
-        """Give all back, and count nothing any more."""
+        """Release all bytes, and ignore later charges."""
         self.shrink()
         with self._lock:
             self._is_closed = True

@@ -1,4 +1,4 @@
-"""Lines of the log that strangers can cause, of which they cannot cause any number."""
+"""Rate-limited log lines, for events that unauthenticated clients can cause."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from group_coordinator.pipeline.quoting import quoted_text
 
 log = logging.getLogger(__name__)
 
-# So many lines of a kind are written within so many seconds.
+# The limit of lines of a kind, and the period for which it holds, s.
 _MOST = 10
 _SPAN_S = 60.0
 
 
 class Seldom:
-    """Writes a few lines of each kind a minute; the first one after that says what was left out."""
+    """A logger that writes at most `_MOST` lines of each kind in a minute.
+
+    The first line of the next minute says how many lines were left out.
+    """
 
     def __init__(self) -> None:
-        # Of each kind: when its minute began, and how many lines there were in it.
+        # For each kind: the start of its minute, and the number of lines in it.
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def say(self, level: int, line: str, *values: object) -> None:
-        """Log a line, unless there were many of its kind: the `line` without its values.
+        """Log a line, unless its kind is over the limit. The kind is `line` without its values.
 
-        Each value that is no number is quoted and cut, because a stranger may have chosen it.
+        Values other than integers are quoted and cut, because a client may have chosen them.
         """
         now = monotonic()
         begun, count = self._kinds.get(line, (now, 0))

@@ -1,4 +1,4 @@
-"""The gateway: a server that answers Kafka's protocol for a root."""
+"""The gateway: a server that speaks Kafka's protocol for a root."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 5.0
-# How long what is in flight may take to end, s.
+# The time limit for requests in flight when the gateway stops, s.
 _PATIENCE_S = 5.0
-# Rounds of the loop from a connection's acceptance until it is made: a task makes its transport,
-# which tells it. From an abort to the socket's end it is one.
+# Iterations of the loop from the acceptance of a connection to `connection_made`: a task creates
+# the transport, which calls it. From an abort to the end of the socket it is one.
 _ROUNDS = 3
-# Open files that are no clients' connections: tables, logs, and what the runtime needs.
+# Open files that are not client connections: tables, logs, and those of the runtime.
 _OWN_FILES = 200
-# The most that is read of a socket at once.
+# The size of one read from a socket, bytes.
 _ARRIVAL_BYTES = 1 << 18
 
 
 class _Served(NamedTuple):
-    """A listener, and what listens for it."""
+    """A listener with its listening sockets."""
 
     listener: Listener
     listening: Listening
 
 
 class Gateway:
-    """Answers the connections of its listeners. Made and used in one event loop."""
+    """The connections of all listeners. Created and used in one event loop."""
 
     def __init__(self, services: Services, settings: GatewaySettings) -> None:
-        """Raises CertificateError for TLS that cannot be served."""
+        """Read the users and the certificate. Raises UsersError and CertificateError."""
         self._services = services
         self._settings = settings
         self._users = Users(settings.users_file) if settings.users_file else None
@@ -73,16 +73,16 @@ class Gateway:
         self._places = Places(self._most, settings.max_connections_per_ip, services.memory)
         self.polls = Polls()
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
-        # In the order in which they came.
+        # In the order in which they were accepted.
         self._connections: dict[Connection, None] = {}
-        # What makes connections of sockets that were accepted; over TLS it waits for the client.
+        # The tasks that set up accepted sockets. With TLS they wait for the client.
         self._making: set[asyncio.Task[None]] = set()
         self._served: list[_Served] = []
 
     async def bind(self, listener: Listener) -> Endpoint:
-        """Take a listener's address, port 0 for a free one. Raises CannotListen.
+        """Bind a listener's address; port 0 selects a free one. Raises CannotListen.
 
-        Returns the address that clients of the listener are told.
+        Return the advertised address, to which clients of the listener connect.
         """
         host, port = listener.address
         listening = await bind(host, port, self._lines)
@@ -90,7 +90,7 @@ class Gateway:
         return listener.advertised or Endpoint(host, listening.port)
 
     def listen(self) -> None:
-        """Begin to take connections at the addresses."""
+        """Start to accept connections on all listeners."""
         log.info(
             "gateway: at most %d connections: max.connections is %d, the limit on open files %d, "
             "of which %d are kept for the gateway's own",
@@ -124,14 +124,14 @@ class Gateway:
     async def _make(
         self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None
     ) -> None:
-        """Make a socket its connection, after the TLS handshake if there is one."""
+        """Attach a socket to its connection, after the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None if tls is None else LOG_IN_S):
                 if tls is not None:
                     await client_speaks(accepted)
                 await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls)
-        # A client that speaks no TLS, says nothing, or left.
+        # The client does not speak TLS, is silent, or has disconnected.
         except OSError as error:
             line = "the connection of %s is closed: no TLS handshake: %s"
             why = str(error) or type(error).__name__
@@ -147,12 +147,12 @@ class Gateway:
             self._places.leave(connection.address)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the listening sockets."""
         for each in self._served:
             each.listening.close()
 
     async def sweep(self) -> None:
-        """Close connections that are not used, until cancelled."""
+        """Close idle connections, until cancelled."""
         idle_s = self._settings.connections_max_idle_ms / 1000
         while True:
             await asyncio.sleep(min(_SWEEP_EVERY_S, idle_s / 4))
@@ -162,9 +162,9 @@ class Gateway:
                     connection.close()
 
     async def stop(self, patience_s: float) -> None:
-        """Take no more connections, answer what is in flight for so long, and close."""
+        """Stop listening, wait `patience_s` seconds for requests in flight, and close all."""
         self.close()
-        # What is accepted is made, but for what waits for a TLS handshake.
+        # Accepted connections are set up, except those that wait for a TLS handshake.
         await _rounds()
         for making in self._making:
             making.cancel()
@@ -180,13 +180,13 @@ class Gateway:
 
 
 async def _rounds() -> None:
-    """Let the loop make the connections that it has accepted, and end those that are aborted."""
+    """Let the loop set up the connections that it accepted, and end those that were aborted."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
 
 
 def _open_files() -> int:
-    """How many files the process may have open, after it asked for as many as it may have."""
+    """Raise the soft limit on open files to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -194,10 +194,11 @@ def _open_files() -> int:
 
 
 async def _look(brokers: Brokers, acls: Acls, thread: ThreadPoolExecutor) -> None:
-    """Keep up which gateways are alive, until cancelled.
+    """Renew the lease and poll the other gateways, until cancelled.
 
-    One that does not know which ACLs are in force lets its lease run out: clients are sent to
-    others. In a `thread` of its own: behind clients' requests a lease could run out.
+    A gateway that does not know the ACLs in force lets its lease expire, so that clients are sent
+    to others. `thread` does nothing else, because a lease could expire while it waits for other
+    work.
     """
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
@@ -213,18 +214,18 @@ async def running_gateway(
     group: GroupCoordinatorConfig | None = None,
     refused: RefusalCounts | None = None,
 ) -> AsyncIterator[Brokers]:
-    """Serve a root while the block runs; gives the brokers, of which this gateway is one.
+    """Serve a root for the block; yield the live gateways, including this one.
 
-    `group` are the coordinator's settings, of which super.users and the like are obeyed here too.
-    What the gateway refuses is counted in `refused`.
+    `group` has the coordinator's settings; the gateway uses those about ACLs, such as super.users,
+    and offsets.commit.timeout.ms. Requests that the gateway refuses are counted in `refused`.
 
-    Raises NoTables where no coordinator has run yet, CannotListen, CertificateError and UsersError.
+    Raises NoTables if no coordinator has run yet, CannotListen, CertificateError and UsersError.
     """
     limits = settings or GatewaySettings()
     broker = group or GroupCoordinatorConfig()
     topics = Topics(root)
     acls = Acls(root, broker)
-    # The producer must not block the loop that all connections share.
+    # The producer must not block the event loop, which all connections share.
     producer = ProducerSettings(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
     )
@@ -258,7 +259,7 @@ async def running_gateway(
         try:
             yield brokers
         finally:
-            # First of all: clients that look for a gateway now are sent to another one.
+            # This comes first, so that clients that look for a gateway are sent to another one.
             await asyncio.get_running_loop().run_in_executor(thread, brokers.stop)
             await gateway.stop(_PATIENCE_S)
             await producing.close()

@@ -1,4 +1,4 @@
-"""One client's session: who it is, and its requests, each answered by its API."""
+"""The session of one client: its principal, and its requests, each answered by its API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Request(NamedTuple):
-    """A request; `body` None: an ApiVersions of a version that is not known here."""
+    """A decoded request. `body` is None for an ApiVersions request of an unsupported version."""
 
     header: RequestHeader
     api: ApiHandler
@@ -40,10 +40,10 @@ class _Request(NamedTuple):
 
 
 class Session:
-    """The requests of one connection to a listener. With `users` a client has to be one of them.
+    """The requests of one connection to a listener. With `users`, the client must authenticate.
 
-    `client_host` is the client's address. `largest_frame` is the largest frame that is read now,
-    bytes: strangers may send small ones only.
+    `client_host` is the client's address. `largest_frame` is the current limit of a frame, bytes.
+    It is small until the client is authenticated.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Session:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client has yet to say who it is."""
+        """Whether the client must still authenticate."""
         return self._authenticator is not None
 
     def begin(self, frame: bytes, sent_after: int, client: Client) -> Running:
-        """Begin to answer a frame; the client hears of the end. Raises InvalidFrame.
+        """Start to answer a frame; the result goes to `client`. Raises InvalidFrame.
 
         The frame was sent after `sent_after`, ms of `clock.since_boot_ms`.
         """
@@ -112,7 +112,7 @@ class Session:
         return answer
 
     async def _versions(self, request: _Request) -> bytes:
-        """The answer to an ApiVersions that comes before authentication, or is of the future."""
+        """Answer an ApiVersions request before authentication, or of an unsupported version."""
         header, api, body = request
         known = body is not None
         response = supported(ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION)
@@ -132,7 +132,7 @@ class Session:
 
 
 def _read(frame: bytes) -> _Request:
-    """Read a request. Raises InvalidFrame for one that is not served."""
+    """Decode a request. Raises InvalidFrame if it is invalid, or its API is not served."""
     header = read_header(frame, _is_flexible)
     api = APIS.get(header.api_key)
     if api is None:

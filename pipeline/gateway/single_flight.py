@@ -1,7 +1,7 @@
-"""One computation for all who ask for it at once.
+"""One computation that is shared by all callers that need its result at the same time.
 
-Whoever asks is answered from a computation that begins afterwards: one that is under way may have
-read what has changed since. So at most one is under way, and one waits for it.
+A caller gets the result of a computation that begins after its call, because a running one may have
+read old data. At most one computation runs, and at most one waits for it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
-# A computation that lasts long mostly waits for a store.
+# The limit of the pause after a computation, s. A long computation mostly waits for the store.
 _MOST_REST_S = 1.0
 
 
 class SingleFlight(Generic[T]):
-    """Computes once for all who ask before it begins. For the tasks of one loop.
+    """A computation that runs once for all calls before its start. For the tasks of one loop.
 
-    After a computation there is none for `rest` times as long as it took, `_MOST_REST_S` at most.
+    After a computation, there is a pause of `rest` times its duration, at most `_MOST_REST_S`.
     """
 
     def __init__(self, compute: Callable[[], Awaitable[T]], rest: float = 0.0) -> None:
@@ -31,21 +31,21 @@ class SingleFlight(Generic[T]):
         self._rest = rest
         self._rests_until = 0.0
         self._one_at_a_time = asyncio.Lock()
-        # The computation that has not begun, and all that are not over.
+        # The computation that has not begun, and all that have not ended.
         self._next: asyncio.Task[T] | None = None
         self._tasks: set[asyncio.Task[T]] = set()
 
     async def result(self) -> T:
-        """Return what a computation finds that begins from now on. Raises what it raises."""
+        """Return the result of a computation that begins after this call, or raise its error."""
         if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_task(self._run())
             self._tasks.add(self._next)
             self._next.add_done_callback(self._tasks.discard)
-        # Who gives up waiting does not end it for the others.
+        # A cancelled caller must not cancel the computation for the others.
         return await asyncio.shield(self._next)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the computations, and wait for their end."""
         for task in list(self._tasks):
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):

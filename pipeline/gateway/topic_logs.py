@@ -1,8 +1,8 @@
-"""What consumers read: the records of each partition, with their offsets.
+"""The logs that consumers read: the records of each partition, with their offsets.
 
-A topic that is a Delta table has the table's rows, be it a user's table or one of its own, which
-gateways append to. A topic of which only the catalogue knows has no records: members share its
-partitions and commit offsets of it, and a fetch waits.
+The records of a topic with a Delta table are the table's rows. The table is a user's table, or a
+log table, to which gateways append. A topic that is only in the catalogue has no records: members
+are assigned its partitions and commit offsets, and a fetch waits.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics import Record
     from group_coordinator.schemas.rows import TopicTable
 
-# So many records are read at once at most, however small they are.
+# The limit of records in one read, whatever their size.
 _MOST_RECORDS = 50_000
 
 
 class Bounds(NamedTuple):
-    """The first offset that can be read, and the one that the next record will have."""
+    """The first offset of a partition, and its end offset, which the next record will get."""
 
     start: int
     end: int
 
 
 class TopicLogs:
-    """The logs of all topics of a root; all but `counts` and `find` is for one thread at a time."""
+    """The logs of all topics of a root. Only `counts` and `find` are thread-safe."""
 
     def __init__(self, root: str) -> None:
         self._tables = TableTopics(root)
@@ -39,30 +39,33 @@ class TopicLogs:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Each topic's number of partitions, as of the last look at the catalogue."""
+        """The number of partitions of each topic, as of the last poll of the catalogue."""
         return self._tables.catalogue()
 
     def poll(self) -> list[str]:
-        """Look for new topics and new rows; return the topics that changed since the last look."""
+        """Poll for new topics and rows; return the topics that changed since the last poll."""
         self._tables.poll()
         return self._tables.changed()
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """A topic's number of partitions and what it is made of, as `TableTopics.find` says it."""
+        """Return a topic's number of partitions and its table; see `TableTopics.find`."""
         return self._tables.find(topic)
 
     def refresh(self, topic: str) -> None:
-        """Look for records of a topic that other processes know of; raises Failure if it cannot."""
+        """Poll a topic for records that other processes wrote. Raises Failure if that fails."""
         self._tables.refresh(topic)
 
     def look_at(self, topic: str) -> list[str]:
-        """Look for records of a topic; return what `poll` does, which says why it cannot."""
+        """Poll one topic for records; return the changed topics, as `poll` does.
+
+        A failure is ignored, because the next `poll` reports it.
+        """
         with suppress(Failure):
             self._tables.refresh(topic)
         return self._tables.changed()
 
     def bounds(self, topic: str, partition: int) -> Bounds:
-        """Where a partition begins and ends. Raises UnknownTopicOrPartition, TableReplaced."""
+        """Return the bounds of a partition. Raises UnknownTopicOrPartition and TableReplaced."""
         if self._has_table(topic, partition):
             return Bounds(
                 self._tables.log_start(topic, partition), self._tables.log_end(topic, partition)
@@ -72,29 +75,29 @@ class TopicLogs:
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int
     ) -> tuple[int, int] | None:
-        """The first offset of this time or later, and its timestamp; None if there is none.
+        """Return the first offset with this timestamp or a later one, and its timestamp, ms.
 
-        Raises UnknownTopicOrPartition, TableReplaced, and another Failure or OSError where the
-        table cannot be read.
+        Return None if there is no such record. Raises UnknownTopicOrPartition and TableReplaced,
+        and another Failure or OSError if the table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.offset_for_time(topic, partition, timestamp_ms)
         return None
 
     def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The first offset with the latest timestamp, and that; None if there is no record.
+        """Return the first offset with the latest timestamp, and that timestamp, ms.
 
-        Raises as `offset_for_time` does.
+        Return None if there are no records. Raises the errors of `offset_for_time`.
         """
         if self._has_table(topic, partition):
             return self._tables.offset_of_max_timestamp(topic, partition)
         return None
 
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
-        """Records from an offset on, one at least if there is any.
+        """Return records from an offset on: at least one if there is any, whatever its size.
 
-        Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and another Failure or
-        OSError where the table cannot be read.
+        Raises UnknownTopicOrPartition, OffsetOutOfRange and TableReplaced, and another Failure or
+        OSError if the table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)

@@ -1,4 +1,4 @@
-"""The topics that a gateway shows, read and watched beside the event loop."""
+"""The topics of a gateway, read and polled in a thread outside the event loop."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-# How often new rows are looked for, s: they are seen so much later at most.
+# The time between two polls for new rows, s.
 _LOOK_EVERY_S = 0.1
-# Looks at topics that clients have written to take turns with clients' reads.
+# The owner of polls of topics that clients wrote to. They take turns with reads of clients.
 _WRITERS = Owner("", "writers")
-# The thread reads at most so many partitions of one request before it reads for others.
+# The limit of partitions of one request that are read before the thread serves other clients.
 MOST_AT_ONCE = 500
 
 
 class Topics:
     """The topics of a root. `follow` keeps them up to date.
 
-    Tables are read in one thread of their own: the loop serves everybody else meanwhile. Clients
-    have it in turn, and `look` before all of them.
+    A separate thread reads the tables, so that the event loop serves other clients meanwhile.
+    Clients use it in turn, and `look` comes before all of them.
     """
 
     def __init__(self, root: str) -> None:
@@ -40,33 +40,34 @@ class Topics:
         self._thread = FairThreads(1, "topics")
         self._looks = SingleFlight(self._look)
         self._looking: dict[str, asyncio.Task[None]] = {}
-        # Of each topic how often it changed, and who waits for that.
+        # The number of changes of each topic, and the futures that wait for the next one.
         self._news: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def counts(self) -> Mapping[str, int]:
-        """Each topic's number of partitions; none where there is no catalogue."""
+        """Return the number of partitions of each topic; empty without a catalogue."""
         return self._logs.counts
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """A topic's number of partitions and what it is made of, at one time; None without it.
+        """Return a topic's number of partitions and its table, at one time.
 
-        The second is None for a topic without a table.
+        Return None for an unknown topic. The table is None for a topic without one.
         """
         return self._logs.find(topic)
 
     def with_logs(self, read: Callable[[TopicLogs], T], owner: Owner) -> asyncio.Future[T]:
-        """Read in the thread that reads tables, in the turn of the `owner`."""
+        """Run `read` in the thread that reads tables, in the turn of the `owner`."""
         return self._thread.run(owner, partial(read, self._logs))
 
     def news(self, topics: Iterable[str]) -> dict[str, int]:
-        """How often each of the topics has changed, for `wait_for_news`."""
+        """Return the number of changes of each topic, for `wait_for_news`."""
         return {topic: self._news.get(topic, 0) for topic in topics}
 
     async def wait_for_news(self, seen: Mapping[str, int], seconds: float) -> bool:
-        """Wait until one of the topics has changed since its news were `seen`; False after so long.
+        """Wait until a topic has changed since `seen`; return False after `seconds`.
 
-        News of another topic wake nobody: each wakened fetch reads all its partitions.
+        Changes of other topics do not end the wait, because a fetch reads all its partitions after
+        it.
         """
         if self.news(seen) != seen:
             return True
@@ -86,7 +87,7 @@ class Topics:
         return True
 
     async def follow(self) -> None:
-        """Look for changes until cancelled. A look that fails is made again."""
+        """Poll for changes until cancelled, also after a failed poll."""
         await keep_looking(
             self.look,
             _LOOK_EVERY_S,
@@ -94,19 +95,19 @@ class Topics:
         )
 
     async def look(self) -> None:
-        """Look for changes once. Raises DeltaError, OSError and Failure."""
+        """Poll for changes once. Raises DeltaError, OSError and Failure."""
         await self._looks.result()
 
     async def _look(self) -> None:
         self._tell(await self.with_logs(TopicLogs.poll, GATEWAY))
 
     def look_soon(self, topic: str) -> None:
-        """Look for new records of one topic, which was written to through this gateway."""
+        """Schedule a poll of one topic, to which this gateway has written."""
         if topic not in self._looking:
             self._looking[topic] = asyncio.get_running_loop().create_task(self._look_at(topic))
 
     async def _look_at(self, topic: str) -> None:
-        # What is written from now on is another look's.
+        # A write from now on schedules another poll.
         await asyncio.sleep(0)
         del self._looking[topic]
         self._tell(await self.with_logs(lambda logs: logs.look_at(topic), _WRITERS))
@@ -119,7 +120,7 @@ class Topics:
                     news.set_result(None)
 
     async def close(self) -> None:
-        """End the thread, and the looks that have not begun."""
+        """Cancel the polls, and end the thread."""
         await self._looks.close()
         for look in self._looking.values():
             look.cancel()

@@ -1,7 +1,7 @@
-"""Frames of Kafka's protocol: a request's header and body, and a response's bytes.
+"""Frames of Kafka's protocol: the header and body of a request, and the bytes of a response.
 
-The bodies are read and written by functions that are compiled from Kafka's message schemas, and the
-headers here.
+Functions that are compiled from Kafka's message schemas decode and encode bodies. This module
+decodes and encodes headers.
 
 Source: Kafka protocol guide; RequestHeader.json and ResponseHeader.json; KIP-482 (flexible
 versions), KIP-511 (the ApiVersions response).
@@ -29,11 +29,11 @@ SASL_AUTHENTICATE = 36
 
 
 class InvalidFrame(Exception):
-    """Bytes that are no request of Kafka's protocol; the connection is to be closed."""
+    """Error for bytes that are not an allowed request; the connection must be closed."""
 
 
 class RefusedRequest(InvalidFrame):
-    """A request upon which the connection is closed, once `answer`, a frame, was sent."""
+    """Error for a request after which the frame `answer` is sent and the connection closed."""
 
     def __init__(self, why: str, answer: bytes) -> None:
         super().__init__(why)
@@ -41,7 +41,7 @@ class RefusedRequest(InvalidFrame):
 
 
 class RequestHeader(NamedTuple):
-    """What every request begins with; `body_at` is where its body begins in the frame."""
+    """The header of a request. `body_at` is the position of the body in the frame."""
 
     api_key: int
     version: int
@@ -51,7 +51,10 @@ class RequestHeader(NamedTuple):
 
 
 def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> RequestHeader:
-    """Read a frame's header; `is_flexible` tells of an API key and version. Raises InvalidFrame."""
+    """Decode a frame's header. Raises InvalidFrame.
+
+    `is_flexible` returns whether a version of an API, given by its key, is flexible.
+    """
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
     except struct.error:
@@ -77,9 +80,9 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
 
 
 def read_body(api: ApiHandler, version: int, frame: bytes, at: int) -> Any:
-    """Read a request's body, which begins at `at`. Raises InvalidFrame.
+    """Decode a request's body, which begins at `at`. Raises InvalidFrame.
 
-    Bytes after the body are passed over, as Kafka does.
+    Bytes after the body are ignored, as in Kafka.
     """
     try:
         return reader(api.request, version)(frame, at)
@@ -88,9 +91,10 @@ def read_body(api: ApiHandler, version: int, frame: bytes, at: int) -> Any:
 
 
 def response_frame(correlation_id: int, api: ApiHandler, response: Any, version: int) -> bytes:
-    """The bytes of an API's response, its size first; `response` may be its body already."""
+    """Return the frame of a response, with its size; `response` may be an encoded body."""
     body = response if isinstance(response, bytes) else api.write(response, version)
-    # KIP-511: a client that does not know the broker's versions reads this header in any case.
+    # KIP-511: ApiVersions has the old response header, because clients decode it before they know
+    # the broker's versions.
     flexible = api.is_flexible(version) and api.row.key != API_VERSIONS
     if flexible:
         return _HEADER_OF_RESPONSE.pack(5 + len(body), correlation_id) + _NO_TAGS + body
@@ -98,12 +102,12 @@ def response_frame(correlation_id: int, api: ApiHandler, response: Any, version:
 
 
 def bare_frame(content: bytes) -> bytes:
-    """A frame of content without a header."""
+    """Return a frame with content but no header."""
     return _SIZE.pack(len(content)) + content
 
 
 def frame_size(buffer: bytes | bytearray) -> int | None:
-    """The size that a buffer's first frame says it has, None if that is not there yet."""
+    """Return the size field of the first frame in a buffer; None if it is not complete."""
     if len(buffer) < _SIZE.size:
         return None
     size: int = _SIZE.unpack_from(buffer)[0]

@@ -1,4 +1,4 @@
-"""ApiVersions (API key 18): which APIs there are, in which versions (KIP-35, KIP-511)."""
+"""ApiVersions (API key 18): the APIs that are served, with their versions (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def _answer(_call: RequestContext, _request: Any) -> Any:
 
 
 def supported(code: int) -> Any:
-    """The answer that tells the versions that a gateway speaks of each API.
+    """Return the response with the versions that a gateway supports of each API.
 
-    With UNSUPPORTED_VERSION it is of version 0, whatever was asked.
+    A response with UNSUPPORTED_VERSION must be written in version 0, as KIP-511 demands.
     """
     return ApiVersionsResponse(
         error_code=code,

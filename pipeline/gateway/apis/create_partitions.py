@@ -1,4 +1,4 @@
-"""CreatePartitions (API key 37): gives topics more partitions."""
+"""CreatePartitions (API key 37): adds partitions to topics."""
 
 from __future__ import annotations
 

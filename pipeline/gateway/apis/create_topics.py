@@ -1,4 +1,4 @@
-"""CreateTopics (API key 19): a topic with a table of its own, and its configs."""
+"""CreateTopics (API key 19): creates topics with a log table and configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 CreateTopicsResponse = struct("CreateTopicsResponse")
-# What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
+# The number of partitions in a request that asks for the broker's num.partitions (KIP-464).
 _BROKER_DECIDES = -1
 _REPLICAS = 1
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (API key 31): removes the ACLs that filters match, and tells which."""
+"""DeleteAcls (API key 31): removes the ACLs that match the filters, and returns them."""
 
 from __future__ import annotations
 

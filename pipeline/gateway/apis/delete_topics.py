@@ -1,6 +1,6 @@
-"""DeleteTopics (API key 20): takes topics out of the catalogue.
+"""DeleteTopics (API key 20): removes topics from the catalogue.
 
-A user's table stays as it is; a table of the topic's own is deleted by upkeep.
+A user's table is kept; a log table that was created for the topic is deleted by upkeep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DeleteTopicsResponse = struct("DeleteTopicsResponse")
 _Result = DeleteTopicsResponse.DeletableTopicResult
-# From this version on a topic may be named by its id, which no topic has here.
+# From this version on, a request may name a topic by its id. Topics have no ids here.
 _WITH_IDS = 6
 _UNKNOWN_ID = ApiError(int(ErrorCode.UNKNOWN_TOPIC_ID), "topics have no ids here: name them")
 

@@ -1,4 +1,4 @@
-"""DescribeAcls (API key 29): the ACLs that a filter matches, by resource."""
+"""DescribeAcls (API key 29): the ACLs that match a filter, by resource."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     try:
-        # So that whoever has just created an ACL by another gateway sees it.
+        # The response must have ACLs that were just created through another gateway.
         await call.services.acls.look()
     except STORE_FAILS as error:
         return _failed(ErrorCode.KAFKA_STORAGE_ERROR, told(error))

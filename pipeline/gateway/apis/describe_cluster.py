@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeClusterResponse = struct("DescribeClusterResponse")
-# What an endpoint is: a broker, or a controller, of which there is none to talk to.
+# The endpoint type of brokers. There are no controllers that clients can connect to.
 _BROKERS = 1
 
 

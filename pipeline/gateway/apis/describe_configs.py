@@ -1,7 +1,6 @@
-"""DescribeConfigs (API key 32): what a topic is kept by, and the settings of this gateway.
+"""DescribeConfigs (API key 32): the configs of topics, and the settings of this gateway.
 
-Only what is true here is told: a config of Kafka's that has no meaning here is not listed. Nothing
-can be altered.
+Configs of Kafka that have no effect here are not listed. All entries are read-only.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ DescribeConfigsResponse = struct("DescribeConfigsResponse")
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Result.DescribeConfigsResourceResult
 _Synonym = _Entry.DescribeConfigsSynonym
-# Kinds of resources.
+# Resource types.
 _TOPIC, _BROKER = 2, 4
-# Where a value comes from.
+# Sources of a value.
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 # Kafka's types of configs.
 _BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
@@ -66,7 +65,7 @@ class _Config(NamedTuple):
 
 
 class _Unknown(Exception):
-    """A resource that is not described, and Kafka's code for it."""
+    """Error for a resource that is not described, with Kafka's error code."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -74,7 +73,7 @@ class _Unknown(Exception):
 
 
 async def _answer(call: RequestContext, request: Any) -> Any:
-    # A request may name thousands of resources, each of which has a score of entries.
+    # A request may name thousands of resources, and each has about 20 entries.
     return await call.in_thread(_described, call, request)
 
 
@@ -129,7 +128,7 @@ def _entry(config: _Config, with_synonyms: bool) -> Any:
     )
 
 
-# --- what there is ------------------------------------------------------------------------------
+# --- the configs --------------------------------------------------------------------------------
 
 
 def _of_topic(call: RequestContext, name: str) -> Iterable[_Config]:
@@ -141,7 +140,7 @@ def _of_topic(call: RequestContext, name: str) -> Iterable[_Config]:
         return []
     if definition.config is not None:
         return _typed(decode_config(definition.config), TopicConfig(), _OF_TOPIC)
-    # A user's table: who writes to it decides the rest.
+    # A user's table: the other configs depend on the processes that write to it.
     if definition.timestamp_column is None:
         return [_Config("message.timestamp.type", "LogAppendTime", _OF_TOPIC)]
     return [_Config("message.timestamp.type", "CreateTime", _DEFAULT)]
@@ -155,7 +154,7 @@ def _of_broker(call: RequestContext, name: str) -> Iterable[_Config]:
             ErrorCode.INVALID_REQUEST,
             f"broker {name!r}: this is {own.node_id}, and a broker describes itself only",
         )
-    # What is the same for all brokers has an empty name: nothing can be set there.
+    # An empty name means the cluster-wide defaults. None can be set here.
     if not name:
         return []
     return [
@@ -171,7 +170,10 @@ def _advertised(brokers: Mapping[str, Broker]) -> str:
 
 
 def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Iterable[_Config]:
-    """The fields of a Struct that Kafka knows, from `source` where they are no defaults."""
+    """Yield the fields of a Struct that are configs of Kafka.
+
+    `source` is the source of a value that differs from its default.
+    """
     for field in msgspec.structs.fields(values):
         name = field.encode_name
         if name in _TYPES:

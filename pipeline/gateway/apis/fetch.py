@@ -1,7 +1,7 @@
-"""Fetch (API key 1): records from offsets on, waiting for `min_bytes` of them.
+"""Fetch (API key 1): returns records from given offsets on, and waits for `min_bytes` of them.
 
-No fetch sessions (KIP-227) are kept: session 0 tells clients so, and they name their partitions in
-each request. All that is written is committed, so both isolation levels see the same.
+There are no fetch sessions (KIP-227). Responses have session id 0, so clients name their partitions
+in each request. There are no transactions, so both isolation levels return the same records.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _UNKNOWN = Bounds(_NONE, _NONE)
 
 
 async def _answer(call: RequestContext, request: Any) -> bytes:
-    # Tables are read, and the answer is written to its last byte, in another thread: the loop
-    # serves everybody else meanwhile.
+    # Another thread reads the tables and encodes the whole response, so that the event loop serves
+    # other clients meanwhile.
     topics = call.services.topics
     until = monotonic() + request.max_wait_ms / 1000
     most = min(request.max_bytes, call.services.settings.fetch_max_bytes)
-    # As Kafka does: a fetch never waits for more than the most that is sent.
+    # As in Kafka, a fetch waits for at most as many bytes as the response may have.
     least = min(request.min_bytes, most)
     names = {topic.topic for topic in request.topics}
     while True:
@@ -59,30 +59,30 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
         answer: bytes | None = None
         for part in reading.parts():
             answer = await topics.with_logs(part, call.owner)
-            # It is a method of `reading`, and would hold its records.
+            # `part` is bound to `reading`, and would keep its records in memory.
             del part
         left = until - monotonic()
         if answer is not None and (reading.size >= least or reading.has_failed or left <= 0):
             return answer
         if reading.size:
-            # It is read again: requests that wait would hold the records of all of them.
+            # Drop the response and read again later: waiting requests must not hold records.
             answer = None
         del reading
         call.held.shrink()
-        # Rows that came since the reading began end the wait at once.
+        # Rows that were added since the start of this reading end the wait at once.
         has_news = await topics.wait_for_news(seen, left)
         if answer is not None and not has_news:
             return answer
 
 
 class _Denied(Exception):
-    """The client may not read the topic, nor learn whether it exists."""
+    """Error for a client that may not read the topic, nor learn whether it exists."""
 
 
 class _FetchReading:
     """One reading of all partitions, within `max_bytes`.
 
-    A partition that the request has more than once is answered once, as the last one says.
+    A partition that the request has more than once is answered once, by its last entry.
     """
 
     def __init__(self, call: RequestContext, request: Any, max_bytes: int) -> None:
@@ -100,7 +100,7 @@ class _FetchReading:
         self.has_failed = False
 
     def parts(self) -> Iterator[Callable[[TopicLogs], bytes | None]]:
-        """Yield what is to be run, in this order; the last one returns the body of the answer."""
+        """Yield the calls to run, in this order. The last one returns the body of the response."""
         asked = list(self._asked.items())
         for at in range(0, max(1, len(asked)), MOST_AT_ONCE):
             end = at + MOST_AT_ONCE
@@ -130,7 +130,7 @@ class _FetchReading:
         except OffsetOutOfRange:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         except (Failure, OSError) as error:
-            # Clients ask again after a while; whoever runs the gateway reads why.
+            # Clients retry after their backoff. The log has the reason for the operator.
             log.warning("%s-%d cannot be read: %s", topic, asked.partition, error)
             code = ErrorCode.KAFKA_STORAGE_ERROR
         self.size += len(records)
@@ -154,16 +154,17 @@ class _FetchReading:
             self._max_bytes - self.size,
             max(left, FREE_BYTES - self.size),
         )
-        # KIP-74: a first record that is too large is sent all the same, or nobody gets past it.
+        # KIP-74: the first record is sent even if it is too large, so that consumers progress.
         if self.size and room <= 0:
             return b""
         records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
         batches = _encode(records) if records else b""
-        # Behind others, a record that is too large for what is left is not sent: clients refuse an
-        # answer that is much longer than they asked for. It comes first in a later answer.
+        # After other records, a record that exceeds the remaining bytes is not sent, because
+        # clients reject a response that is much larger than requested. A later fetch sends it
+        # first.
         if self.size and len(records) == 1 and self.size + len(batches) > self._max_bytes:
             return b""
-        # As Kafka's memory pool does: while anything is left, one answer passes, however large.
+        # As in Kafka's memory pool, one response of any size passes while any memory is left.
         if left <= 0 and len(records) == 1 and self.size + len(batches) > FREE_BYTES:
             return b""
         return batches
@@ -176,7 +177,7 @@ def _body(response: Any, version: int) -> bytes:
 def _encode(records: Sequence[Record]) -> bytes:
     if records[0].timestamp_type != LOG_APPEND_TIME:
         return encode_batch(records)
-    # Clients give all records of such a batch the batch's time: a batch for each append.
+    # Clients give all records of such a batch the time of the batch. So each append is a batch.
     appends = groupby(records, key=attrgetter("timestamp_ms"))
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 

@@ -1,7 +1,7 @@
-"""FindCoordinator (API key 10): which gateway a group's members are to talk to.
+"""FindCoordinator (API key 10): the gateway that the members of a group connect to.
 
-Every gateway serves every group. A group's id chooses one of those alive, so that groups spread
-over them.
+Every gateway serves every group. The hash of the group id selects one of the live gateways, so that
+groups are spread over them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 FindCoordinatorResponse = struct("FindCoordinatorResponse")
-# What the key of a request names: a group, or a producer's transactions.
+# Key types: the id of a group, and a transactional id.
 _GROUP, _TRANSACTION = 0, 1
-# From this version on a request names any number of groups (KIP-699).
+# From this version on, a request names any number of groups (KIP-699).
 _MANY_KEYS = 4
-# More are looked up in a thread: the loop serves others.
+# More keys are looked up in a thread, so that the event loop serves other clients.
 _MOST_KEYS_AT_ONCE = 100
 
 
@@ -45,8 +45,8 @@ def _response(call: RequestContext, request: Any) -> Any:
 
 
 def _coordinator(call: RequestContext, key: str, key_type: int) -> dict[str, Any]:
-    # Transactions and share groups are not served: there is no coordinator of theirs. A producer
-    # with a transactional id would ask for ever if it were told that there may be one later.
+    # Transactions and share groups have no coordinator here. A transactional producer gets an error
+    # that it does not retry, because otherwise it would retry forever.
     if call.version and key_type != _GROUP:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if key_type == _TRANSACTION:

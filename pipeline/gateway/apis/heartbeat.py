@@ -26,7 +26,7 @@ def _ask(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
 
 
 def _respond(_call: RequestContext, _request: GroupRequest, decided: messages.Response) -> int:
-    """The error code, which is all that a heartbeat is answered with."""
+    """Return the error code, the only field of the response that varies."""
     return when_late(decided.error_code)
 
 

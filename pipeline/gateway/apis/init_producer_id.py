@@ -1,7 +1,7 @@
 """InitProducerId (API key 22): an id for an idempotent producer. There are no transactions.
 
 Source: Apache Kafka, TransactionCoordinator.handleInitProducerId: a producer without a
-transactional id is given a new id with epoch 0, whatever it had before.
+transactional id always gets a new id with epoch 0, whether or not it had one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     try:
         producer_id = await call.services.producing.new_producer_id()
     except STORE_FAILS as error:
-        # Clients send the request again upon this code.
+        # Clients retry after this error code.
         log.warning("no producer id can be given: %s", first_line(error))
         return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _response(ErrorCode.NONE, producer_id, 0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from group_coordinator.schemas.kafka.structs import GroupRequest
 
 JoinGroupResponse = struct("JoinGroupResponse")
-# From this version on "no protocol" is null; before it, a text has to stand there.
+# From this version on, "no protocol" is null. In earlier versions the field is not nullable.
 _NULL_PROTOCOL = 7
 
 

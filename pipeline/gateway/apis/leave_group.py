@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 LeaveGroupResponse = struct("LeaveGroupResponse")
-# From this version on a request names any number of members (KIP-345).
+# From this version on, a request names any number of members (KIP-345).
 _MANY_MEMBERS = 3
 
 

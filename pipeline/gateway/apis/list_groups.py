@@ -1,4 +1,4 @@
-"""ListGroups (API key 16): every group of the root, by SQL over its tables."""
+"""ListGroups (API key 16): all groups of the root, by SQL over its tables."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 
 
 async def _answer(call: RequestContext, request: Any) -> Any:
-    # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
+    # DuckDB reads the tables in another thread, so that the event loop serves other clients.
     try:
         listing = await call.services.groups.read()
     except STORE_FAILS as error:
-        # Clients send the request again upon this code.
+        # Clients retry after this error code.
         log.warning("the groups cannot be listed: %s", first_line(error))
         return ListGroupsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), groups=[])
     if request.states_filter or request.types_filter:
         return await call.in_thread(_response, call, request, listing)
-    # All requests of a client have one answer, which is made once for all that wait for it.
+    # Requests of the same client and version share one response, which is encoded once.
     key = call.owner, call.version
     answer = listing.answers.get(key)
     if answer is None or answer.cancelled():

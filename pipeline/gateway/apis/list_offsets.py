@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2): the first offset, the end, and the first offset from a time on."""
+"""ListOffsets (API key 2): the first offset, the end offset, and the first offset for a time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _LATEST = -1
 _EARLIEST = -2
 # The offset of the latest timestamp (KIP-734).
 _MAX_TIMESTAMP = -3
-# The first offset on the broker itself (KIP-405), which is the first one: nothing is elsewhere.
+# The first offset on the broker's disk (KIP-405). It is the first offset: there is no tiered
+# storage.
 _EARLIEST_LOCAL = -4
-# The last offset that is elsewhere (KIP-1005): there is none.
+# The last offset in tiered storage (KIP-1005). There is none.
 _LATEST_TIERED = -5
 _NONE = -1
 _EPOCH = 0
@@ -65,7 +66,7 @@ def _partitions(
     is_fresh = False
     for each in asked:
         if counts[topic, each.partition_index] > 1:
-            # As Kafka does.
+            # Kafka refuses a partition that the request has more than once.
             results.append(_result(each.partition_index, ErrorCode.INVALID_REQUEST))
         else:
             found = _partition(logs, topic, each.partition_index, each.timestamp, is_fresh)
@@ -78,7 +79,7 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int, is_f
     code, offset, of_time = ErrorCode.NONE, _NONE, _NONE
     try:
         if timestamp == _LATEST:
-            # What another gateway has acknowledged counts, too.
+            # The end offset includes records that another gateway has acknowledged.
             if not is_fresh:
                 logs.refresh(topic)
             offset = logs.bounds(topic, partition).end
@@ -87,17 +88,17 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int, is_f
         elif timestamp == _MAX_TIMESTAMP:
             offset, of_time = logs.offset_of_max_timestamp(topic, partition) or (_NONE, _NONE)
         elif timestamp == _LATEST_TIERED:
-            # There is no such offset, but an unknown topic is still told as unknown.
+            # There is no such offset, but the call reports an unknown topic or partition.
             logs.bounds(topic, partition)
         elif timestamp >= 0:
             offset, of_time = logs.offset_for_time(topic, partition, timestamp) or (_NONE, _NONE)
         else:
-            # What later versions of the API may come to ask for.
+            # Later versions of the API may define more negative timestamps.
             code = ErrorCode.UNSUPPORTED_VERSION
     except UnknownTopicOrPartition:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except (Failure, OSError) as error:
-        # Clients ask again after a while; whoever runs the gateway reads why.
+        # Clients retry after their backoff. The log has the reason for the operator.
         log.warning("%s-%d cannot be read: %s", topic, partition, error)
         code = ErrorCode.KAFKA_STORAGE_ERROR
     return _result(partition, code, offset, of_time)

@@ -1,9 +1,9 @@
 """Metadata (API key 3): the gateways, and the topics with their partitions.
 
-Every gateway serves every partition. The partition's name and number choose its leader among those
-alive, so that consumers spread over them. There are no topic ids: versions from 10 on, which have
-them, get zeros. With auto.create.topics.enable, a topic that a client asks for and nobody has
-created is created.
+Every gateway serves every partition. The hash of topic and partition selects the leader among the
+live gateways, so that consumers are spread over them. There are no topic ids: responses of versions
+from 10 on have zeros. With auto.create.topics.enable, a missing topic that a client names is
+created.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MetadataResponse = struct("MetadataResponse")
 log = logging.getLogger(__name__)
 
 _Topic = MetadataResponse.MetadataResponseTopic
-# From this version on a topic may be asked for by its id alone.
+# From this version on, a request may name a topic by its id alone.
 _BY_ID = 12
 
 
@@ -47,7 +47,7 @@ async def _answer(call: RequestContext, request: Any) -> Any:
 def _described(call: RequestContext, request: Any, not_created: Container[str]) -> Any:
     brokers = call.services.brokers.alive(call.listener)
     counts = call.services.topics.counts()
-    # Version 0 has no null: an empty list asks for all topics.
+    # Version 0 has no null, so an empty list asks for all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [
             _topic(call, name, counts[name])
@@ -55,7 +55,7 @@ def _described(call: RequestContext, request: Any, not_created: Container[str]) 
             if call.may(DESCRIBE, TOPIC, name)
         ]
     else:
-        # As Kafka does: a topic that is named many times is told once.
+        # As in Kafka, the response has a topic once, even if the request repeats it.
         wanted = dict.fromkeys((each.name, each.topic_id) for each in request.topics)
         topics = [
             _denied(name) if name in not_created else _asked_for(call, name, topic_id, counts)
@@ -75,9 +75,9 @@ def _described(call: RequestContext, request: Any, not_created: Container[str]) 
 
 
 async def _create_missing(call: RequestContext, request: Any) -> set[str]:
-    """Create the topics that are asked for; returns those that the client may not create.
+    """Create the requested topics that are missing; return those that the client may not create.
 
-    Which could not be created for another reason is unknown afterwards.
+    A topic that cannot be created for another reason is reported as unknown.
     """
     denied = set()
     services = call.services
@@ -107,7 +107,7 @@ def _asked_for(
     call: RequestContext, name: str | None, topic_id: bytes, counts: Mapping[str, int]
 ) -> Any:
     if name is None and call.version < _BY_ID:
-        # As Kafka does: these versions have ids, and no answer to a topic without a name.
+        # As in Kafka: versions 10 and 11 have topic ids, but do not support a null name.
         code = int(ErrorCode.INVALID_REQUEST)
         return _Topic(error_code=code, name="", topic_id=topic_id, partitions=[])
     if name is None:

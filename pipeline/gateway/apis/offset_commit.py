@@ -19,7 +19,7 @@ def _ask(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
 
 
 def _respond(_call: RequestContext, request: GroupRequest, decided: messages.Response) -> Any:
-    """A code for each partition, in the order of the request."""
+    """Return the response, with an error code for each partition, in the order of the request."""
     results: dict[tuple[str, int], int] = {}
     if decided.offset_commit is not None:
         results = {
@@ -27,7 +27,7 @@ def _respond(_call: RequestContext, request: GroupRequest, decided: messages.Res
             for topic in decided.offset_commit.topics
             for each in topic.partitions
         }
-    # Without a body the code is that of all partitions.
+    # Without a body, the error code of the response is that of all partitions.
     whole = decided.error_code if decided.offset_commit is None else 0
     topics = [
         messages.TopicResult(

@@ -1,4 +1,4 @@
-"""OffsetFetch (API key 9): of one group, and from version 8 on of any number."""
+"""OffsetFetch (API key 9): the committed offsets of one group; from version 8 on, of several."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 OffsetFetchResponse = struct("OffsetFetchResponse")
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
-# From this version on an answer has a code for the whole group.
+# From this version on, the response has an error code for the whole group.
 _WITH_CODE = 2
-# From this version on a request names any number of groups (KIP-709).
+# From this version on, a request names any number of groups (KIP-709).
 _MANY_GROUPS = 8
 _NO_OFFSET = -1
 

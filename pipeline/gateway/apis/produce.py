@@ -1,8 +1,8 @@
-"""Produce (API key 0): records are appended to topics that have tables of their own.
+"""Produce (API key 0): appends records to topics that have a log table.
 
-A topic that is a user's table takes no records: its records are the table's rows. There are no
-transactions. All that was acknowledged is in the table, so acks=1 is as good as acks=all. The time
-of a request bounds how long its client waits, and not whether its records are appended.
+A topic that is a user's table accepts no records, because its records are the rows of that table.
+There are no transactions. Acknowledged records are in the table, so acks=1 is as durable as
+acks=all. The timeout of a request limits how long its client waits. It does not cancel the append.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ACKS = (_ALL, 0, 1)
 _CODES: dict[type[Failure], ErrorCode] = {
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
-    # It was deleted elsewhere, and the gateway has not heard of it yet.
+    # The topic was deleted by another process, and the gateway has not read that yet.
     UnknownTopicOrPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    # Clients send the batch again, as after any failure of a broker's disk.
+    # Clients send the batch again, as after a disk failure of a broker.
     AppendStateUnknown: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
@@ -56,11 +56,11 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     appends = [_Append(call, request, topic, budget) for topic in request.topic_data]
     for each in appends:
         each.begin()
-    # The records of later requests come after these ones: nothing of them is awaited before.
+    # The batches are queued, and nothing was awaited. So later requests append after them.
     call.taken_in()
     responses = await asyncio.gather(*(each.response() for each in appends))
     if request.acks == 0:
-        # As Kafka does: a client that waits for no answer hears of an error by the connection.
+        # As in Kafka, the connection is closed upon an error if the client waits for no response.
         for topic in responses:
             for each in topic.partition_responses:
                 if each.error_code:
@@ -73,10 +73,10 @@ async def _answer(call: RequestContext, request: Any) -> Any:
 
 
 def _check_room(call: RequestContext, request: Any) -> None:
-    """End the connection of a client whose batches find no room behind those that wait.
+    """Raise InvalidFrame, which closes the connection, if the batches exceed the queue's memory.
 
-    An error would be taken for that of these batches alone: those that the client has sent after
-    them could find room, and be written before them.
+    A response with an error would be wrong: batches that the client sent later could fit into the
+    queue, and would be written before these ones.
     """
     asked = (each for topic in request.topic_data for each in topic.partition_data)
     if not call.services.producing.has_room(sum(waiting_size(each.records) for each in asked)):
@@ -97,7 +97,7 @@ class _Append:
         self._outcomes: asyncio.Future[list[Outcome]] | None = None
 
     def begin(self) -> None:
-        """Hand the batches to the topic's writer, behind all that it was handed before."""
+        """Append the batches to the queue of the topic's writer."""
         call, topic = self._call, self._topic
         try:
             count, definition = _find(call, self._request, topic)
@@ -113,7 +113,7 @@ class _Append:
         self._outcomes = call.services.producing.append(definition, self._batches)
 
     async def response(self) -> Any:
-        """What became of the batches."""
+        """Return the topic's part of the response, once the batches are written or refused."""
         if self._outcomes is not None:
             outcomes = await self._written(self._outcomes)
             for batch, outcome in zip(self._batches, outcomes, strict=True):
@@ -126,12 +126,12 @@ class _Append:
         )
 
     async def _written(self, appending: asyncio.Future[list[Outcome]]) -> Sequence[Outcome]:
-        # As in Kafka, the time is that of acks=all alone.
+        # As in Kafka, the timeout applies to acks=all only.
         timeout_ms = self._request.timeout_ms
         timeout_s = max(timeout_ms, 1) / 1000 if self._request.acks == _ALL else None
         try:
-            # What was taken in is appended all the same: the client sends it again, and of an
-            # idempotent producer the next batch may be in the queue behind it.
+            # A queued batch is appended even after the timeout. The client sends it again, and the
+            # next batch of an idempotent producer may already be queued after it.
             return await asyncio.wait_for(asyncio.shield(appending), timeout_s)
         except TimeoutError:
             late = BatchRefused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
@@ -139,7 +139,7 @@ class _Append:
 
 
 def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTable]:
-    """The topic's number of partitions, and its own table. Raises BatchRefused."""
+    """Return the topic's number of partitions, and its log table. Raises BatchRefused."""
     if not call.may(WRITE, TOPIC, topic):
         raise BatchRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:

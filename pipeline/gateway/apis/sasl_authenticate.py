@@ -1,6 +1,6 @@
-"""SaslAuthenticate (API key 36; KIP-152), once authentication is over, or where none is asked for.
+"""SaslAuthenticate (API key 36; KIP-152) after authentication, or on a listener without SASL.
 
-Before that it is `pipeline.gateway.authenticator` that answers it.
+During authentication, `pipeline.gateway.authenticator` answers it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""SaslHandshake (API key 17), once authentication is over, or on a listener that asks for none.
+"""SaslHandshake (API key 17) after authentication, or on a listener without SASL.
 
-Before that it is `pipeline.gateway.authenticator` that answers it.
+During authentication, `pipeline.gateway.authenticator` answers it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who a client is: TLS, users and their passwords, and SASL's mechanisms that prove a name."""
+"""Authentication of clients: TLS, the file of users, and the SASL mechanisms."""

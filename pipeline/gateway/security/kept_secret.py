@@ -1,4 +1,4 @@
-"""A secret that is the same after a restart, and for all gateways that read one file of users."""
+"""A secret that survives restarts, and that all gateways with the same file of users share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _BYTES = 32
 
 
 def secret_beside(path: Path) -> bytes:
-    """Return the secret that is kept beside a file, as `.NAME.secret`; it is made if there is none.
+    """Return the secret in the file `.NAME.secret` of the folder of `path`; create it if missing.
 
-    It is its owner's alone. Raises OSError.
+    Only the owner of the file can read it. Raises OSError, also for a secret that is too short.
     """
     path = path.resolve()
     kept = path.with_name(f".{path.name}.secret")

@@ -22,9 +22,10 @@ _NONCE_BYTES = 24
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it says, or sent no token of its mechanism; safe to tell the client.
+    """Failed authentication: wrong credentials, or a token that the mechanism does not have.
 
-    `logged` is for the log: it has the name that the client gave, if it did.
+    The message may be sent to the client. `logged` is the message for the log, with the user name
+    that the client gave, if it gave one.
     """
 
     def __init__(self, why: str, user: str | None = None) -> None:
@@ -33,17 +34,17 @@ class AuthenticationFailed(Exception):
 
 
 class Mechanism(Protocol):
-    """One exchange of tokens; `user` is set once the client has proved who it is."""
+    """One exchange of tokens. `user` is set once the client is authenticated."""
 
     user: str | None
 
     async def answer(self, token: bytes) -> bytes:
-        """The answer to a client's token. Raises AuthenticationFailed."""
+        """Return the answer to a client's token. Raises AuthenticationFailed."""
         ...
 
 
 def begin(mechanism: str, users: Users, host: str) -> Mechanism:
-    """Begin an exchange of one of `MECHANISMS` with a client from an address."""
+    """Return a new exchange of one of `MECHANISMS` with a client at the address `host`."""
     return Plain(users, host) if mechanism == PLAIN else Scram(mechanism, users)
 
 
@@ -56,7 +57,7 @@ class Plain:
         self.user: str | None = None
 
     async def answer(self, token: bytes) -> bytes:
-        """Check the password; nothing is answered to a right one."""
+        """Check the password; return an empty answer. Raises AuthenticationFailed."""
         try:
             authorization_id, user, password = token.decode().split("\0")
         except ValueError:
@@ -76,10 +77,10 @@ class Plain:
 
 
 class Scram:
-    """SCRAM: the client proves that it has the password, and the server that it has its keys."""
+    """SCRAM: the client proves that it has the password, the server that it has the keys."""
 
     def __init__(self, mechanism: str, users: Users, server_nonce: str | None = None) -> None:
-        """`server_nonce` is random unless given, as a test does."""
+        """Take `server_nonce`, which only tests give; it is random otherwise."""
         self._mechanism = mechanism
         self._users = users
         self._server_nonce = server_nonce or secrets.token_urlsafe(_NONCE_BYTES)
@@ -88,7 +89,7 @@ class Scram:
         self.user: str | None = None
 
     async def answer(self, token: bytes) -> bytes:
-        """Answer the client's first or final message."""
+        """Answer the client's first or final message. Raises AuthenticationFailed."""
         try:
             text = token.decode()
             return self._challenge(text) if self._first is None else self._verify(text)
@@ -103,10 +104,10 @@ class Scram:
         )
 
     def _challenge(self, text: str) -> bytes:
-        """The client's first message: its name and nonce. Answer: the salt, and both nonces."""
+        """Read the client's first message, its name and nonce; return both nonces and the salt."""
         binding, authorization_id, bare = text.split(",", 2)
         name, nonce, *_extensions = bare.split(",")
-        # `p=` asks to bind the exchange to the TLS channel, which Kafka does not offer either.
+        # `p=` asks for TLS channel binding, which Kafka does not support either.
         if binding not in ("n", "y") or name[:2] != "n=" or nonce[:2] != "r=" or not nonce[2:]:
             raise self._failed()
         user = _plain_name(name[2:])
@@ -120,7 +121,7 @@ class Scram:
         return answer.encode()
 
     def _verify(self, text: str) -> bytes:
-        """The client's final message: its proof. Answer: the server's signature."""
+        """Check the proof in the client's final message; return the server's signature."""
         assert self._first is not None
         assert self._credential is not None
         header, bare, nonce, challenge = self._first
@@ -146,5 +147,5 @@ class Scram:
 
 
 def _plain_name(escaped: str) -> str:
-    """A name of SCRAM's as it is: `=2C` is a comma, `=3D` an equals sign."""
+    """Unescape a user name of SCRAM: `=2C` is a comma, `=3D` an equals sign."""
     return escaped.replace("=2C", ",").replace("=3D", "=")

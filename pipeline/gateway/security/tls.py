@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 
 class CertificateError(Failure):
-    """A certificate or its key cannot be used; the message names the file."""
+    """Error for a certificate or key that cannot be used; the message names the files."""
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """TLS 1.2 or later with a certificate (chain) and its key, PEM files. Raises CertificateError.
+    """Return a context for TLS 1.2 or later. Raises CertificateError.
 
-    Clients are not asked for certificates: SASL says who they are.
+    `certificate` is the PEM file of the certificate chain, and `key` that of its key. Clients are
+    not asked for certificates, because SASL authenticates them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password, though an empty one: OpenSSL would ask for an encrypted key's on the terminal.
+        # Without a password, OpenSSL would ask for that of an encrypted key on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         raise CertificateError(
@@ -34,9 +35,9 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 async def client_speaks(accepted: socket.socket) -> None:
-    """Wait until a client has sent something, which is left to be read.
+    """Wait until the socket of a client is readable, without reading from it.
 
-    asyncio makes large buffers for TLS, and a silent client must not take them.
+    asyncio allocates large buffers for TLS, and a silent client must not cost that memory.
     """
     loop = asyncio.get_running_loop()
     spoke = asyncio.Event()

@@ -1,8 +1,8 @@
-"""The file of users: for each user and SCRAM mechanism what a server needs to check a password.
+"""The file of users: one credential for each user and SCRAM mechanism.
 
-A line is a JSON object. It holds a salt, a number of iterations, and the two keys of RFC 5802 that
-are derived from the password; nobody can log in with what the file holds, but passwords can be
-guessed with it, so it is made readable for its owner alone. PLAIN checks its passwords by the same
+A line is a JSON object with a salt, a number of iterations, and two keys that are derived from the
+password (RFC 5802). The keys are not enough to log in, but they allow guessing passwords offline.
+The file is therefore created readable for its owner only. PLAIN checks passwords with the same
 keys.
 
 Source: RFC 5802, section 3; Apache Kafka, ScramFormatter and ScramCredential.
@@ -35,23 +35,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The fewest and most iterations that Kafka takes.
+# The fewest and most iterations that Kafka accepts.
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384
 _ITERATIONS = f"iterations go from {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
 _SALT_BYTES = 24
-# Right passwords that are remembered.
+# How many correct passwords are cached.
 _MOST_REMEMBERED = 10_000
-# How long users stay whose file cannot be read, s, as ACLs do.
+# How long the users that were read last stay valid while the file cannot be read, s. ACLs have the
+# same limit.
 KEPT_S = 10.0
 
 
 class UsersError(Failure):
-    """The file of users cannot be read, or a user cannot be as asked for."""
+    """Error for a file of users that cannot be read, and for an invalid or unknown user."""
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """What a server keeps of one user's password for one mechanism (RFC 5802)."""
+    """A salt and keys to check one user's password in one mechanism (RFC 5802)."""
 
     user: str
     mechanism: str
@@ -61,7 +62,7 @@ class Credential(Struct, frozen=True, kw_only=True):
     server_key: bytes
 
     def has_password(self, password: str) -> bool:
-        """Whether this is the password; takes milliseconds, by design."""
+        """Return whether this is the password. By design, the check takes milliseconds."""
         salted = _salted(self.mechanism, password, self.salt, self.iterations)
         key = _hmac(self.mechanism, salted, b"Client Key")
         return hmac.compare_digest(hash_of(self.mechanism, key), self.stored_key)
@@ -93,7 +94,7 @@ def _derived(user: str, password: str, mechanism: str, salt: bytes, iterations: 
 
 
 def hash_of(mechanism: str, data: bytes) -> bytes:
-    """The mechanism's hash of some bytes."""
+    """Return the hash of `data` with the mechanism's hash function."""
     return hashlib.new(HASHES[mechanism], data).digest()
 
 
@@ -107,23 +108,24 @@ def _hmac(mechanism: str, key: bytes, text: bytes) -> bytes:
 
 
 class Users:
-    """The users of a file, read again whenever the file was written.
+    """The users of a file, which is read again whenever it was written.
 
-    Who is not in the file has made-up credentials, which no password fits: a stranger cannot find
-    out who is a user. They are the same ones each time, after a restart and at each gateway that
-    reads this file: a secret is kept beside it.
+    For an unknown user, made-up credentials are returned that no password matches, so that clients
+    cannot enumerate the users. They are derived from a secret in the folder of the file. So they
+    are the same after a restart, and at each gateway that reads this file.
 
-    One thread checks passwords, each for milliseconds, and of each client address one at a time: a
-    flood of wrong ones delays log-ins from its own address, and all other log-ins by one check for
-    each address that it comes from. A right one is remembered, by an HMAC of a key that only this
-    process has: when thousands of connections of some users come back at once, they do not wait for
-    each other.
+    One thread checks passwords; a check takes milliseconds. Of each client address, one check runs
+    at a time. A flood of wrong passwords delays log-ins from its own address. It delays other
+    log-ins only by one check for each address that the flood comes from.
+
+    Correct passwords are cached as an HMAC with a key that only this process has. Thousands of
+    connections that log in again at once therefore do not wait for each other.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Raises UsersError for a file that cannot be read, or is no file of users."""
+        """Read the file. Raises UsersError if it cannot be read, or is no file of users."""
         self._path = Path(path)
-        # Since when the file cannot be read.
+        # The time of the first failed read since the last successful one, s of `monotonic`.
         self._unread_since: float | None = None
         self._seen = self._stamp()
         self._credentials = _by_user(read_users(self._path))
@@ -140,17 +142,17 @@ class Users:
             )
         self._checking = ThreadPoolExecutor(1, "passwords")
         self._right: set[bytes] = set()
-        # Of each client address from which passwords are checked or wait.
+        # A lock for each client address with a check that runs or waits.
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def credential(self, user: str, mechanism: str) -> Credential:
-        """What a password of the user is checked by in a SCRAM mechanism. Raises UsersError."""
+        """Return the user's credential for a SCRAM mechanism. Raises UsersError."""
         self._look()
         found = self._credentials.get((user, mechanism))
         return self._made_up(user, mechanism) if found is None else found
 
     def any_credential(self, user: str) -> Credential:
-        """What a password is checked by where the mechanism does not matter. Raises UsersError."""
+        """Return the user's credential for any mechanism. Raises UsersError."""
         self._look()
         for mechanism in HASHES:
             found = self._credentials.get((user, mechanism))
@@ -159,7 +161,10 @@ class Users:
         return self._made_up(user, next(iter(HASHES)))
 
     async def has_password(self, user: str, password: str, host: str) -> bool:
-        """Whether this is the user's password, as a client from `host` says. Raises UsersError."""
+        """Return whether this is the user's password. Raises UsersError.
+
+        `host` is the address of the client that sent it.
+        """
         credential = self.any_credential(user)
         text = b"\0".join((credential.stored_key, password.encode("utf-8", "surrogatepass")))
         mark = hmac.digest(self._secret, text, "sha256")
@@ -198,8 +203,8 @@ class Users:
     def _look(self) -> None:
         """Read the file again if it was written. Raises UsersError.
 
-        While it cannot be read, its users stay for `KEPT_S`: who was taken out of it meanwhile is
-        let in no longer than that.
+        While the file cannot be read, the users that were read last stay valid for `KEPT_S`. A user
+        that was removed meanwhile can log in for at most that time.
         """
         try:
             stamp = self._stamp()
@@ -230,7 +235,7 @@ def _by_user(credentials: Iterable[Credential]) -> dict[tuple[str, str], Credent
 
 
 def read_users(path: Path) -> list[Credential]:
-    """Read a file of users. Raises UsersError, which names the line that is none."""
+    """Return the credentials in a file of users. Raises UsersError, which names an invalid line."""
     try:
         lines = read_private(path).splitlines()
     except OSError as error:
@@ -251,14 +256,17 @@ def _read_line(path: Path, number: int, line: bytes) -> Credential:
 
 
 def add_user(path: Path, credentials: Iterable[Credential]) -> None:
-    """Write credentials into a file of users, in place of older ones; makes the file."""
+    """Write credentials to a file of users, and replace older ones of the same user and mechanism.
+
+    The file is created if it is missing. Raises UsersError.
+    """
     with changing(path):
         present = _by_user(read_users(path)) if path.exists() else {}
         _write(path, {**present, **_by_user(credentials)}.values())
 
 
 def remove_user(path: Path, user: str) -> None:
-    """Take a user out of the file. Raises UsersError if it is not in it."""
+    """Remove a user from the file. Raises UsersError if the file does not have it."""
     with changing(path):
         present = read_users(path)
         kept = [each for each in present if each.user != user]
