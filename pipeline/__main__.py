@@ -1,4 +1,4 @@
-"""`python -m group_coordinator.pipeline` is `group-coordinator`."""
+"""Entry point: `python -m group_coordinator.pipeline` runs `group-coordinator`."""
 
 from group_coordinator.pipeline.cli.main import main
 

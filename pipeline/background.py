@@ -1,12 +1,13 @@
-"""Work beside the main thread, each piece in a thread of its own.
+"""Background work, each piece in a separate thread.
 
-All threads of the product are made here, because each must have ended before the interpreter does:
-a thread that is within delta-rs, DuckDB or Arrow while the interpreter ends makes the whole process
-end by a segmentation fault, since Python ends the thread and its stack is unwound through Rust or
-C++. So once the main thread has ended, and with it each thread of the user's that is no daemon,
-every thread that is left is told to end and is awaited, whether the user has called `close` or not.
+All threads of the product are created here, because each must end before the interpreter does. A
+thread that is within delta-rs, DuckDB or Arrow at that time crashes the process with a segmentation
+fault: Python ends the thread, and its stack is unwound through Rust or C++.
 
-A simulation puts itself in the threads' place (`use`), and takes the work as steps in its own time.
+So when the main thread and the user's non-daemon threads have ended, all remaining threads are
+stopped and joined. This happens whether or not the user has called `close`.
+
+A simulation replaces the threads (`use`) and runs the work as steps in simulated time.
 """
 
 from __future__ import annotations
@@ -31,46 +32,46 @@ log = logging.getLogger(__name__)
 Work = Callable[[], None]
 _T = TypeVar("_T")
 
-# How long the process's end waits for threads before it says so, s.
+# How long the exit of the process waits for threads before it logs a warning, s.
 _SILENT_S = 5.0
 
 
 class CannotStart(Failure):
-    """No thread can be started: the process ends, or it has as many as it may have."""
+    """A failure to start a thread: the process is exiting, or has reached its limit of threads."""
 
 
 class BackgroundThread(threading.Thread):
-    """A thread that the process's end stops and waits for. `stop` asks it to end, at once."""
+    """A thread that the exit of the process stops and joins. `stop` asks it to end, at once."""
 
     def __init__(self, name: str, work: Work, stop: Work) -> None:
-        # A daemon: Python waits for other threads before the callbacks of `atexit`, so a thread
-        # that nobody stops would keep the process from ending for ever.
+        # A daemon: Python joins other threads before it runs the callbacks of `atexit`, which stop
+        # the threads here. A thread that is no daemon would keep the process alive for ever.
         super().__init__(target=work, name=name, daemon=True)
         self.stop = stop
 
     def has_ended(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end, for so many seconds at most; whether it has come."""
+        """Wait for the thread for at most `timeout_s`, and return whether it has ended."""
         self.join(timeout_s)
         return not self.is_alive()
 
 
 class Repeating(Protocol):
-    """Work that goes on until it is stopped."""
+    """Periodic work that runs until it is stopped."""
 
     def stop(self) -> None:
-        """Do the work no more; one that is under way ends first."""
+        """Stop the work; a run that has begun ends first."""
         ...
 
 
 class Background(Protocol):
-    """How work is done beside the main thread: in threads, or as a simulation's steps."""
+    """Executor of background work: threads, or the steps of a simulation."""
 
     def repeat(self, name: str, interval_s: float, work: Work) -> Repeating:
-        """Do the work every `interval_s`, the first time after one."""
+        """Run the work every `interval_s`, the first time after one interval."""
         ...
 
     def run(self, name: str, work: Work) -> bool:
-        """Do the work once, soon; whether it will be done."""
+        """Run the work once, soon; return whether it will run."""
         ...
 
 
@@ -109,10 +110,10 @@ _background: Background = _Threads()
 
 
 def start(name: str, work: Work, stop: Work) -> BackgroundThread:
-    """Start a thread of that name, which does the work until `stop` is called.
+    """Start a thread of that name, which runs the work until `stop` is called.
 
-    `stop` only tells the work to end, and returns at once. It is called at the latest when the
-    process ends, which waits for the work. Raises CannotStart.
+    `stop` only asks the work to end, and must return at once. It is called at the latest at the
+    exit of the process, which joins the thread. Raises CannotStart.
     """
     worker = BackgroundThread(name, work, stop)
     with _lock:
@@ -120,8 +121,8 @@ def start(name: str, work: Work, stop: Work) -> BackgroundThread:
             raise CannotStart(f"no thread for {name}: the process ends")
         _workers[:] = [one for one in _workers if one.is_alive()]
         if not _workers:
-            # Callbacks are called last in, first out: what libraries registered as they were
-            # imported, and may take down there, outlives the threads that are in them.
+            # Callbacks run last in, first out. So the threads end before the callbacks that
+            # libraries registered at their import, which may free what the threads use.
             atexit.unregister(_end_all)
             atexit.register(_end_all)
         try:
@@ -133,7 +134,7 @@ def start(name: str, work: Work, stop: Work) -> BackgroundThread:
 
 
 def repeat(name: str, interval_s: float, work: Work) -> Repeating:
-    """Do the work every `interval_s` in a thread of that name, until it is stopped.
+    """Run the work every `interval_s` in a thread of that name, until it is stopped.
 
     Raises CannotStart.
     """
@@ -141,18 +142,18 @@ def repeat(name: str, interval_s: float, work: Work) -> Repeating:
 
 
 def run(name: str, work: Work) -> bool:
-    """Do the work once, in a thread of that name that the process's end waits for.
+    """Run the work once, in a thread of that name that the exit of the process joins.
 
-    False if it will not be done: the main thread has ended, or no thread can be started.
+    Return False if the work will not run: the main thread has ended, or no thread can be started.
     """
     return _background.run(name, work)
 
 
 def submit(pool: ThreadPoolExecutor, work: Callable[[], _T]) -> Future[_T]:
-    """Have a pool do the work; at once, in this thread, where the pool takes none any more.
+    """Submit the work to a pool; run it at once in this thread if the pool accepts no more work.
 
-    Python closes all pools when the main thread ends, while requests that wait are still written.
-    Work that a pool has queued before it found that it can start no thread may be done twice.
+    Python closes all pools when the main thread ends, while pending requests are still written.
+    Work may run twice if the pool queues it and then fails to start a thread.
     """
     try:
         return pool.submit(work)
@@ -160,14 +161,14 @@ def submit(pool: ThreadPoolExecutor, work: Callable[[], _T]) -> Future[_T]:
         done: Future[_T] = Future()
         try:
             done.set_result(work())
-        # As the pool does: it is raised where the result is asked for.
+        # As in a pool, `result` raises the error.
         except BaseException as error:
             done.set_exception(error)
         return done
 
 
 def start_at_end_of(fd: int, name: str, work: Work) -> BackgroundThread:
-    """Do the work once what is read from a file descriptor ends. Raises CannotStart."""
+    """Run the work at the end of file of a file descriptor. Raises CannotStart."""
     stop = Stop()
 
     def await_end() -> None:
@@ -181,7 +182,7 @@ def start_at_end_of(fd: int, name: str, work: Work) -> BackgroundThread:
 
 
 class Stop:
-    """Tells a thread to end that waits for a file descriptor; the thread is in the block of it."""
+    """A stop signal for a thread that waits for a file descriptor in the block of this object."""
 
     def __init__(self) -> None:
         self._told, self._tell = socket.socketpair()
@@ -194,13 +195,13 @@ class Stop:
         self._tell.close()
 
     def set(self) -> None:
-        """Tell the thread. A second call does nothing."""
+        """Stop the thread. A second call does nothing."""
         self._tell.close()
 
     def awaits(self, fd: int, timeout_s: float | None = None) -> bool:
-        """Wait until there is something to read, or its end; False if that is not to be read.
+        """Wait until the descriptor has data or is at its end.
 
-        That is if the thread is told to end, or after the timeout.
+        Return False if the thread was stopped, or after `timeout_s`.
         """
         readable, _, _ = select.select([fd, self._told.fileno()], [], [], timeout_s)
         return readable == [fd]
@@ -208,7 +209,7 @@ class Stop:
 
 @contextmanager
 def use(background: Background) -> Iterator[None]:
-    """Have another do the work that is begun within the block."""
+    """Use another executor for work that is started within the block."""
     global _background
     before, _background = _background, background
     try:
@@ -217,7 +218,7 @@ def use(background: Background) -> Iterator[None]:
         _background = before
 
 
-# --- the process's end ------------------------------------------------------------------------
+# --- the exit of the process ------------------------------------------------------------------
 
 _lock = threading.Lock()
 _workers: list[BackgroundThread] = []
@@ -225,11 +226,11 @@ _has_ended = False
 
 
 def _wait_for_it() -> None:
-    """Do nothing: work that is done once ends by itself, so it is not told to end."""
+    """Do nothing: work that runs once ends by itself, so it needs no stop."""
 
 
 def _end_all() -> None:
-    """Tell all threads to end, and wait for them; Ctrl-C ends the process at once."""
+    """Stop and join all threads; Ctrl-C ends the process at once."""
     global _has_ended
     with _lock:
         _has_ended = True
@@ -244,7 +245,7 @@ def _end_all() -> None:
                 limit_s = None
                 worker.join()
     except KeyboardInterrupt:
-        # Python would go on to its end, and a thread in Rust would make that a segmentation fault.
+        # Python would finish its exit, and a thread in Rust would cause a segmentation fault.
         sys.stdout.flush()
         sys.stderr.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -254,13 +255,13 @@ def _end_all() -> None:
 def _tell(worker: BackgroundThread) -> None:
     try:
         worker.stop()
-    # The other threads must be told too.
+    # The other threads must be stopped too.
     except Exception:
         log.exception("%s is not told to end", worker.name)
 
 
 def _forget() -> None:
-    """A forked process has none of its parent's threads, and may have its lock as it was held."""
+    """Reset the state in a forked process: it has no threads, and its lock may have been held."""
     global _lock
     _lock = threading.Lock()
     _workers.clear()

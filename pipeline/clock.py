@@ -1,7 +1,7 @@
-"""The wall clock, the monotonic clock and waiting: all of `pipeline` has them from here.
+"""The wall clock, the monotonic clock and sleeping, for all code that a simulation may run.
 
-Only Spark brings times of its own. A simulation puts clocks of its own in the machine's place
-(`use`).
+A simulation replaces the machine's clocks (`use`). Spark, connections of gateways, and the handling
+of processes and signals use the machine's clocks directly.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ class Clock(Protocol):
     """A machine's clocks."""
 
     def wall_ms(self) -> int:
-        """The time of day, ms since 1970-01-01 UTC; it may be set back."""
+        """Return the time of day in ms since 1970-01-01 UTC; it may be set back."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some time; never set back."""
+        """Return seconds since an arbitrary time; never set back."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Sleep for a number of seconds."""
         ...
 
 
@@ -44,43 +44,43 @@ _clock: Clock = _MachineClock()
 
 
 def clock_ms() -> int:
-    """Milliseconds since 1970-01-01 UTC."""
+    """Return the time of day in ms since 1970-01-01 UTC."""
     return _clock.wall_ms()
 
 
 def monotonic() -> float:
-    """Seconds by a clock that is never set back."""
+    """Return seconds of a clock that is never set back."""
     return _clock.monotonic_s()
 
 
 def monotonic_ms() -> float:
-    """Milliseconds by a clock that is never set back."""
+    """Return milliseconds of a clock that is never set back."""
     return monotonic() * 1000
 
 
 def sleep(seconds: float) -> None:
-    """Return after so many seconds."""
+    """Sleep for a number of seconds."""
     _clock.sleep(seconds)
 
 
 def back_off(attempt: int) -> None:
-    """Sleep a random time below 2 ms, doubled with each attempt, at most 250 ms."""
+    """Sleep a random time below a limit: 2 ms, doubled with each attempt, at most 250 ms."""
     sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
 
 
-# Linux stops CLOCK_MONOTONIC while a machine sleeps, macOS does not and has no other.
+# Linux stops CLOCK_MONOTONIC while the machine sleeps. macOS does not, and has no CLOCK_BOOTTIME.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot_ms() -> int:
-    """Milliseconds by a clock that is never set back, and goes on while the machine sleeps."""
+    """Return ms of a clock that is never set back and that runs while the machine sleeps."""
     return time.clock_gettime_ns(_SINCE_BOOT) // 1_000_000
 
 
 class Freshness:
-    """How long ago something was seen, by whichever of two clocks says longer.
+    """The time since something was seen: the longer of the times by two clocks.
 
-    The monotonic clock stands still while a machine is suspended; the other one may be set.
+    The monotonic clock stops while a machine is suspended, and the wall clock may be set.
     """
 
     def __init__(self) -> None:
@@ -88,22 +88,22 @@ class Freshness:
 
     @classmethod
     def of_now(cls) -> Freshness:
-        """The freshness of something that is seen at this moment."""
+        """Create the freshness of something that is seen now."""
         made = cls()
         made.renew(cls.now())
         return made
 
     def renew(self, at: tuple[float, int]) -> None:
-        """Note that it was seen at a time that `now` had returned."""
+        """Note that it was seen at a time returned by `now`."""
         self._seen = at
 
     @staticmethod
     def now() -> tuple[float, int]:
-        """The time by both clocks."""
+        """Return the time of both clocks: monotonic in s, wall in ms."""
         return _clock.monotonic_s(), _clock.wall_ms()
 
     def is_within(self, seconds: float) -> bool:
-        """Whether it was seen within so many seconds."""
+        """Return whether it was seen within the last `seconds`."""
         if self._seen is None:
             return False
         (steady, wall_ms), (seen, seen_ms) = self.now(), self._seen
@@ -112,7 +112,7 @@ class Freshness:
 
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
-    """Have another clock say the time within the block."""
+    """Use another clock within the block."""
     global _clock
     before, _clock = _clock, clock
     try:

@@ -9,17 +9,18 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Failure(RuntimeError):
-    """Ends a command; its one-line message says what is wrong, and what to do about it."""
+    """A failure that ends a command; its one-line message names the problem and the remedy."""
 
 
 class WrongCall(Failure):
-    """What was asked for cannot be done, and nothing was begun: the exit status is 2."""
+    """An invalid call, refused before any work has begun: the exit status is 2."""
 
 
 class CannotListen(WrongCall):
-    """An address that a server cannot take: another process has it, or it is none of this machine.
+    """An address that a server cannot listen on.
 
-    `error` is what was raised by whoever tried.
+    Another process has it, or it is not an address of this machine. `error` is the operating
+    system's error.
     """
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
@@ -27,20 +28,20 @@ class CannotListen(WrongCall):
 
 
 def address(host: str, port: int) -> str:
-    """HOST:PORT; an IPv6 address is in brackets."""
+    """Return `HOST:PORT`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def of_system(error: OSError) -> str:
-    """Return what went wrong in the system's words, without its number: `Permission denied`."""
-    # A resolver's own numbers are negative; asyncio puts the address into the text once more.
+    """Return the operating system's description without errno: `Permission denied`."""
+    # Error numbers of the resolver are negative. asyncio repeats the address in `strerror`.
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__
 
 
 def in_words(error: Exception) -> str:
-    """Return what an error says to people: of a file its name, and no number of the system's."""
+    """Format an error for users: the file's name, without errno."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {of_system(error)}"
@@ -52,10 +53,10 @@ def first_line(error: Exception) -> str:
 
 
 def bare(error: E) -> E:
-    """Return an error that may be stored: without its traceback, cause and context.
+    """Remove an error's traceback, cause and context, so that it may be stored.
 
-    A traceback keeps the local variables of its frames alive. If one of them leads back to the
-    error, only the garbage collector frees them.
+    A traceback keeps the local variables of its frames alive. If one of them refers to the error,
+    only the garbage collector frees them.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

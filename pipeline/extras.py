@@ -1,7 +1,7 @@
-"""What an extra of the package brings, for who lacks it.
+"""Installation hint for a missing extra of the package.
 
-No index has this project, so `pip install NAME[EXTRA]` finds nothing: the packages are named that
-the extra asks for, which works in a clone and outside of it.
+No package index has this project, so `pip install NAME[EXTRA]` finds nothing. The hint names the
+packages that the extra requires, which works inside and outside a clone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ PROJECT = "lakehouse-group-coordinator"
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs what an extra asks for, if it is known here."""
+    """Return the command that installs the requirements of an extra, or a hint if it is unknown."""
     try:
         asked_for = requires(PROJECT) or ()
     except PackageNotFoundError:
-        # Imported from a folder, and never installed.
+        # The package was imported from a folder, not installed.
         return f"install the extra `{extra}` of {PROJECT}"
     wanted = []
     for text in asked_for:

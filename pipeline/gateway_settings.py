@@ -1,4 +1,4 @@
-"""The gateway's settings: the section [gateway]. Kafka's names where Kafka has the setting."""
+"""Settings of the gateway: the section [gateway]. Kafka's settings keep their names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from group_coordinator.coordinator.config import (
 )
 from group_coordinator.pipeline.listeners import PROTOCOLS, Endpoint, Listener, read_listeners
 
-# SASL's mechanisms: PLAIN, and those of SCRAM with the hash of each.
+# SASL mechanisms: PLAIN, and the SCRAM mechanisms with their hash functions.
 PLAIN = "PLAIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *HASHES)
-# The largest frame that takes none of the room that all clients share, bytes.
+# The largest frame that needs no reservation in the shared memory pool, bytes.
 FREE_BYTES = 65_536
 
 
@@ -33,7 +33,7 @@ class Tls(NamedTuple):
 class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
     """The section [gateway]; conf/coordinator.toml describes each setting. Times in ms.
 
-    A file that is not given is an empty text.
+    An empty path means that there is no such file.
     """
 
     listeners: str = ""
@@ -80,37 +80,37 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
         ):
             if wanted and not given:
                 raise ValueError(f"listeners: {wanted[0]} needs {setting}")
-            # Whoever set it does not want to let everybody in.
+            # The operator wants a protected listener, so an unprotected one would be a mistake.
             if named and given and not wanted:
                 raise ValueError(f"{setting} is of no use: none of listeners has a protocol for it")
 
     @property
     def named_listeners(self) -> tuple[Listener, ...]:
-        """The listeners that are named; none: there is one, where the command says (`listener`)."""
+        """Return the configured listeners; if empty, the command line gives one (`listener`)."""
         return read_listeners(
             self.listeners, self.advertised_listeners, self.listener_security_protocol_map
         )
 
     def listener(self, at: tuple[str, int], told: tuple[str, int] | None = None) -> Listener:
-        """The only listener, named by its protocol; clients are told the second address, if any."""
+        """Return the only listener, named after its protocol: its address, the advertised one."""
         advertised = None if told is None else Endpoint(*told)
         return Listener(self.protocol, self.protocol, Endpoint(*at), advertised)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The SASL mechanisms that clients may use."""
+        """Return the SASL mechanisms that clients may use."""
         return tuple(each.strip() for each in self.sasl_enabled_mechanisms.split(","))
 
     @property
     def tls(self) -> Tls | None:
-        """What listeners prove themselves with, None if there is none that speaks TLS."""
+        """Return the certificate and key of TLS listeners; None if none is configured."""
         if not self.ssl_certificate_location:
             return None
         return Tls(self.ssl_certificate_location, self.ssl_key_location)
 
     @property
     def protocol(self) -> str:
-        """Kafka's name of the security.protocol of the only listener."""
+        """Return the `security.protocol` of the only listener."""
         kinds = {
             (False, False): "PLAINTEXT",
             (False, True): "SSL",

@@ -1,4 +1,4 @@
-"""Hosts and addresses, and under which names a server answers."""
+"""Hosts and addresses, and the host names that a server accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address."""
+    """Return whether the name is an IP address."""
     try:
         ip_address(name)
     except ValueError:
@@ -18,33 +18,33 @@ def is_address(name: str) -> bool:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a server that listens there is reached from this machine only."""
+    """Return whether a server on this address can be reached from this machine only."""
     return name == "localhost" or (is_address(name) and ip_address(name).is_loopback)
 
 
 def own_names() -> set[str]:
-    """The names that this machine has for itself."""
+    """Return the names of this machine, as it knows them."""
     return {socket.gethostname(), socket.getfqdn()}
 
 
 class HostNames:
-    """The names in a Host header that a server answers: loopback's, addresses, and those given.
+    """The host names that a server accepts: `localhost`, any address, and the given names.
 
-    Any other is of a site that had its own name point at this machine (DNS rebinding), to have a
-    browser read what only this machine, or its network, may.
+    Another name may belong to a site that resolves its name to this machine (DNS rebinding). Its
+    pages could otherwise read through a browser what only this machine or its network may read.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
 
     def has(self, header: str) -> bool:
-        """Whether a Host header is answered."""
+        """Return whether requests with this Host header are accepted."""
         try:
             name = urlsplit(f"//{header}").hostname
         except ValueError:
             return False
-        # A browser puts no user before the name.
+        # A browser sends no user name in a Host header.
         if not name or "@" in header:
             return False
-        # An address is nobody's name, so no name server can have sent the browser here.
+        # DNS rebinding needs a name, so an address is safe.
         return name.rstrip(".") in self._names or is_address(name)

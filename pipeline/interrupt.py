@@ -1,4 +1,4 @@
-"""Being told to end, by SIGINT or SIGTERM: a program still ends what it started, and reports."""
+"""Handling of SIGINT and SIGTERM: a program still stops the processes it started, and reports."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-# A signal that another thread is given, or that comes just before the main thread sleeps in C, does
-# not wake it, and Python calls the handler only in the main thread: it has to look, this often, s.
+# The interval at which a waiting thread wakes up for signals, s. Python calls handlers only in the
+# main thread. A signal does not wake it if another thread received it, or if it arrived just before
+# the main thread blocked in C.
 _LOOK_S = 0.2
-# What DuckDB's RuntimeError says when a signal's handler has raised during a statement.
+# The message of DuckDB's RuntimeError when a signal handler raised during a statement.
 _BY_DUCKDB = "Query interrupted"
 
 
 class SignalEvent:
-    """A threading.Event that signal handlers may set.
+    """A replacement of threading.Event that signal handlers may set.
 
-    A handler runs in the main thread, between any two of its steps. If that thread waits for a
-    threading.Event, it holds the event's lock for some of these steps, and a handler that sets the
-    event then waits for the lock for ever: the process would never stop. `SimpleQueue.put` is made
-    to be called at such a moment.
+    A handler runs in the main thread, between any two of its steps. While that thread waits for a
+    threading.Event, it holds the event's lock during some steps. A handler that sets the event then
+    would wait for the lock for ever, and the process would never stop. `SimpleQueue.put` is
+    reentrant, so a handler may call it at any step.
     """
 
     def __init__(self) -> None:
@@ -32,16 +33,16 @@ class SignalEvent:
         self._told: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Have `is_set` be true, and everybody who waits go on."""
+        """Set the event and wake all waiting threads."""
         self._is_set = True
         self._told.put(None)
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether the event is set."""
         return self._is_set
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Return once it is set, or after so many seconds; whether it is set."""
+        """Wait until the event is set, for at most `timeout_s`; return whether it is set."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._is_set:
             left_s = until - time.monotonic()
@@ -51,14 +52,14 @@ class SignalEvent:
                 self._told.get(timeout=min(left_s, _LOOK_S))
             except Empty:
                 continue
-            # For the next one who waits.
+            # Wake the next waiting thread.
             self._told.put(None)
         return self._is_set
 
 
 @contextmanager
 def _handled_by(handle: Callable[[int], object]) -> Iterator[None]:
-    """Have `handle` be told of each ending signal of the block, by its number."""
+    """Call `handle` with the number of each SIGINT or SIGTERM in the block."""
     before = [signal.signal(each, lambda number, _: handle(number)) for each in _ENDING]
     try:
         yield
@@ -69,10 +70,10 @@ def _handled_by(handle: Callable[[int], object]) -> Iterator[None]:
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` in the main thread for each SIGINT or SIGTERM of the block.
+    """Call `act` in the main thread for each SIGINT or SIGTERM in the block.
 
-    A shell that runs a job in the background has it ignore SIGINT, and Python leaves that so: for
-    the block the signal is heard all the same.
+    A shell starts a background job with SIGINT ignored, and Python keeps that setting. Within the
+    block SIGINT is handled even then.
     """
     with _handled_by(lambda _number: act()):
         yield
@@ -80,9 +81,9 @@ def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the main thread for each SIGINT or SIGTERM of the block.
+    """Raise KeyboardInterrupt in the main thread for each SIGINT or SIGTERM in the block.
 
-    SIGTERM would end this process at once, and the processes that it has started would go on.
+    By default SIGTERM ends this process at once, and its child processes keep running.
     """
     with on_interrupt(_raise_interrupt):
         yield
@@ -90,11 +91,11 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Have a SIGINT or SIGTERM of the block be heard at its end.
+    """Defer a SIGINT or SIGTERM in the block to its end.
 
-    A process that the block starts is known by then to whoever is to end it: an interrupt between
-    the start and the assignment would leave the process to itself. Only the main thread is ever
-    interrupted; in another one this does nothing.
+    Use it to start a child process. An interrupt between the start and the assignment would leave
+    the process without an owner that stops it. Only the main thread is ever interrupted, so the
+    block has no effect in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -110,10 +111,10 @@ def interrupts_deferred() -> Iterator[None]:
 
 @contextmanager
 def duckdb_interrupted() -> Iterator[None]:
-    """Raise KeyboardInterrupt if a statement of DuckDB in the block is ended by Ctrl-C.
+    """Raise KeyboardInterrupt if Ctrl-C ends a DuckDB statement in the block.
 
-    DuckDB takes the signal, and says so by an error that is none of its own kinds: whoever asked
-    would be shown a defect of the program.
+    DuckDB itself raises a plain RuntimeError then, which is not a `duckdb.Error`. The user would
+    see it as a bug of the program.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""The listeners of a gateway: a name, a security protocol, and the addresses of each.
+"""Listeners of a gateway, each with a name, a security protocol and its addresses.
 
-A client is told the addresses that the gateways have for the listener by which it came, so one that
-speaks TLS is sent to nobody who does not.
+A client receives the addresses of the gateways for the listener on which it connected. So a client
+that uses TLS is never sent to a listener without TLS.
 
 Source: Apache Kafka, ListenerName, Endpoint, SecurityProtocol; listeners, advertised.listeners,
 listener.security.protocol.map (KIP-103).
@@ -26,7 +26,7 @@ class Endpoint(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A listener; `advertised` None: clients are told the address that is listened at."""
+    """A listener; if `advertised` is None, clients receive `address`."""
 
     name: str
     protocol: str
@@ -35,12 +35,12 @@ class Listener(NamedTuple):
 
     @property
     def asks_who(self) -> bool:
-        """Whether clients have to log in."""
+        """Return whether clients must authenticate."""
         return self.protocol.startswith("SASL_")
 
     @property
     def has_tls(self) -> bool:
-        """Whether it speaks TLS."""
+        """Return whether the listener uses TLS."""
         return self.protocol.endswith("SSL")
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Listener(NamedTuple):
 
 
 def read_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Listener, ...]:
-    """Read the three settings. Raises ValueError, which names the setting."""
+    """Parse the three settings. Raises ValueError, which names the setting."""
     at = _endpoints("listeners", listeners)
     told = _endpoints("advertised.listeners", advertised)
     protocol_of = _protocols(protocols)

@@ -1,8 +1,8 @@
-"""What a process says of itself: a line a record on standard error, and everything in a file.
+"""The log of a process: one line per record on standard error, and all records in a file.
 
-A record that asks nothing of anybody is kept from the terminal by `aside`: it stands in the file,
-and on the terminal too where the process is to be verbose. A record may carry fields (`extra=`) and
-a `detail`, such as a stack trace of Spark's: the file has both, the terminal a line.
+`aside` selects the records that need no action by the operator. They go only to the file, and to
+the terminal only if the process is verbose. A record may have fields (`extra=`) and a `detail`,
+such as Spark's stack trace. The file contains the detail; the terminal has it only if verbose.
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ from group_coordinator.pipeline.user_folders import state_folder
 
 log = logging.getLogger(__name__)
 
-# The command's own lines; its last one, on a failure, begins with this name.
+# The logger of the command's own lines. The last line of a failed command begins with this name.
 COMMAND = "group-coordinator"
 _FILE_BYTES = 10 * 1024 * 1024
 _FILES_BEFORE = 2
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"aside", "detail", "asctime", "message"}
-# Each of these failures is raised as well, and so is named by whoever ends with it.
+# Loggers of failures that are also raised. The caller reports them.
 _RAISED_AS_WELL = {"py4j", "DataFrameQueryContextLogger"}
 _OURS = ("group_coordinator", COMMAND)
 
 
 class LogFormat(StrEnum):
-    """How a line of the log is written."""
+    """The format of a log line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def aside(record: logging.LogRecord) -> bool:
-    """Whether a record is for the file alone: told otherwise already, or of no consequence."""
+    """Return whether a record goes to the file only: it is minor, or is also reported elsewhere.
+
+    If the record has an attribute `aside` that is not None, the attribute decides.
+    """
     marked: bool | None = getattr(record, "aside", None)
     if marked is not None:
         return marked
     name = record.name.partition(".")[0]
-    # py4j logs by its own loggers, and by the root's.
+    # py4j uses its own loggers and the root logger.
     module = Path(record.pathname).parent.name
     return bool({name, module} & _RAISED_AS_WELL) or (
         record.levelno < logging.WARNING and name not in _OURS
@@ -57,14 +60,14 @@ def aside(record: logging.LogRecord) -> bool:
 
 
 class TextLines(logging.Formatter):
-    """Lines for people: the time, the level and the message; `detailed` has the rest below it."""
+    """Text lines with time, level and message; `detailed` adds the logger and the detail."""
 
     def __init__(self, detailed: bool) -> None:
         super().__init__()
         self._detailed = detailed
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as a line; a stack trace of ours follows it in any case."""
+        """Return the record as a line, followed by the Python stack trace, if any."""
         message = record.getMessage()
         if record.name != COMMAND:
             message = quoted_line(message)
@@ -75,14 +78,14 @@ class TextLines(logging.Formatter):
         ours = record.name.partition(".")[0] in _OURS
         whose = record.name if self._detailed or not ours else ""
         line = " ".join(filter(None, [time, record.levelname, whose and f"{whose}:", message]))
-        # Indented: an error's text may hold a line that looks like a record's.
+        # Indented, because an error's text may contain a line that looks like a log record.
         trace = indent(quoted_lines(_trace(record)), "  ")
         below = [trace, _detail(record) if self._detailed else ""]
         return "\n".join(filter(None, [line, *below]))
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object a line: `ts` (UTC), `level`, `logger`, `message`, and the record's fields."""
+    """JSON lines with `ts` (UTC), `level`, `logger`, `message` and the record's fields."""
 
     def __init__(self, detailed: bool) -> None:
         super().__init__()
@@ -114,10 +117,10 @@ def _detail(record: logging.LogRecord) -> str:
 
 
 class LogFile(RotatingFileHandler):
-    """The file with everything, of at most 10 MB, and the two before it.
+    """A log file of at most 10 MB with all records; the two previous files are kept.
 
-    A file that cannot be written ends nothing: a full disk is told once, and what finds no room is
-    left out.
+    A failed write does not end the process. A full disk causes one warning, and records that cannot
+    be written are dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,7 +130,7 @@ class LogFile(RotatingFileHandler):
         self._told = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say once that the file cannot be written."""
+        """Log once that the file cannot be written."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -137,7 +140,7 @@ class LogFile(RotatingFileHandler):
 
 
 class ProcessLog:
-    """The log of this process; there is one, `current`, once a verb has made it."""
+    """The log of this process; `current` is None until a command creates it."""
 
     current: ClassVar[ProcessLog | None] = None
 
@@ -159,11 +162,11 @@ class ProcessLog:
         self._handlers: list[logging.Handler] = [terminal]
         logging.basicConfig(level=logging.INFO, handlers=self._handlers, force=True)
         logging.captureWarnings(True)
-        # One line for each call between Python and the JVM.
+        # py4j would log a line for each call between Python and the JVM.
         logging.getLogger("py4j").setLevel(logging.WARNING)
 
     def keep(self, path: Path) -> bool:
-        """Write everything to a file as well, from now on; False, with a warning, if it cannot."""
+        """Also write all records to a file; log a warning and return False if this fails."""
         try:
             self.file = LogFile(path)
         except OSError as error:
@@ -174,17 +177,18 @@ class ProcessLog:
         return True
 
     def fail(self, text: str, detail: str = "", bug: BaseException | None = None) -> None:
-        """Say why the process ends, as its last line; the file has the detail below it.
+        """Log why the process ends, as its last line; the file has the detail below it.
 
-        The line of a `bug` has its stack trace, within the object where lines are JSON.
+        The stack trace of a `bug` follows the line, or is a field of the JSON object.
         """
         logging.getLogger(COMMAND).error("%s", text, extra={"detail": detail}, exc_info=bug)
 
 
 def default_file(root: str, name: str) -> Path:
-    """Where a process's log is kept: beside the tables on a local disk, else in the user's folder.
+    """Return the path of a process's log file.
 
-    The user's folder is `pipeline.user_folders.state_folder`.
+    For a root on a local disk it is in the root's folder `_logs`, else in
+    `pipeline.user_folders.state_folder`.
     """
     where = urlparse(root)
     if where.scheme in ("", "file"):

@@ -1,9 +1,11 @@
-"""All settings: the defaults, and a user's file that overrides single keys of them.
+"""All settings: the defaults, and a user's file that overrides single keys.
 
 A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator]
 this project's, [gateway] is `pipeline.gateway_settings`, [upkeep] `pipeline.upkeep_settings`;
-[spark] holds Spark's own, over conf/spark-defaults.conf. conf/coordinator.toml is
-the page that describes each setting: a test compares it with the Structs, and nothing reads it.
+[spark] holds Spark's own, which override conf/spark-defaults.conf.
+
+conf/coordinator.toml describes each setting. A test compares it with the Structs, and no other code
+reads it.
 A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested
 tables, and `flatten` joins them again.
 """
@@ -34,7 +36,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 
 class SettingsError(WrongCall):
-    """A setting is unknown or has an invalid value; the message names it."""
+    """An unknown setting or an invalid value; the message names it."""
 
 
 class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
@@ -65,12 +67,12 @@ class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def longest_trigger_ms(self) -> int:
-        """How long a batch waits at most, for requests or timers."""
+        """Return the longest time that a batch waits for requests or timers, ms."""
         return max(self.trigger_interval_ms, self.trigger_max_interval_ms)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings, a field for each section."""
+    """All settings, with a field for each section."""
 
     coordinator: CoordinatorSettings = CoordinatorSettings()
     group: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -85,9 +87,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self._with(node_id=node_id)
 
     def reached_at(self, host: str, port: int) -> Settings:
-        """Return these settings with an advertised address, unless they have one of their own.
+        """Return these settings with an advertised address, unless one is configured.
 
-        A port 0, which is not known yet, changes nothing.
+        Port 0 changes nothing, because the port is not known yet.
         """
         ours, default = self.coordinator, CoordinatorSettings()
         own = (ours.advertised_host, ours.advertised_port)
@@ -101,12 +103,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
 
-# Each section, and what types it.
+# The type of each section.
 SECTIONS = {each.name: each.type for each in msgspec.structs.fields(Settings)}
 
 
 def load_settings(path: str | Path | None = None) -> Settings:
-    """The defaults, overridden by the file `path`.
+    """Return the defaults, overridden by the file `path`.
 
     Raises SettingsError for a file that cannot be read or is not TOML, and for an unknown section,
     an unknown key, or an invalid value.
@@ -124,7 +126,7 @@ def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
-    """Type the flattened sections. Raises SettingsError, which names the section and the key."""
+    """Convert flattened sections to settings. Raises SettingsError with the section and key."""
     return Settings(**{name: _typed(name, values) for name, values in sections.items()})
 
 
@@ -138,7 +140,7 @@ def _typed(section: str, values: dict[str, Any]) -> Any:
 
 
 def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Read the sections of a TOML text, each flattened. Raises SettingsError naming `origin`."""
+    """Read the sections of a TOML text, each flattened. Raises SettingsError with `origin`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -152,7 +154,7 @@ def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested tables: their keys are joined with dots."""
+    """Flatten nested tables; the keys are joined with dots."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):

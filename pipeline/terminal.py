@@ -1,4 +1,4 @@
-"""Tables on a terminal, for people."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.text import Text
 
 from group_coordinator.pipeline.quoting import quoted
 
-# Columns of a line that goes to a file or a pipe.
+# The width of lines in a file or pipe, characters.
 PLAIN_WIDTH = 160
 
 
 def open_console() -> Console:
-    """Open standard output; a line that goes to a file or a pipe has `PLAIN_WIDTH` columns."""
+    """Open standard output; in a file or pipe a line has `PLAIN_WIDTH` characters."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
@@ -25,7 +25,7 @@ def open_console() -> Console:
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> Table:
-    """Lay rows out as a table; a column whose first value is a number is aligned to the right."""
+    """Format rows as a table; a column with a number in the first row is right-aligned."""
     table = Table(title=title, title_justify="left")
     for position, name in enumerate(columns):
         numeric = bool(rows) and isinstance(rows[0][position], int | float)

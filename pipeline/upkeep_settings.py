@@ -1,4 +1,4 @@
-"""The settings of upkeep: the section [upkeep]. Kafka's names where Kafka has the setting."""
+"""Settings of upkeep: the section [upkeep]. Kafka's settings keep their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from group_coordinator.coordinator.config import KafkaSettings, NonNegativeLong,
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-# Rows younger than an hour may still be needed: by a request that waits, by a reader that lags.
+# A pending request or a slow reader may still need rows younger than an hour.
 Retention = Annotated[int, Meta(ge=HOUR_MS)]
 
 
@@ -41,13 +41,13 @@ class UpkeepSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def vacuum_retention_hours(self) -> int:
-        """`vacuum_retention_ms` in hours, rounded up: Delta's VACUUM takes whole hours."""
+        """Return `vacuum_retention_ms` in hours, rounded up: Delta's VACUUM takes whole hours."""
         return -(-self.vacuum_retention_ms // HOUR_MS)
 
     def __post_init__(self) -> None:
-        # Retention drops whole files, and a file holds up to a day of rows; the clocks of a client
-        # and a coordinator may differ by another day. If an answer went before its request, a
-        # coordinator that starts without its streaming checkpoint would answer the request again.
+        # Retention deletes whole files, and a file holds up to a day of rows. The clocks of a
+        # client and a coordinator may differ by another day. If an answer were deleted before its
+        # request, a coordinator that starts without its streaming checkpoint would answer it again.
         if self.responses_retention_ms < self.requests_retention_ms + 2 * DAY_MS:
             raise ValueError(
                 "responses.retention.ms must be at least two days more than requests.retention.ms"

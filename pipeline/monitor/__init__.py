@@ -1,5 +1,5 @@
-"""What the tables of a root tell about its groups: SQL, lag, verdicts, metrics. Only reads.
+"""Read-only monitoring of the groups of a root: SQL, lag, verdicts and metrics.
 
-Packages above may import from here; this package imports `pipeline.topics`, `pipeline.tables` and
-`pipeline.delta`. It knows neither Spark nor pandas, and nothing of a running coordinator.
+Packages above may import from here. This package imports `pipeline.topics`, `pipeline.tables` and
+`pipeline.delta`. It uses neither Spark nor pandas, and needs no running coordinator.
 """

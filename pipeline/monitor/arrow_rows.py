@@ -1,4 +1,7 @@
-"""A table's rows by delta-rs and Arrow: from any store, of any release, or as they were."""
+"""Rows of a table read with delta-rs and Arrow.
+
+This reader supports every store, tables of every release, and earlier versions of a table.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _TABLES = {table.name: table for table in (*TABLES.values(), *ON_DEMAND)}
 
 
 def table_rows(root: str, name: str, as_of: datetime | int | None) -> Any:
-    """Return the rows of an existing table for DuckDB; none if it did not exist yet then.
+    """Return the rows of an existing table for DuckDB; no rows if it did not exist at `as_of`.
 
-    Raises NotKept, and what `pipeline.tables.columns.check_columns` raises.
+    Raises NotKept, and the errors of `pipeline.tables.columns.check_columns`.
     """
     table = _TABLES[name]
     uri = table_uri(root, table)

@@ -1,4 +1,4 @@
-"""Tables as they were: at a time, or at a version."""
+"""Time travel: open a Delta table at an earlier time or version."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 class NotKept(Failure):
-    """What a table was at that time, or at that version, is not kept; the message says how far."""
+    """A version that is no longer kept; the message names the versions that are."""
 
 
 class InvalidAsOf(Failure):
-    """Neither a version nor a time."""
+    """A text that is neither a version nor a time."""
 
 
 def read_as_of(text: str) -> datetime | int:
-    """Return the version or the time of a text; a time without a zone is UTC. Raises InvalidAsOf.
+    """Parse a version or a time; a time without a zone is UTC. Raises InvalidAsOf.
 
-    Times are ISO 8601: `2026-11-22 12:00`, `2026-11-22T12:00:00+01:00`.
+    Times are in ISO 8601: `2026-11-22 12:00`, `2026-11-22T12:00:00+01:00`.
     """
     if text.isdigit():
         return int(text)
@@ -40,16 +40,16 @@ def read_as_of(text: str) -> datetime | int:
 
 
 def to_ms(moment: datetime) -> int:
-    """Return a time as ms since 1970."""
+    """Return a time in ms since 1970-01-01 UTC."""
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def commit_times(uri: str) -> list[tuple[int, int]]:
-    """Return each version whose commit is in the table's log, with its time in ms.
+    """Return each version that has a commit in the table's log, with its time in ms.
 
-    As in Delta a commit's time is that of its file, and at least 1 ms after that of the commit
-    before it: a clock that steps back changes no order, and each version has a time of its own.
-    Source: Delta's DeltaHistoryManager.monotonizeCommitTimestamps.
+    A commit's time is the modification time of its file, as in Delta. It is at least 1 ms after the
+    time of the previous commit. So the times are distinct, and a clock that is set back does not
+    reorder versions. Source: Delta's DeltaHistoryManager.monotonizeCommitTimestamps.
     """
     listed = open_files(uri).get_file_info(FileSelector("_delta_log", allow_not_found=True))
     found = sorted(
@@ -62,7 +62,7 @@ def commit_times(uri: str) -> list[tuple[int, int]]:
 
 
 def open_as_of(uri: str, as_of: datetime | int) -> DeltaTable | None:
-    """Open a table as it was; None if it did not exist yet. Raises NotKept."""
+    """Open a table at a time or version; None if it did not exist at that time. Raises NotKept."""
     known = commit_times(uri)
     if isinstance(as_of, datetime):
         past = [version for version, at in known if at <= to_ms(as_of)]

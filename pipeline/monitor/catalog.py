@@ -1,4 +1,4 @@
-"""SQL over the tables of a root by DuckDB, without a JVM or a running coordinator."""
+"""SQL over the tables of a root with DuckDB, without a JVM or a running coordinator."""
 
 from __future__ import annotations
 
@@ -33,38 +33,39 @@ T = TypeVar("T")
 
 
 class NoRoot(Failure):
-    """There is none of the project's tables under the root."""
+    """A root without any table of the project."""
 
 
 class QueryError(Failure):
-    """SQL that cannot be run; the message is DuckDB's."""
+    """A query that DuckDB rejects or cannot run; the message is DuckDB's."""
 
 
 class AmbiguousVersion(Failure):
-    """A version is of one table, and the query reads several."""
+    """A version given for a query that does not read exactly one table."""
 
 
 class Result(Struct):
-    """Rows of a query, with the names of their columns."""
+    """The rows of a query, with their column names."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return each row as column name -> value."""
+        """Return each row as a map from column name to value."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-# Tables of changes are shown under these names: a view of the present state has the table's own.
+# Names of the change logs in SQL: the table's own name belongs to the view of the current state.
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 LOG_SEGMENTS = "log_segments"
 UNINDEXED = "unindexed_topics"
-# What Python computes from the logs of the topics' tables: the columns of each, in DuckDB's types.
+# Tables that Python computes from the logs of the topics' tables: their columns in DuckDB's types.
 COMPUTED = {LOG_SEGMENTS: log_segments.COLUMNS, UNINDEXED: unindexed.COLUMNS}
 _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
-# What has to be opened before a table. Compaction writes a record to the history before it takes it
-# out of the log: whoever opens the history first may find the record in neither. A group commits
-# what it has read: whoever opens the ends first may find a commit beyond its partition's end.
+# Tables that must be opened before another one. Compaction writes a record to the history before it
+# removes it from the log. If the history were opened first, the record could be missing from both.
+# A group commits offsets of records that it has read. If the ends were opened first, a commit could
+# exceed the end of its partition.
 _COMMITS_FIRST = ("offsets_topic", "offsets_history")
 _BEFORE = {
     "offsets_history": ("offsets_topic",),
@@ -72,18 +73,18 @@ _BEFORE = {
     LOG_SEGMENTS: _COMMITS_FIRST,
 }
 
-# How many values a query names at most.
+# The largest number of values that a query lists as parameters.
 _MOST_NAMED = 100
 
 
 class Catalog:
-    """The tables and views of one root, each as it is when a query first needs it.
+    """The tables and views of one root; a table is opened when a query first needs it.
 
-    Raises NoRoot if none of the tables exists. A table that does not exist yet is shown as empty.
-    For one thread at a time.
+    Raises NoRoot if no table exists. A single table that does not exist yet is shown as empty.
+    Not thread-safe: only one thread may use a catalog at a time.
 
-    With `as_of` the tables are what they were: all at that time, or the one table that a query
-    reads at that version. Queries raise NotKept and AmbiguousVersion then.
+    A time `as_of` reads all tables at that time. A version `as_of` reads one table at that version,
+    so a query may read only one. Queries then raise NotKept and AmbiguousVersion.
     """
 
     def __init__(self, root: str, as_of: datetime | int | None = None) -> None:
@@ -92,11 +93,11 @@ class Catalog:
         self._root = root
         self._as_of = as_of
         self._views = read_statements("views.sql")
-        # The functions that views compute with.
+        # Macros and functions that the views use.
         self._functions = read_statements("duckdb_functions.sql")
         self._present: set[str] = set()
         self._held: set[str] = set()
-        # The tables whose files DuckDB reads itself.
+        # Tables that DuckDB reads with its own Parquet reader.
         self._by_files: list[str] = []
         now = clock_ms()
         if isinstance(as_of, datetime):
@@ -105,9 +106,9 @@ class Catalog:
             now = to_ms(as_of)
         self._connection = duckdb.connect(":memory:")
         with duckdb_interrupted():
-            # Off: DuckDB would draw its progress bar over what a verb prints, on pipes too.
+            # DuckDB would draw its progress bar over the output of a command, on pipes too.
             self._connection.execute("SET enable_progress_bar = false")
-            # A query must not fetch code over the network. What views need is within DuckDB.
+            # A query must not load code over the network. The views use built-in functions.
             for name in ("autoinstall_known_extensions", "autoload_known_extensions"):
                 self._connection.execute(f"SET {name} = false")
             self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
@@ -121,7 +122,7 @@ class Catalog:
         return self._run(sql, lambda: self._connection.sql(sql).to_arrow_table())
 
     def close(self) -> None:
-        """Give back the memory; nothing can be asked any more."""
+        """Close the connection and free its memory; the catalog accepts no further query."""
         self._connection.close()
 
     def names(self) -> list[str]:
@@ -130,14 +131,14 @@ class Catalog:
         return [*_TABLES, *views]
 
     def has_table(self, name: str) -> bool:
-        """Whether the table exists; one that does not is shown as empty."""
+        """Return whether the table exists; a missing table is shown as empty."""
         return is_table(_uri(self._root, _TABLES[name]))
 
     def hold(self, name: str, sql: str | None = None) -> None:
-        """Compute a view now; later queries, of other views too, are answered from memory.
+        """Materialize a view; later queries, of other views too, read the result from memory.
 
-        With `sql` what is computed is that query, under a new name or in the place of a view, of
-        which it may leave out rows and columns that nobody will ask for. Raises QueryError.
+        With `sql` the result of that query is stored instead, under a new name or in place of the
+        view. It may omit rows and columns that later queries do not read. Raises QueryError.
         """
         query = sql or f"FROM {name}"
         self._run(query, lambda: self._keep(name, query))
@@ -152,14 +153,14 @@ class Catalog:
         self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
 
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
-        """Make what a query names, and ask. Raises QueryError."""
+        """Create the tables and views that a query names, and run it. Raises QueryError."""
         try:
             with duckdb_interrupted(), interrupts_end(self._connection):
                 self._provide(sql)
                 try:
                     return self._answer(ask)
                 except duckdb.CatalogException:
-                    # A name in a string, as in `query_table('groups')`.
+                    # The query names a table in a string, as in `query_table('groups')`.
                     self._make_all(self._known())
                     return self._answer(ask)
         except duckdb.InterruptException:
@@ -171,7 +172,7 @@ class Catalog:
         try:
             return ask()
         except duckdb.InvalidInputException:
-            # A file lacks a column that its table was given later.
+            # A file is older than a column of its table.
             if not self._by_files:
                 raise
             names, self._by_files = self._by_files, []
@@ -180,7 +181,7 @@ class Catalog:
             return ask()
 
     def _provide(self, sql: str) -> None:
-        """Make what a query names: functions, tables, views; all if it names none, as `SHOW`."""
+        """Create the functions, tables and views that a query names; all of them for `SHOW`."""
         named = names_in(self._ask, sql)
         names = self._known() if named is None else (self._of(named) or self._known())
         if isinstance(self._as_of, int):
@@ -191,7 +192,7 @@ class Catalog:
         return {*self._functions, *_TABLES, *COMPUTED, *self._views, *self._held}
 
     def _of(self, named: Named) -> set[str]:
-        """Those of the names that are ours. A function may have a view's name, as `lag` has."""
+        """Return the names that the catalog has; `lag` is a view, but also a DuckDB function."""
         functions = {
             name
             for name in named.functions
@@ -200,7 +201,7 @@ class Catalog:
         return functions | (named.tables & self._known())
 
     def _check_one_table(self, names: set[str]) -> None:
-        """Raise AmbiguousVersion if what is named stands on several tables."""
+        """Raise AmbiguousVersion unless the names depend on exactly one table."""
         tables = sorted(self._tables_below(names))
         if len(tables) != 1:
             raise AmbiguousVersion(
@@ -215,13 +216,13 @@ class Catalog:
         )
 
     def _below(self, statement: Statement) -> set[str]:
-        """What a view or a macro stands on."""
+        """Return the names that a view or macro directly depends on."""
         named = names_in(self._ask, statement.query)
         assert named is not None, statement.name
         return self._of(named)
 
     def _make_all(self, names: set[str]) -> None:
-        """Make tables and views in one order, whatever the order of the query."""
+        """Create tables and views in a fixed order, independent of their order in the query."""
         for name in (*self._functions, *_TABLES, *COMPUTED, *self._views):
             if name in names:
                 self._make(name)
@@ -259,17 +260,18 @@ class Catalog:
             self._show_plain(name, rows, query)
 
     def _show_rows(self, name: str, rows: TableRows) -> None:
-        """Show a table as delta-rs and Arrow read it: from any store, of any release, or as was."""
+        """Show a table with delta-rs and Arrow: any store, any release, any kept version."""
         from group_coordinator.pipeline.monitor.arrow_rows import table_rows
 
         self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
         self._show_plain(name, rows, f"FROM {name}_rows")
 
     def _show_plain(self, name: str, rows: TableRows, query: str) -> None:
-        """Show the rows of a query. Times become plain UTC: DuckDB needs an extension for zones.
+        """Show the rows of a query, with times as UTC without a zone.
 
-        Columns come in the order of this release, and then those that a later release has: a table
-        that was upgraded has them in another order than a new one.
+        DuckDB needs an extension for time zones. The columns of this release come first, in its
+        order, and then those of a later release. An upgraded table has another order than a new
+        one.
         """
         columns = sql_columns(rows)
         shown = ", ".join(
@@ -296,7 +298,7 @@ class Catalog:
 
     def _show_unindexed(self) -> None:
         rows: list[tuple[str, int]] = []
-        # What was indexed when is not asked of the past: the commits since may be gone.
+        # Not computed for the past: commits of users' tables may be gone since then.
         if self._as_of is None:
             self._make("topics")
             self._make("topic_index")
@@ -304,7 +306,7 @@ class Catalog:
         self._store(UNINDEXED, rows)
 
     def _store(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Keep rows as a table."""
+        """Store rows as a table."""
         columns = COMPUTED[name]
         typed = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
         self._connection.execute(f"CREATE TABLE {name} ({typed})")
@@ -321,8 +323,8 @@ def _result(cursor: duckdb.DuckDBPyConnection) -> Result:
 def among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
     """Return a condition that a column is one of the values, and the condition's parameters.
 
-    DuckDB looks for values that the query names where it reads the files, and so passes over most
-    of these; it joins with a list afterwards.
+    DuckDB pushes values that are listed in the query down to the Parquet reader, which skips most
+    files. It joins with a longer list only after the files are read.
     """
     if len(values) > _MOST_NAMED:
         return f"{column} IN (SELECT unnest(?))", [list(values)]

@@ -1,8 +1,9 @@
-"""Ctrl-C ends a query, however long one step of it takes.
+"""Immediate interruption of a DuckDB query by Ctrl-C.
 
-DuckDB looks for a signal between two steps of a query, and the main thread may be within one step
-for hours. Python's own handler runs in that thread as well. What comes at once is a byte that
-Python's C code writes to a socket (`signal.set_wakeup_fd`).
+DuckDB checks for a signal only between two steps of a query, and one step may take hours. Python's
+signal handler does not help, because it runs in the main thread, which is within that step. But
+Python's C code writes a byte to a socket at once (`signal.set_wakeup_fd`). A second thread reads
+this socket and interrupts the query.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _END = b"\0"
 
 @contextmanager
 def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Have a SIGINT of the block interrupt the connection's query; in the main thread only."""
+    """Interrupt the connection's query on a SIGINT in the block, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     told, tell = socket.socketpair()
-    # The handler of a signal must not wait for room in the socket.
+    # A signal handler must not block on a full socket.
     tell.setblocking(False)
 
     def look() -> None:
@@ -40,7 +41,7 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
                 connection.interrupt()
 
     def stop() -> None:
-        # The process's end tells threads that have ended, too.
+        # At the exit of the process, `stop` is also called for a thread that has ended.
         if tell.fileno() >= 0:
             tell.send(_END)
 
@@ -51,7 +52,7 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
             worker.join()
 
     with told, tell, ExitStack() as ends:
-        # The thread is ended before its socket is closed, even if a signal comes as it starts.
+        # Stop the thread before its socket is closed, even if a signal arrives while it starts.
         with interrupts_deferred():
             worker = background.start("interrupts", look, stop)
             before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)

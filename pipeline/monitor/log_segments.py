@@ -1,6 +1,7 @@
-"""Where the records of the topics lie that have tables of their own, as rows for SQL.
+"""Segments of the topics that are stored in separate tables, as rows for SQL.
 
-The table of a topic is its own index (`pipeline.topics.segments`), so no table of the root has it.
+The log of such a table is also its topic index (`pipeline.topics.segments`). So no table of the
+root contains these rows.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ COLUMNS = {
 }
 
 _Row = tuple[str, int, int, int, "int | None", "int | None"]
-# The topics in force whose tables are their own, and the folders of these under the root.
+# The current topics that gateways store in separate tables, with the folders under the root.
 TOPICS_QUERY = 'SELECT topic, "table" FROM topics WHERE config IS NOT NULL ORDER BY topic'
 
 
 def read_log_segments(root: str, ask: Ask) -> list[_Row]:
     """Return a row for each file of each such topic: its offsets, and its records' times in ms.
 
-    A last row of each partition, without records, says where the partition ends: retention may
-    have deleted every file. `ask` runs a query of DuckDB's over the root's tables.
+    A further row of each partition, without records, holds its end offset, because retention may
+    have deleted every file. `ask` runs a DuckDB query over the root's tables.
     """
     rows: list[_Row] = []
     for topic, table in ask(TOPICS_QUERY):
@@ -52,9 +53,9 @@ def read_log_segments(root: str, ask: Ask) -> list[_Row]:
 
 
 def read_past_log_segments(root: str, as_of: datetime | int) -> list[_Row]:
-    """Return the same of a time in the past, or of a version; times are those of the files.
+    """Return the rows of `read_log_segments` at an earlier time or version. Raises NotKept.
 
-    Raises NotKept.
+    The times of a row are the modification time of the file.
     """
     if not is_table(f"{root.rstrip('/')}/{TOPIC_TABLES.name}"):
         return []
@@ -65,7 +66,10 @@ def read_past_log_segments(root: str, as_of: datetime | int) -> list[_Row]:
 
 
 def _of_plain_log(topic: str, uri: str, ask: Ask) -> list[_Row] | None:
-    """By the log alone; None if another engine wrote a file, or if only delta-rs can read it."""
+    """Read the rows from the Delta log without delta-rs.
+
+    None if another engine wrote a file, or if only delta-rs can read the log.
+    """
     folder = local_folder(uri)
     table = None if folder is None else read_plain_table(folder, ask)
     if table is None:
@@ -103,7 +107,7 @@ def _of_any_log(topic: str, uri: str) -> list[_Row]:
 
 
 def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
-    """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
+    """Read the rows of an earlier version with delta-rs; `Segments` follows only the newest one."""
     import pyarrow as pa
 
     from group_coordinator.pipeline.delta.data_files import to_table

@@ -1,12 +1,15 @@
-"""What is exported of a root's groups and topics: a row for each metric.
+"""Definitions of the exported metrics of groups and topics.
 
-Names, labels and meanings of the first three kinds are others', so that dashboards made for those
-work here: what the JMX exporter gives of Kafka's own coordinator with its example configuration
-(kafka-2_0_0.yml), what kminion exports, and what kafka-lag-exporter exports.
+The first three kinds have the names, labels and meanings of other exporters, so that existing
+dashboards work:
 
-A metric is a column of a view (schemas/VIEWS.md), one series for each row. Of more groups than
-`max_groups` those that are furthest behind have series of their own, and only `left_out` tells of
-the others; numbers of groups and offsets are always of all.
+* the JMX exporter, for Kafka's coordinator, with its example configuration (kafka-2_0_0.yml)
+* kminion
+* kafka-lag-exporter
+
+A metric is a column of a view (schemas/VIEWS.md), with one series for each row. If there are more
+than `max_groups` groups, only those with the greatest lag have series. `left_out` counts the
+others. The numbers of groups and offsets always include all groups.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from msgspec import Struct
 
 
 class Gauge(Struct, frozen=True):
-    """A metric: a label is a column of the view, or a constant in SQL, and so is the value.
+    """A metric. Each label, and the value, is a column of the view or another SQL expression.
 
-    Null in a label is an empty text; a row whose value is null has no series. The label `CLUSTER`
-    is of no view: it is the same in all series.
+    A null label becomes an empty text. A row with a null value has no series. The label `CLUSTER`
+    comes from no view and is the same in all series.
     """
 
     name: str
@@ -29,7 +32,7 @@ class Gauge(Struct, frozen=True):
 
     @property
     def sql(self) -> str:
-        """The query that gives the labels in their order and then the value."""
+        """Return the query that selects the labels, in their order, and then the value."""
         columns = [column for name, column in self.labels.items() if name != CLUSTER]
         return (
             f"SELECT {', '.join([*columns, self.value])} FROM {self.view} "
@@ -39,8 +42,8 @@ class Gauge(Struct, frozen=True):
 
 # kafka-lag-exporter's name of the label.
 CLUSTER = "cluster_name"
-# The views that are computed once for each scrape, in this order, and of which rows and columns;
-# what comes after `chosen` is of the chosen groups only.
+# The views that each reading materializes, in this order, with the rows and columns that it keeps.
+# After `left_out` come the views of the chosen groups only.
 _CHOSEN = "SEMI JOIN chosen USING (group_id)"
 HELD = (
     (

@@ -1,4 +1,4 @@
-"""A root's metrics for Prometheus, read from its tables when they are asked for."""
+"""A root's metrics for Prometheus, read from its tables when a scrape asks for them."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of more groups those that are furthest behind have series of their own: a group with ten
-# partitions has some fifty.
+# The largest number of groups with series. Groups with the greatest lag come first. A group with
+# ten partitions has some fifty series.
 MAX_GROUPS = 1_000
-# A scrape is answered from tables that were read at most as long ago.
+# The age at which a reading is replaced by the next scrape, s.
 LEAST_AGE_S = 5.0
-# How long a scrape waits for the tables: Prometheus gives up after 10 s by default.
+# The longest wait of a scrape for a reading, s. Prometheus times out after 10 s by default.
 LONGEST_WAIT_S = 8.0
 
 
 class MetricsSettings(Struct, frozen=True):
-    """What is exported: `cluster_name` is kafka-lag-exporter's label."""
+    """Settings of the exporter; `cluster_name` is kafka-lag-exporter's label."""
 
     cluster_name: str
     max_groups: int = MAX_GROUPS
 
 
 class RootMetrics(Collector):
-    """Reads the tables in a thread of its own when a scrape asks for it, one reading at a time.
+    """A collector that reads the tables in a background thread, one reading at a time.
 
-    A scrape that has waited for `LONGEST_WAIT_S` is given what was read before, or, before anything
-    was read, the metrics about the exporter alone. So however many scrapers there are and however
-    long a reading takes, it costs one thread.
+    A scrape starts a reading if the last one is older than `LEAST_AGE_S`. After `LONGEST_WAIT_S` it
+    returns the previous reading. If there is none, it returns only the metrics of the exporter
+    itself. So any number of scrapers, and a reading of any length, cost one thread.
     """
 
     def __init__(self, root: str, settings: MetricsSettings) -> None:
@@ -63,7 +63,7 @@ class RootMetrics(Collector):
         self._settings = settings
         self._traffic = Traffic(root)
         self._lock = threading.Lock()
-        # Set when the reading under way has ended; None where none is.
+        # Set when the current reading has ended; None if no reading runs.
         self._reading: threading.Event | None = None
         self._read: list[Metric] = []
         self._read_at_s: float | None = None
@@ -72,11 +72,11 @@ class RootMetrics(Collector):
         self._problem = ""
 
     def describe(self) -> Iterable[Metric]:
-        """Say nothing at registration: the names are known only with the tables."""
+        """Return nothing: the names of the metrics are known only after a reading."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is exported, read anew unless that was just done."""
+        """Yield all metrics, after a new reading unless the last one is recent enough."""
         with self._lock:
             age_s = None if self._read_at_s is None else monotonic() - self._read_at_s
             if self._reading is None and (age_s is None or age_s >= LEAST_AGE_S):
@@ -112,7 +112,7 @@ class RootMetrics(Collector):
             self._end_reading(is_up=True)
 
     def _end_reading(self, is_up: bool) -> None:
-        """Note that the reading has ended; with the lock."""
+        """Note the end of the reading. The caller holds the lock."""
         assert self._reading is not None
         self._reading.set()
         self._reading, self._is_up = None, is_up

@@ -1,4 +1,4 @@
-"""Serving metrics over HTTP, as Prometheus asks for them."""
+"""HTTP server that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ _OTHER_NAME = "Metrics are not served under the name in the Host header: give it
 
 
 class _Guarded:
-    """Lets through what asks for the one path under a name of ours; prometheus_client takes any."""
+    """A WSGI filter that passes only `PATH`, requested under a name of this server.
+
+    prometheus_client alone would answer any path and any Host header.
+    """
 
     def __init__(self, app: WSGIApplication, names: HostNames) -> None:
         self._app = app
         self._names = names
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
+        """Answer one request: 421 for another host name, 404 for another path."""
         if not self._names.has(environ.get("HTTP_HOST", "")):
             return _refuse(start, "421 Misdirected Request", _OTHER_NAME)
         if environ["PATH_INFO"] != PATH:
@@ -45,18 +48,18 @@ def _refuse(start: StartResponse, status: str, why: str) -> list[bytes]:
 def serving_metrics(
     collector: Collector, host: str, port: int, names: Iterable[str] = ()
 ) -> Iterator[int]:
-    """Serve what is collected at `http://HOST:PORT/metrics` during the block.
+    """Serve the collector's metrics at `http://HOST:PORT/metrics` during the block.
 
-    Yields the port, which is any for port 0.
-    Nothing else is served, and nobody who asks under another name than this machine's own and
-    `names`; addresses are nobody's name. Raises CannotListen.
+    Yields the port; for port 0 the system chooses a free one. Other paths are not served. The Host
+    header must contain an address, a name of this machine, `host`, or one of `names`.
+    Raises CannotListen.
     """
     registry = CollectorRegistry()
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise CannotListen(host, port, error) from error
-    # The registry is empty until then: who asks before is told nothing.
+    # The registry is empty until the filter is in place: an earlier request gets no metrics.
     server.set_app(_Guarded(_app_of(server.get_app()), HostNames([host, *own_names(), *names])))
     registry.register(collector)
     try:

@@ -1,8 +1,8 @@
-"""A table's rows by DuckDB's own reader of Parquet, where the table has nothing but plain files.
+"""Rows of a plain table, read with DuckDB's own Parquet reader.
 
-That is a table in a local folder with exactly this release's columns: nearly every one. DuckDB
-reads files in parallel, and only the columns that are asked for. It takes less CPU than Arrow's
-datasets, and a command need not import Arrow.
+A table is plain if it is in a local folder and has exactly the columns of this release. Nearly
+every table is. DuckDB reads files in parallel, and only the columns that the query needs. It takes
+less CPU than Arrow's datasets, and a command need not import Arrow.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.plain_table import Ask
 
-# DuckDB takes these for patterns in a file's path, and `=` for a value of a column.
+# DuckDB treats these as glob patterns in a path, and `=` as the value of a partition column.
 _PATTERNS = "*?[="
 
 
 def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
-    """Return the SQL that reads the table at its newest version, None if it is not a plain one.
+    """Return the SQL that reads the table's newest version; None if the table is not plain.
 
-    `ask` runs a query of DuckDB's.
+    `ask` runs a DuckDB query.
 
-    A query raises DuckDB's InvalidInputException if one of the files lacks a column that the query
-    wants: one that the table was given later. Of `requests` a file may lack any.
+    Running the SQL raises DuckDB's InvalidInputException if a file lacks a column that the query
+    needs, because the column was added to the table later. Files of `requests` may lack any column.
     """
     folder = local_folder(uri)
     if folder is None or any(each in str(folder.absolute()) for each in _PATTERNS):
@@ -44,12 +44,16 @@ def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
     if not table.files:
         return nothing
     query = _read(folder, [*reversed(table.files)], rows, nothing)
-    # The newest file stands for all: one that lacks a column is noticed when it is read.
+    # Only the newest file is checked here. A file without a column fails when it is read.
     return query if _types(ask, query) == _types(ask, nothing) else None
 
 
 def _is_plain(table: PlainTable, rows: TableRows) -> bool:
-    """Whether files hold the columns of this release, and paths the partition columns' values."""
+    """Return whether DuckDB can read all files of the table.
+
+    The columns, partitioning and format must be those of this release. Each path must contain the
+    values of the partition columns.
+    """
     return (
         sql_columns_of_delta(table.fields) == sql_columns(rows)
         and tuple(table.partition_by) == rows.partition_by
@@ -70,7 +74,7 @@ def _read(folder: Path, paths: Sequence[str], rows: TableRows, nothing: str) -> 
     hive = f"hive_partitioning = {str(bool(rows.partition_by)).lower()}{types}"
     names = ", ".join(f'"{name}"' for name in sql_columns(rows))
     if rows.name == REQUESTS.name:
-        # Its files leave out columns of nulls: all are opened for their columns before any is read.
+        # Files omit columns of nulls, so DuckDB must read the schemas of all files first.
         found = f"SELECT * FROM read_parquet([{listed}], {hive}, union_by_name = true)"
         return f"SELECT {names} FROM ({nothing} UNION ALL BY NAME {found})"
     return f"SELECT {names} FROM read_parquet([{listed}], {hive})"

@@ -1,6 +1,6 @@
-"""What was answered, committed and rebalanced since a process began to count.
+"""Counters of answers, offset commits and rebalances since the process began to count.
 
-The tables themselves cannot be counted: retention deletes rows, and a counter must not fall.
+The counts cannot be read from the tables: retention deletes rows, and a counter must not decrease.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The upper bounds of a batch's time, s: those of Prometheus's clients, without the least ones.
+# The histogram's upper bounds of a batch's time, s.
 BATCH_BOUNDS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MILLIS = pa.timestamp("ms", "UTC")
 
 
 class _Follower:
-    """The rows that are appended to one table, commit by commit, from its making on."""
+    """A tail of one table: the rows appended since the follower was created, commit by commit."""
 
     def __init__(self, uri: str, columns: Sequence[str]) -> None:
         self._uri = uri
@@ -43,9 +43,10 @@ class _Follower:
         self._check_gone = GoneCheck(self._files, SameTable(uri, at=self._at.version - 1))
 
     def poll(self) -> Iterator[tuple[pa.Table, float]]:
-        """Yield what is new of each commit, with the commit's time in s since 1970.
+        """Yield the new rows of each commit, with its time in seconds since 1970-01-01 UTC.
 
-        Raises LogGone if commits were cleaned up before they were read.
+        Raises LogGone if the log or a data file was cleaned up before it was read. Raises
+        TableReplacedError if another table took the place of this one.
         """
         try:
             for rows, at in appended(self._files, self._at, self._columns):
@@ -62,10 +63,10 @@ class _Follower:
 
 
 class Traffic:
-    """Counts from its making on; for one thread at a time. A table that is not there has no rows.
+    """Counters that begin at the first poll. A missing table has no rows. Not thread-safe.
 
-    A batch's time runs from its decisions to the commit of its answers, both by the clocks of
-    those who wrote them.
+    A batch's time runs from its decisions to the commit of its answers. The decisions have the
+    coordinator's time. The commit has the modification time of its file.
     """
 
     def __init__(self, root: str) -> None:
@@ -78,7 +79,7 @@ class Traffic:
         self.batch_seconds = 0.0
 
     def poll(self) -> None:
-        """Count what is new; the first call begins. Raises OSError and deltalake's DeltaError."""
+        """Count rows added since the last call. Raises OSError and deltalake's DeltaError."""
         for rows, committed_s in self._new(RESPONSES, "api", "error", "responded_at"):
             self._count_answers(rows, committed_s)
         for rows, _ in self._new(GROUP_EVENTS, "event", "to_state"):

@@ -1,8 +1,8 @@
-"""Since when a user's table has rows that its topic's index does not know, as rows for SQL.
+"""Rows for SQL: since when a user's table has rows that are not in its topic index.
 
-Whoever reads such a topic indexes it: a gateway, a member, a worker. Where nobody does, the topic's
-ends stand still while its table grows, and a lag computed by them would be too small without
-telling so.
+A gateway, member or worker that reads such a topic updates the index. Without a reader the end
+offsets stay the same while the table grows. A lag computed from them would then be too small, and
+nothing would show it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ GROUP BY topics.topic
 def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     """Return each topic with the time, ms, of the first commit of rows that are not indexed.
 
-    `ask` runs a query of DuckDB's over the root's tables. Of a table that cannot be looked at it is
-    not known whether it has such rows: it may have had them since the last ones that are indexed.
+    `ask` runs a DuckDB query over the root's tables. If a table cannot be read, the time of its
+    last indexed commit is returned, because rows may have been added since then.
     """
     found = []
     for topic, uri, version, indexed_at in ask(_INDEXED):
@@ -47,12 +47,12 @@ def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
 
 
 def _first_new_rows(uri: str, version: int) -> int | None:
-    """When the first commit after a version that has new rows was made; None without one."""
+    """Return the time of the first commit after a version that adds rows; None if there is none."""
     if not is_table(uri):
         raise FileNotFoundError(f"{uri} has no log")
     log = open_log(uri)
     while (actions := log.next_commit(version)) is not None:
-        # OPTIMIZE adds files as well, and no rows.
+        # OPTIMIZE adds files, but no rows.
         if any(each.add is not None and each.add.data_change for each in actions):
             infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
             times = [info.get("timestamp") for info in infos]

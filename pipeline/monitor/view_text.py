@@ -1,4 +1,4 @@
-"""The statements that make the views, and what a query names, by DuckDB's own parser."""
+"""The SQL statements of the views, and the names in a query, found with DuckDB's parser."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.plain_table import Ask
 
 _HEAD = re.compile(r"CREATE (?:VIEW|MACRO|FUNCTION) (\w+)(?:\([^)]*\))?\s+(?:AS\s+(TABLE\s+)?)?")
-# What refers to a table or a view in DuckDB's form of a parsed query: `FROM x`, and `SHOW x`.
+# Nodes of DuckDB's parse tree that refer to a table or view: `FROM x` and `SHOW x`.
 _OF_TABLES = ("BASE_TABLE", "SHOW_REF")
 _NONE: frozenset[str] = frozenset()
 
 
 class Statement(Struct, frozen=True):
-    """A view or a macro: the statement that makes it, and the query that it stands for."""
+    """A view or a macro: the statement that creates it, and the query in it."""
 
     name: str
     sql: str
@@ -32,7 +32,7 @@ class Statement(Struct, frozen=True):
 
 @cache
 def read_statements(file: str) -> dict[str, Statement]:
-    """Return the statements of a file of the package `schemas` by name, in the file's order."""
+    """Return the statements of a file in the package `schemas` by name, in the file's order."""
     text = resources.files("group_coordinator.schemas").joinpath(file).read_text("utf-8")
     plain = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     statements = {}
@@ -47,19 +47,19 @@ def read_statements(file: str) -> dict[str, Statement]:
 
 
 class Named(Struct, frozen=True):
-    """The names in a query, in lower case: of tables and views, and of functions."""
+    """The names of tables, views and functions in a query, in lower case."""
 
     tables: frozenset[str]
     functions: frozenset[str]
 
 
 def names_in(ask: Ask, sql: str) -> Named | None:
-    """Return what the queries of a text name; None if one is another statement than a query.
+    """Return the names in the queries of a text; None if a statement is not a query.
 
-    `ask` runs a query of DuckDB's. A text that cannot be parsed names nothing.
+    `ask` runs a DuckDB query. A text that cannot be parsed has no names.
 
-    DuckDB's `get_table_names` binds as well: it fails for parameters, for views with an ASOF JOIN,
-    and where a table that is still to be made is joined by `USING`.
+    DuckDB's `get_table_names` is not used because it also binds the query. It fails for parameters,
+    for views with an ASOF JOIN, and for a join with `USING` on a table that does not exist yet.
     """
     ((text,),) = ask("SELECT json_serialize_sql(" + quoted(sql) + ")")
     parsed = msgspec.json.decode(text)
