@@ -1,11 +1,11 @@
 """Appending to a table: one Parquet file and one commit, at most once per (application, version).
 
-An application is a name in Delta's transaction identifiers, such as a streaming query's id; its
-versions rise with each append, as the query's batch ids do.
+An application is a name in Delta's transaction identifiers, such as the id of a streaming query.
+Its versions rise with each append, as the query's batch ids do.
 
-A commit outlives the process, killed at any instant. Unless the appender is `flushed`, it is not
-forced to the disk: a machine that loses its power may lose the latest commits, as a Kafka broker
-with its default settings may, or keep a commit whose file is empty (`pipeline.delta.torn`).
+A commit survives a crash of the process at any instant. Unless the appender is `flushed`, it does
+not fsync. Then a power loss may remove the latest commits, as with a Kafka broker's default
+settings. It may also leave a commit with an empty file (`pipeline.delta.torn`).
 """
 
 from __future__ import annotations
@@ -43,20 +43,22 @@ log = logging.getLogger(__name__)
 
 @functools.lru_cache(maxsize=1)
 def _beside() -> ThreadPoolExecutor:
-    """The threads that write files ahead, of all appenders of the process."""
+    """Return the thread pool that writes files ahead, shared by all appenders of the process."""
     return ThreadPoolExecutor(4, "write-ahead")
 
 
 class Appender:
-    """Appends to one existing table; for one thread.
+    """An appender to one existing table; for one thread.
 
     With an `epoch` it appends only while the table records no later epoch of that node. With
-    `flushed` an append to a disk has outlived a loss of power when it returns. `lay_out` says how
-    rows become a file (`pipeline.delta.data_files`). With `ends_by_restore` a RESTORE by others
-    counts as another table. Once the table is another one each append raises TableReplacedError.
+    `flushed` an append to a disk survives a power loss once it returns. `lay_out` converts rows to
+    the layout of a file (`pipeline.delta.data_files`). With `ends_by_restore` a RESTORE by another
+    process counts as a replacement of the table. Once the table is replaced, each append raises
+    TableReplacedError.
 
-    Raises deltalake's TableNotFoundError when it is made, and UnsupportedTable, also by any append,
-    if the table asks for more than is written here (`pipeline.delta.protocol`).
+    The constructor raises deltalake's TableNotFoundError. The constructor and any append raise
+    UnsupportedTable if the table uses features that this package does not write
+    (`pipeline.delta.protocol`).
     """
 
     def __init__(
@@ -77,13 +79,14 @@ class Appender:
         check_writable(self._uri, self._writer.snapshot.features)
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
-        """Append in one commit; False if the application wrote this version, or a later one.
+        """Append in one commit; return False if the application wrote this version or a later one.
 
-        `rows` None commits only that the application has come to this version. Raises
-        AppendConflict when other writers win every attempt, FencedError when the appender has an
-        epoch and the table records a later one, CommitStateUnknown when the append may be in the
-        table or not: repeated under the same application and version it is not written twice. An
-        append that raised NotFlushed is the last one: each later one raises it, too.
+        `rows` None commits only that the application has reached this version.
+
+        Raises AppendConflict if other writers win every attempt. Raises FencedError if the appender
+        has an epoch and the table records a later one. Raises CommitStateUnknown if the append may
+        or may not be in the table; repeating it under the same application and version never writes
+        it twice. Raises NotFlushed, after which each later append raises it too.
         """
         while True:
             try:
@@ -92,9 +95,10 @@ class Appender:
                 log.warning("%s: its rows are written anew", error)
 
     def write_ahead(self, rows: pa.Table) -> None:
-        """Begin to write the file of rows that the next append is given, where that takes long.
+        """Start to write the file for the next append's rows, if the store is remote.
 
-        If that append finds its version written, no commit names the file, and VACUUM deletes it.
+        If that append finds its version already written, no commit names the file, and VACUUM
+        deletes it.
         """
         if self._store.costs.is_remote:
             begun = Freshness.of_now()
@@ -106,11 +110,11 @@ class Appender:
 
     @property
     def may_stand(self) -> bool:
-        """Whether the table has, or may have, what the last `append` was to commit."""
+        """Whether the table contains, or may contain, the changes of the last `append`."""
         return self._writer.may_stand
 
     def forget(self) -> None:
-        """Read what other writers committed, also those that wrote under an application of ours."""
+        """Read the commits of other writers, including those under this appender's applications."""
         self._writer.snapshot.follow()
 
     @property
@@ -120,13 +124,14 @@ class Appender:
 
     @property
     def version(self) -> int:
-        """The newest version that is known."""
+        """The newest version that this appender has read or written."""
         return self._writer.snapshot.state.version
 
     def file_paths(self) -> Collection[str] | None:
-        """Return the paths of the table's files, from the last look.
+        """Return the paths of the table's files as of the last look.
 
-        None if the files do not hold the table's rows as they are: those only delta-rs can tell.
+        None if the table uses features, so that its files may differ from its rows: only delta-rs
+        can read it.
         """
         snapshot = self._writer.snapshot
         return None if snapshot.features else snapshot.state.files.keys()
@@ -150,8 +155,8 @@ class Appender:
                 if _is_written(found, app_id, version):
                     return False
         finally:
-            # While the commit may be in the table its file must stay. VACUUM deletes a file that no
-            # commit names.
+            # While the commit may be in the table, its file must stay. VACUUM deletes a file that
+            # no commit names.
             if not self._writer.may_stand:
                 self._store.delete([file.path for file in added])
 
@@ -173,23 +178,23 @@ class Appender:
         return self._write(rows)
 
     def _write(self, rows: pa.Table) -> DataFile:
-        """Write the rows, which are of one partition, as a file that is not yet the table's."""
+        """Write the rows, all of one partition, as a file that no commit names yet."""
         names = self._writer.snapshot.state.partition_by
         values = {name: str(rows.column(name)[0].as_py()) for name in names}
         return write_rows(self._store, self._lay_out(rows), values, self._flushed)
 
 
 def _is_written(found: Mapping[str, int | None], app_id: str | None, version: int) -> bool:
-    """Whether an application has come to a version, by the versions that were found."""
+    """Return whether an application has reached a version, according to the versions found."""
     last = None if app_id is None else found[app_id]
     return last is not None and last >= version
 
 
 def raise_epoch(uri: str, epoch: Epoch) -> None:
-    """Record the epoch in the table, which refuses every earlier start of the node from then on.
+    """Record the epoch in the table, which then fences every earlier start of the node.
 
-    The epoch is one commit, so the order of commits decides: what an earlier start committed before
-    it stands, what comes after it is refused. Raises FencedError if the table records a later one.
+    The epoch is one commit, so the order of commits decides. Commits of an earlier start before it
+    stay valid; later ones are refused. Raises FencedError if the table records a later epoch.
     """
     appender = Appender(uri)
     if not appender.append(None, epoch.app_id, epoch.number):

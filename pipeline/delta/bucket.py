@@ -1,8 +1,8 @@
-"""A bucket: its connections, whether it answers, and what its client's errors mean.
+"""A bucket: its connections, whether it answers, and the meaning of its client's errors.
 
-The client's message has the request, the answer's status and its body, which is XML for S3 and
-Azure; or, without an answer, the causes as Rust prints them. Who reads the line wants to know what
-the store said, which the client's own first line leaves out.
+The client's message has the request, the response status and its body, which is XML for S3 and
+Azure. Without a response it has the causes as Rust prints them. The error raised here gives the
+store's reason, which the first line of the client's message omits.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often, and for how long, the library repeats a request that the store does not do: for 2 to
-# 3 s where each is refused at once.
+# The library's retries of a failed request: 2 to 3 s in total if each attempt is refused at once.
 RETRY: RetryConfig = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=15),
@@ -46,11 +45,11 @@ CLIENT: ClientConfig = {
     "timeout": timedelta(seconds=20),
     "connect_timeout": timedelta(seconds=5),
 }
-# The status of an answer that an object has no such bytes.
+# The status of a response that an object does not have the requested range.
 EMPTY_RANGE = "416"
-# How long a store that has answered before is asked again, s, each time with the library's own
-# repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
-# whose name was mistyped, is not.
+# The retry budget (s) for a store that has answered before; each attempt includes the library's own
+# retries. It is less than a coordinator's `progress.timeout.ms`. A store that has never answered,
+# for example because its host name is mistyped, is not retried.
 PATIENCE_S = 45.0
 
 _ANSWERED = re.compile(
@@ -63,24 +62,24 @@ _UNANSWERED = re.compile(
     r"(?P<took>\d+(?:\.\d)?)[\d.]*(?P<unit>[^\d\s,]+)"
     r"(?:, after (?P<again>\d+) retries[^\n]*?)?\s+- HTTP error: (?P<what>[^\n]+)"
 )
-# The causes that the client prints, the last of which is the first to have happened.
+# The causes that the client prints. The last one is the root cause.
 _CAUSE = re.compile(r'(?:message|error): "([^"\n]+)"')
 _TIMEOUT, _TIMED_OUT = "kind: Timeout", "it took too long"
 _NO_HTTP = "builder error"
-# Codes by which stores say that an object is not there. Every other code of a 404 is of something
-# else that is not there, such as the bucket.
+# Codes of stores for a missing object. With any other code, a 404 means that something else is
+# missing, such as the bucket.
 _NO_OBJECT = ("", "NoSuchKey", "BlobNotFound", "PathNotFound", "ResourceNotFound")
-# S3's answers to a conditional PUT while another one of the same key is under way, which may fail:
-# nothing is there yet, and the PUT is to be repeated.
+# S3's responses to a conditional PUT during another PUT of the same key, which may still fail. The
+# object does not exist yet, so the PUT must be retried.
 _UNDER_WAY = ("ConditionalRequestConflict", "OperationAborted")
-# Refused today, and perhaps no longer in a moment.
+# Statuses of refusals that may be transient.
 _PASSING = ("408", "409", "412", "416", "429")
 
 
 class StoreError(OSError):
-    """A request to an object store that failed, or whose outcome is not known.
+    """A request to an object store that failed, or that has an unknown outcome.
 
-    `status` is that of the store's answer, such as "503"; empty without an answer.
+    `status` is the status of the store's response, such as "503"; empty without a response.
     """
 
     def __init__(self, message: str, status: str = "") -> None:
@@ -89,14 +88,15 @@ class StoreError(OSError):
 
 
 class StoreRefusal(PermissionError):
-    """A request that the store refuses, and would refuse again; it has not done it.
+    """A request that the store refused without executing it, and would refuse again.
 
-    The keys are wrong or not allowed to, the clock is, or there is no such bucket.
+    Causes: the credentials are wrong or lack permissions, the clock is wrong, or the bucket is
+    missing.
     """
 
 
 class _Answer(Struct, frozen=True):
-    """A store's answer: its status, and the code and the text of its body, which may be empty."""
+    """A store's response: its status, and the code and text of its body, which may be empty."""
 
     request: str
     status: str
@@ -105,13 +105,13 @@ class _Answer(Struct, frozen=True):
     text: str
 
     def line(self) -> str:
-        """All of it on one line."""
+        """Return the response on one line."""
         named = ", ".join(filter(None, (f"{self.status} {self.reason}".strip(), self.code)))
         return f"{self.request}: {named}{f': {self.text}' if self.text else ''}"
 
 
 class Bucket:
-    """A bucket or a container with its connections, and whether it answers."""
+    """A bucket or a container with its connections, and its state: answering or silent."""
 
     def __init__(self, store: Client) -> None:
         self.store = store
@@ -121,7 +121,10 @@ class Bucket:
 
     @contextlib.contextmanager
     def asked(self, path: str) -> Iterator[None]:
-        """Ask for something at a path; raises as `ObjectStore` does. Says when answers fail."""
+        """Translate the errors of a request for a path, as `ObjectStore` raises them.
+
+        Logs when the store stops answering, and when it answers again.
+        """
         try:
             yield
         except (BaseError, FileNotFoundError, ValueError) as error:
@@ -153,7 +156,7 @@ class Bucket:
 
 @functools.lru_cache(maxsize=64)
 def bucket_of(uri: str) -> Bucket:
-    """The bucket of a URI: one for the whole process."""
+    """Return the bucket of a URI; there is one for the whole process."""
     try:
         if uri == "file://":
             return Bucket(LocalStore())
@@ -164,7 +167,7 @@ def bucket_of(uri: str) -> Bucket:
 
 
 def _allows_http(uri: str) -> bool:
-    """Whether requests may go without TLS, as delta-rs has it: for GCS its key file tells."""
+    """Return whether requests may go without TLS, as in delta-rs; for GCS the key file decides."""
     scheme = urlparse(uri).scheme
     if scheme == "gs":
         return True
@@ -176,7 +179,7 @@ def _allows_http(uri: str) -> bool:
 
 
 def meant(error: Exception, path: str) -> OSError:
-    """Return the error to raise in place of one that the client has raised for a path."""
+    """Return the error to raise in place of a client's error for a path."""
     message = str(error)
     answer = _answer(message)
     if answer is None:
@@ -199,7 +202,7 @@ def _answer(message: str) -> _Answer | None:
     if found is None:
         return None
     body = found["body"]
-    # Azure says in a detail of its own what is wrong with a signature or a date.
+    # Azure describes a wrong signature or date in AuthenticationErrorDetail.
     texts = [_element(body, name) for name in ("Message", "AuthenticationErrorDetail")]
     code = _element(body, "Code")
     if not code and not body.lstrip().startswith("<"):

@@ -1,12 +1,12 @@
-"""Delta checkpoints: what a reader opens a table by, and what makes older log files superfluous.
+"""Delta checkpoints: readers open a table from them, and older log files become superfluous.
 
-Their content is delta-rs's own. On a disk it writes them. In a store it would ask for each commit
-since the last checkpoint about four times: there the log since is put together in a temporary
-folder, of commits that this process has written or read anyway and one GET for each other one, and
-what delta-rs writes there is uploaded.
+delta-rs produces their content. On a disk it also writes them. In a store delta-rs would request
+each commit since the last checkpoint about four times. So the log since then is assembled in a
+temporary folder: from commits that this process has read or written, and one GET for each other
+one. delta-rs writes the checkpoint there, and this module uploads it.
 
-A clean-up of a log in a store lists all of it, which is a request for every thousand files: so it
-is done once an hour by whoever appends.
+Cleaning up a log in a store lists the whole log, one request per thousand files. So each writer
+does it once an hour.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Every so many versions a Delta checkpoint may be due.
+# The number of versions after which a Delta checkpoint may be due.
 CHECKPOINT_EVERY = 100
-# A Delta checkpoint waits for one commit per so many actions of the checkpoint before.
+# The next Delta checkpoint waits for one commit per this many actions of the last one.
 ACTIONS_PER_COMMIT = 100
-# How often a log in a store is cleaned up by one writer, s.
+# The interval at which one writer cleans up a log in a store, s.
 CLEAN_UP_S = 3600.0
 
 
 def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bool) -> None:
-    """Write a Delta checkpoint if one is due, and clean the log up; takes 100 ms and more.
+    """Write a Delta checkpoint if one is due, and clean up the log; takes 100 ms or more.
 
-    A checkpoint names all files, and the files that were removed lately. So that 100,000 names are
-    not written anew every few seconds, a checkpoint is due only one commit per `ACTIONS_PER_COMMIT`
-    names after the checkpoint before: that costs 0.2 ms and 6 kB a commit.
+    A checkpoint names all files, and recently removed files. To avoid rewriting 100,000 names every
+    few seconds, it is due only after one commit per `ACTIONS_PER_COMMIT` actions of the last one.
+    That costs 0.2 ms and 6 kB per commit.
 
-    `known` are the contents of commits in a store that need not be read again; there the log is
-    cleaned up only if `cleans_up`. A failure is logged: the next checkpoint will do, and until then
-    a reader replays more of the log.
+    `known` has the contents of commits in a store that need not be read again. A log in a store is
+    cleaned up only if `cleans_up`. A failure is logged: until the next checkpoint, readers replay
+    more of the log.
     """
     folder = local_folder(uri)
     try:
@@ -69,7 +69,7 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
         if is_due and (last is None or last.version < version):
             _write_in_store(uri, version, last, known)
         if cleans_up:
-            # It may be another writer's checkpoint that is not a file of its own.
+            # The last checkpoint may be another writer's, and consist of several files.
             _write(open_delta(uri))
     except STORE_FAILS as error:
         log.warning("no Delta checkpoint of %s: %s", uri, error)
@@ -85,7 +85,7 @@ def _write(handle: DeltaTable) -> None:
     handle.create_checkpoint()
     folder = local_folder(handle.table_uri)
     if folder is not None:
-        # The clean-up deletes the commits that the checkpoint stands for.
+        # The clean-up deletes the commits that the checkpoint replaces.
         for name in (checkpoint_name(handle.version()), NOTE):
             flush(folder / "_delta_log" / name)
         flush(folder / "_delta_log")
@@ -97,8 +97,9 @@ def _write_in_store(
 ) -> None:
     """Write the Delta checkpoint of a version after the last one.
 
-    Two GETs, two PUTs, and a GET for each commit since that is not known. Raises Failure if a part
-    of the log is gone, or in more than one file; OSError and DeltaError.
+    It takes two GETs, two PUTs, and one GET for each commit that is not in `known`. Raises Failure
+    if a part of the log is gone, or if the last checkpoint is not one file; also OSError and
+    DeltaError.
     """
     store = ObjectStore(log_uri(uri))
     with tempfile.TemporaryDirectory(prefix="group-coordinator-checkpoint-") as scratch:

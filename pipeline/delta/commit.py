@@ -1,12 +1,12 @@
-"""A commit: what it does to a table, and its content, one action of JSON a line.
+"""A commit: its changes to a table, and its content, one JSON action per line.
 
-A commit says which versions of transaction identifiers it stands behind, and is created only after
-a version at which they are as it says. Nobody else compares values: another engine's append moves
-an identifier whatever it was.
+A commit states the versions of transaction identifiers that it depends on. It is created only after
+a version at which they have these values. Other engines do not compare them: their appends move an
+identifier whatever its value.
 
-A commit is read into `Action`, which has only the fields that somebody here needs. Neither Arrow
-nor delta-rs is imported: commands that only ask DuckDB read logs by this too. Source: Delta's
-PROTOCOL.md, "Actions".
+A commit is read into `Action`, which has only the fields that this project uses. Neither Arrow nor
+delta-rs is imported, because commands that only query DuckDB read logs with this module. Source:
+Delta's PROTOCOL.md, "Actions".
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.data_files import DataFile
 
 ENGINE = "group-coordinator"
-# The field of commitInfo that says which version each transaction identifier had before the commit,
-# null for one that was never set. The commit stands only behind these versions.
+# The field of commitInfo with the version of each transaction identifier before the commit; null
+# for one that was never set. The commit is valid only after these versions.
 EXPECTED = "expectedVersions"
 
 
 class NotWhole(OSError):
-    """A file of a table of which a part was read: a later read may find the rest."""
+    """A file of a table that could be read only in part; a later read may succeed."""
 
 
-# --- what is read ---------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 class _NamedFile(Struct, frozen=True, rename="camel"):
@@ -51,8 +51,8 @@ class _NamedFile(Struct, frozen=True, rename="camel"):
 class AddedFile(_NamedFile, frozen=True):
     """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
 
-    `size`, bytes, is None where another engine has left it out: it is not known, and not 0. `stats`
-    is JSON. `tags`: what else its writer says of it (`pipeline.delta.data_files.Layout`).
+    `size` (bytes) is None if another engine omitted it: then it is unknown, not 0. `stats` is JSON.
+    `tags` are the writer's tags (`pipeline.delta.data_files.Layout`).
     """
 
     size: int | None = None
@@ -71,7 +71,7 @@ class RemovedFile(_NamedFile, frozen=True):
 
 
 class Transaction(Struct, frozen=True, rename="camel"):
-    """The version to which an application has come."""
+    """The version that an application has reached."""
 
     app_id: str
     version: int
@@ -83,15 +83,15 @@ class Action(Struct, rename="camel"):
     add: AddedFile | None = None
     remove: RemovedFile | None = None
     txn: Transaction | None = None
-    # Verbatim: a description that was read and written anew is another one to Spark.
+    # Verbatim: after decoding and encoding, Spark may see a different table description.
     meta_data: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
-    # Of any type: another engine may mean something else by the names.
+    # Of any type: another engine may use these names differently.
     commit_info: Any = None
 
 
 class _Type(Struct, rename="camel"):
-    """A nested type of a schema, of whichever kind."""
+    """A nested type of a schema: a struct, an array or a map."""
 
     fields: list[_Field] = []
     element_type: str | _Type | None = None
@@ -107,7 +107,7 @@ class _Field(Struct):
 
 
 class _Description(Struct, rename="camel"):
-    """What is read of a table's description wherever it is known."""
+    """The fields of a table's description (`metaData`) that this project reads."""
 
     schema_string: str | None = None
     partition_columns: list[str] | None = None
@@ -115,7 +115,7 @@ class _Description(Struct, rename="camel"):
 
 
 class _Protocol(Struct, rename="camel"):
-    """What is read of a table's protocol wherever it is known."""
+    """The fields of a table's protocol that this project reads."""
 
     min_reader_version: int = 0
     min_writer_version: int = 0
@@ -131,9 +131,9 @@ _encode = msgspec.json.Encoder().encode
 def parse_commit(content: bytes) -> list[Action]:
     """Return the actions of a commit's content.
 
-    Raises NotWhole for content that is cut off or damaged. At a line's end that is told by the
-    number that our commits have of their actions; of other engines' commits, and of earlier
-    releases', it is not known.
+    Raises NotWhole for truncated or damaged content. Truncation at the end of a line is detected by
+    `numActions` in commits of this project. It is not detected in commits of other engines or of
+    earlier releases.
     """
     lines = [line for line in content.splitlines() if line]
     if not lines:
@@ -151,9 +151,9 @@ def parse_commit(content: bytes) -> list[Action]:
 
 
 def _check_descriptions(actions: Iterable[Action]) -> None:
-    """Raise what msgspec raises of a description that is not one.
+    """Raise msgspec's error for an invalid description or protocol.
 
-    The description stays verbatim, so whoever reads a property of it later takes its type for good.
+    The fields stay verbatim in the action, so later readers of a property rely on its type.
     """
     for action in actions:
         if action.protocol is not None:
@@ -164,11 +164,11 @@ def _check_descriptions(actions: Iterable[Action]) -> None:
                 _decode_schema(described.schema_string)
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 class Move(NamedTuple):
-    """A transaction identifier that goes from one version to another, lower or higher.
+    """A transaction identifier that changes from one version to another, lower or higher.
 
     `expected` None: it was never set.
     """
@@ -179,18 +179,18 @@ class Move(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A transaction identifier that is read only: it is at most at this version, or never set."""
+    """A transaction identifier that is only read: its version is at most this, or was never set."""
 
     app_id: str
     at_most: int
 
 
 class Changes(Struct, frozen=True):
-    """What one commit is to do to a table.
+    """The changes of one commit to a table.
 
-    `data_change` False says that the files added have the rows of the files removed. `moves` and
-    `bounds` hold at the version after which the commit is created; each identifier is in one of
-    them, once.
+    `data_change` False: the added files have the rows of the removed files. `moves` and `bounds`
+    must hold at the version after which the commit is created. Each identifier is in one of them,
+    once.
     """
 
     add: Sequence[DataFile] = ()
@@ -200,7 +200,7 @@ class Changes(Struct, frozen=True):
     data_change: bool = True
 
     def commit(self, expected: Mapping[str, int | None], flushed: bool) -> Commit:
-        """Return the commit that does it; see `Commit`."""
+        """Return the commit that makes these changes; see `Commit`."""
         now_ms = clock_ms()
         actions = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
         actions += [remove_action(file, now_ms, self.data_change) for file in self.remove]
@@ -209,17 +209,17 @@ class Changes(Struct, frozen=True):
 
 
 class Commit:
-    """The actions of one commit, which is created under the first version that is free.
+    """The actions of one commit, which is created under the first free version.
 
-    `expected`: the version that each transaction identifier it stands behind has at its
-    predecessor, None for one that was never set; another one makes the commit void where it comes
-    late (`pipeline.delta.log_trim`).
+    `expected` maps each transaction identifier that the commit depends on to its version before the
+    commit; None if it was never set. If the commit comes late and a version differs, the commit is
+    void (`pipeline.delta.log_trim`).
 
-    `may_stand` is whether the commit may be in the table: False until the first attempt to create
-    it, and again once another writer's commit was read under the version of that attempt.
+    `may_stand` says whether the commit may be in the table. It is False until the first attempt to
+    create the commit. It is False again once another writer's commit was read under that version.
 
-    With `flushed` the content is on the disk before it has the version's name, and the name once it
-    is created: a loss of power leaves the whole commit or none of it.
+    With `flushed` the content is flushed before the file gets the version's name, and the name
+    after that. So a power loss leaves the whole commit or no part of it.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Commit:
         if expected:
             info["commitInfo"][EXPECTED] = dict(expected)
         self.content = encode_commit([info, *actions])
-        # As everybody will read them.
+        # As all readers will see them.
         self.actions = parse_commit(self.content)
         self.flushed = flushed
         self.may_stand = False
@@ -245,9 +245,9 @@ def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
 
 
 def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") -> dict[str, Any]:
-    """Return the action that says who commits; a blind append depends on nothing that was read.
+    """Return the action that names the committing engine; a blind append depends on no read.
 
-    It is a commit's first, and `others` is how many actions follow it.
+    It is the first action of a commit, and `others` is the number of actions that follow it.
     """
     info = {
         "timestamp": clock_ms(),
@@ -255,7 +255,7 @@ def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") ->
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
         "engineInfo": ENGINE,
-        # Each content is another one, also of two commits that say the same. Spark's name for it.
+        # Makes the contents of any two commits differ. Spark's name for it.
         "txnId": str(uuid.uuid4()),
         "numActions": 1 + others,
     }
@@ -263,14 +263,14 @@ def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") ->
 
 
 def txn_action(app_id: str, version: int, now_ms: int) -> dict[str, Any]:
-    """Return the action that records the version which an application has written."""
+    """Return the action that records the version that an application has written."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
 
 
 def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
     """Return the action that adds a file; `data_change` False says that its rows are not new.
 
-    A file without statistics has the number of its rows for these.
+    A file without statistics gets its number of rows as `stats`.
     """
     added: dict[str, Any] = {
         "path": file.path,

@@ -2,11 +2,11 @@
 
 A look at the next commit is one attempt to open a file, whatever the table's size.
 
-In a store each commit and each file is a request, nearly all of which is waiting. So they are asked
-for side by side: each commit's files as soon as the commit is there, and while that one is read the
-next ones. How many there are is known to who reads up to a version. Who reads to the end of the log
-asks for one commit behind it, and for more only after several were there: to ask for what is not
-there costs as much.
+In a store each commit and each file is a request, and nearly all of its time is waiting. So
+requests run concurrently: a commit's files are requested as soon as the commit is read, together
+with the next commits. A reader that stops at a known version knows how many commits exist. A reader
+of the whole log requests one commit after the last one found. It requests more only after it found
+several, because a request for a missing commit costs as much.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from group_coordinator.pipeline.delta.paths import is_outside
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
 from group_coordinator.pipeline.delta.table import NOTE, LastCheckpoint, newest_checkpoint
 
-# How often a reader that finds no commit asks whether it was cleaned up, s.
+# The interval at which a reader that finds no commit checks whether it was cleaned up, s.
 GONE_CHECK_S = 1.0
-# No clean-up of a log in a store deletes a commit that is younger, s.
+# No clean-up of a log in a store deletes a commit that is younger than this, s.
 CLEANED_S = ObjectStore.costs.freed_s
-# Which row groups of a file are wanted, by its commit's version and its tags; None: the tags do not
-# say, so that all are.
+# Selects the row groups of a file by its commit's version and its tags. None: the tags do not tell,
+# so all row groups are wanted.
 Wanted = Callable[[int, "Mapping[str, str | None] | None"], "Sequence[bool] | None"]
 
-# The files of a commit are asked for before their turn if they take up to this size, bytes: they
-# wait in memory.
+# The files of a commit are read ahead if their total size is at most this, bytes: they wait in
+# memory.
 _SMALL_BYTES = 1 << 20
 
 
 def read_commit(files: FileSystem, version: int) -> bytes | None:
-    """Return the content of a version's commit, None if there is no such version yet."""
-    # No writer commits nothing: an empty file is one that is being written in place.
+    """Return the content of a version's commit, None if the version does not exist yet."""
+    # No commit is empty: an empty file is being written in place.
     return _read(files, f"_delta_log/{commit_name(version)}") or None
 
 
@@ -61,12 +61,12 @@ def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
 
 
 class GoneCheck:
-    """Tells a commit that was cleaned up, or is another table's, from one not written yet.
+    """A check that tells a commit that was cleaned up from one that is not written yet.
 
-    A reader that was suspended for longer than `delta.logRetentionDuration` would wait for ever for
-    the first commit that it missed. A call costs one more file to open: in a local folder every
-    `GONE_CHECK_S`; in a store, where that is a request, only if the reader has not called for
-    `CLEANED_S`.
+    It also finds a commit of another table. Without the check, a reader that was suspended for
+    longer than `delta.logRetentionDuration` would wait forever for the first commit that it missed.
+    The check opens one more file. In a local folder it is done every `GONE_CHECK_S`. In a store it
+    is a request, so it is done only if the reader has not called for `CLEANED_S`.
     """
 
     def __init__(self, files: FileSystem, same: SameTable | None = None) -> None:
@@ -77,7 +77,7 @@ class GoneCheck:
         self._called = Freshness()
 
     def __call__(self, version: int) -> None:
-        """Raise LogGone if `version`, whose commit was not found, is one that was cleaned up.
+        """Raise LogGone if `version` was cleaned up; its commit was not found.
 
         Raises as `SameTable.check` does if the table was replaced, or cannot be found.
         """
@@ -105,11 +105,11 @@ class GoneCheck:
 
 
 class RowsRemoved(LogGone):
-    """A commit has removed rows, as DELETE, RESTORE and an overwrite do."""
+    """A commit that removed rows, such as DELETE, RESTORE or an overwrite."""
 
 
 class NewFile(NamedTuple):
-    """A file that a commit added: which of its row groups are wanted, None for all; and `open`.
+    """A file that a commit added, with its wanted row groups (None for all) and `open`.
 
     `open` may be called once, and raises FileNotFoundError if the file is gone.
     """
@@ -126,10 +126,10 @@ def new_files(
     last: int | None = None,
     refuses_removals: bool = False,
 ) -> Iterator[list[NewFile]]:
-    """Yield the wanted files of each commit from `version` on, as far as there are commits.
+    """Yield the wanted files of each commit from `version` to the last commit.
 
-    A commit that removes files is a rewrite and has none; so has one without a wanted row group.
-    `last`, if it is known, is a version that is there and behind which nothing is asked for. With
+    A commit that removes files is a rewrite and yields no files. A commit without a wanted row
+    group yields none either. `last`, if known, is the last version to request; it must exist. With
     `refuses_removals` a commit that removes rows raises RowsRemoved.
     """
     read = functools.partial(_new_of, files, wanted, refuses_removals)
@@ -142,7 +142,7 @@ def new_files(
     asking: deque[Future[list[NewFile] | None]] = deque()
     ask_next, count = version, 0
     while True:
-        # Of what is known to be there as many as may be under way, and otherwise at least one.
+        # Request all commits that are known to exist, within the limit; otherwise at least one.
         most = max(1, count // 2) if last is None else last + 1 - ask_next + len(asking)
         while len(asking) < min(AT_ONCE, most):
             asking.append(background.submit(_beside(), functools.partial(read, ask_next)))
@@ -188,7 +188,7 @@ def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.Nat
 
 @functools.lru_cache(maxsize=1)
 def _beside() -> ThreadPoolExecutor:
-    """The threads that ask, for all readers of the process."""
+    """Return the thread pool that reads ahead, shared by all readers of the process."""
     return ThreadPoolExecutor(AT_ONCE, "read-ahead")
 
 

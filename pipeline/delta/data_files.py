@@ -1,9 +1,9 @@
-"""The data files of a table: what its log says of each, and how rows become a new one.
+"""The data files of a table: their entries in its log, and writing rows as a new file.
 
-Readers that want some of a table's rows each are served by an order of the rows that suits them,
-and by tags that tell which row group has what: opening a Parquet file takes 0.2 ms of CPU and more,
-a tag comes with the commit. An add action may have tags, names and texts that a reader may ignore.
-Source: Delta's PROTOCOL.md, "Add File".
+A reader that wants some rows of a table is helped by a suitable order of the rows. It is also
+helped by tags that describe each row group. Opening a Parquet file takes at least 0.2 ms of CPU,
+but a tag comes with the commit. An add action may have tags: names and texts that a reader may
+ignore. Source: Delta's PROTOCOL.md, "Add File".
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.store import Store
 
-# A data file that no commit names yet may be committed until it is so old, s. VACUUM takes whole
-# hours, and spares younger files: of a writer that stood still for longer, as on a laptop that
-# slept, the file may be gone, and a table of which a file is gone cannot be read.
+# The age up to which a written data file may be committed, s. VACUUM's retention is in whole hours,
+# and spares younger files. If a writer was suspended for longer, as on a sleeping laptop, VACUUM
+# may have deleted its file. A table with a missing file cannot be read.
 COMMITTABLE_S = 1_800.0
 
-# The most that a row group of a new file holds, bytes in Arrow: who reads or writes a file has one
-# row group in memory.
+# The largest row group of a new file, bytes in Arrow. A reader or writer of a file has one row
+# group in memory.
 ROW_GROUP_BYTES = 16 << 20
 
 
 class DataFile(Struct, frozen=True):
-    """One Parquet file of a table. `modified_ms` is when the newest of its rows was written.
+    """One Parquet file of a table. `modified_ms` is the time when its newest row was written.
 
-    `stats`: its statistics as JSON, None for the number of its records alone. `tags`: what else its
-    writer says of it (`Layout`).
+    `stats` are its statistics as JSON; None: only the number of its records. `tags` are the
+    writer's tags (`Layout`).
     """
 
     path: str
@@ -54,7 +54,7 @@ def dataset_of(handle: DeltaTable) -> ds.Dataset:
     """Return the rows of the handle's version.
 
     The files are opened by `open_files`. With delta-rs's own file system, which is written in
-    Python, a process that ends just after it has read may abort.
+    Python, a process that ends just after a read may abort.
     """
     return handle.to_pyarrow_dataset(filesystem=open_files(handle.table_uri))
 
@@ -87,18 +87,18 @@ def data_files(handle: DeltaTable) -> list[DataFile]:
 
 
 def modified_within(files: Sequence[DataFile], ms: int, now_ms: int) -> list[DataFile]:
-    """Return those of a version's files that were written so long, or less, before `now_ms`.
+    """Return the files of a version that were written at most `ms` before `now_ms`.
 
-    If the newest one was written earlier than that, it counts from there.
+    If the newest file was written before `now_ms`, the time counts back from that file.
     """
     since = min(now_ms, max((file.modified_ms for file in files), default=now_ms)) - ms
     return [file for file in files if file.modified_ms >= since]
 
 
 class Layout(NamedTuple):
-    """A file's rows in their order, its tags, and how many rows each row group has.
+    """A file's rows in their order, its tags, and the number of rows of each row group.
 
-    `row_groups` None: as many as make a row group of `ROW_GROUP_BYTES`.
+    `row_groups` None: each row group has about `ROW_GROUP_BYTES`.
     """
 
     rows: pa.Table
@@ -106,7 +106,7 @@ class Layout(NamedTuple):
     row_groups: Sequence[int] | None = None
 
 
-# Says how rows become a file; the same for the same rows.
+# Converts rows to the layout of a file. Deterministic: the same rows give the same layout.
 LayOut = Callable[[pa.Table], Layout]
 
 
@@ -117,7 +117,7 @@ def write_rows(
     flushed: bool = False,
     **options: Any,
 ) -> DataFile:
-    """Write rows, which are of one partition, as a file that is not yet the table's.
+    """Write rows, all of one partition, as a file that no commit names yet.
 
     `store` has the table at its root; `options` are those of pyarrow's ParquetWriter. A partition's
     columns are not in the file. Raises OSError.
@@ -146,7 +146,7 @@ def write_parquet(target: pa.NativeFile, layout: Layout, **options: Any) -> None
 
 
 def new_path(partition: Mapping[str, str | None], codec: str) -> str:
-    """Return a path that no file has, below the table's root; `codec` is Parquet's compression."""
+    """Return a new unique path below the table's root; `codec` is Parquet's compression."""
     folder = "".join(f"{name}={value}/" for name, value in partition.items())
     return f"{folder}part-{uuid.uuid4()}.{codec}.parquet"
 
@@ -157,12 +157,12 @@ def count_records(files: Sequence[DataFile]) -> int:
 
 
 def count_bytes(files: Sequence[DataFile]) -> int:
-    """Return the size of the files together."""
+    """Return the total size of the files, bytes."""
     return sum(file.size for file in files)
 
 
 def _row_group_rows(rows: pa.Table) -> int:
-    """Return how many of the rows, on average, make a row group of `ROW_GROUP_BYTES`."""
+    """Return the average number of rows in a row group of `ROW_GROUP_BYTES`."""
     groups = max(1, -(-int(rows.nbytes) // ROW_GROUP_BYTES))
     return max(1, -(-int(rows.num_rows) // groups))
 
@@ -170,7 +170,7 @@ def _row_group_rows(rows: pa.Table) -> int:
 def to_table(stream: Any) -> pa.Table:
     """Return the pyarrow table of an object that has Arrow's stream interface, without a copy.
 
-    `pyarrow.table` would first import pandas, to ask whether the object is a DataFrame: 0.7 s and
-    52 MB for a process that needs pandas for nothing else.
+    `pyarrow.table` would first import pandas, to check whether the object is a DataFrame. That
+    costs 0.7 s and 52 MB in a process that does not need pandas otherwise.
     """
     return pa.RecordBatchReader.from_stream(stream).read_all()

@@ -1,10 +1,10 @@
-"""A local folder as a store, and forcing what is in it to the disk.
+"""A local folder as a store, and flushing its files and names to the disk.
 
-A file is created whole: its content is written beside it first and then linked to its name. Readers
-never see a part of it, and the link fails if the name is taken.
+A file is created whole: its content is written to a temporary file first, and then linked to its
+name. Readers never see a part of it, and the link fails if the name is taken.
 
-A file's content and its name are two things: the name is in the folder, and a folder that was not
-forced may come back without it, or with the name of a file whose content is empty.
+A file's content and its name are stored separately: the name is in the folder. After a power loss a
+folder that was not flushed may lack the name, or have the name of an empty file.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class Disk:
         return created
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
-        """See `Store`. A folder below this one that is missing is made, one level of it.
+        """See `Store`. A missing folder below this one is created, one level deep.
 
-        This one is not: a table whose folder is away would seem to be there.
+        This folder itself is not created: otherwise a table with a missing folder would seem to
+        exist.
         """
         target = self.folder / path
         if target.parent != self.folder and not target.parent.exists():
@@ -99,7 +100,7 @@ class Disk:
         return target.stat().st_mtime_ns // 1_000_000
 
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """See `Store`. Files in folders of the folder are not among them."""
+        """See `Store`. Files in subfolders are not listed."""
         found: list[Listed] = []
         try:
             scanned = os.scandir(self.folder / below)
@@ -114,7 +115,7 @@ class Disk:
         return sorted(found, key=lambda each: each.path)[:most]
 
     def stamp(self, path: str) -> object | None:
-        """See `Store`: its time and its size."""
+        """See `Store`: the file's modification time and size."""
         try:
             status = os.stat(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
@@ -140,13 +141,13 @@ class Disk:
             try:
                 partial.unlink()
             except OSError as error:
-                # The link alone decides whether the file stands.
+                # The link alone decides whether the file exists.
                 log.warning("%s is left behind: %s", partial, error)
         return Created(Outcome.MADE)
 
 
 def write_partial(folder: Path, content: bytes, flushed: bool = False) -> Path:
-    """Write a file beside the folder's own, under a name that no reader of a log looks at."""
+    """Write a temporary file into the folder, under a name that readers of a log ignore."""
     partial = folder / f".{uuid.uuid4().hex}.tmp"
     try:
         partial.write_bytes(content)
@@ -159,16 +160,16 @@ def write_partial(folder: Path, content: bytes, flushed: bool = False) -> Path:
 
 
 def flush(path: Path) -> None:
-    """Force a file's content, or a folder's names, to the disk; returns when the disk has them."""
+    """Force a file's content, or a folder's names, to the disk; return when the disk has them."""
     with opened_to_flush(path) as force:
         force()
 
 
 @contextmanager
 def opened_to_flush(path: Path) -> Iterator[Callable[[], None]]:
-    """Open what is to be forced to the disk in the block: yields what forces it.
+    """Open a file or folder, and yield a function that forces it to the disk.
 
-    What is opened before it is changed cannot fail for one file too many that is open afterwards.
+    Open it before it is changed: then the flush cannot fail for too many open files.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

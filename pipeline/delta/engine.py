@@ -1,7 +1,7 @@
-"""DuckDB within a limit of memory, over the files of Delta tables.
+"""DuckDB with a memory limit, over the files of Delta tables.
 
-DuckDB computes out of core, within a limit of memory and over a folder to spill to, so a query over
-a table of any size needs no JVM.
+DuckDB computes out of core: it keeps to a memory limit and spills to a folder. So a query over a
+table of any size needs no JVM.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class Readable(Protocol):
-    """A table whose files DuckDB can read."""
+    """A table with files that DuckDB can read."""
 
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
-        """Return the SQL that reads the files; `by_name` also files that lack a column."""
+        """Return the SQL that reads the files; with `by_name` also files that lack a column."""
         ...
 
 
 class UnfitRows(Failure):
-    """Rows of a file do not fit their table: another type, or strings that are not UTF-8."""
+    """Rows of a file that do not fit their table: another type, or strings that are not UTF-8."""
 
 
 class Engine:
     """A DuckDB that keeps to `memory_bytes` and `threads`, and spills to the scratch folder.
 
-    Its first use starts it: that takes 15 ms of CPU, and upkeep often finds nothing to do.
+    It starts on first use, because the start takes 15 ms of CPU and upkeep often has no work.
     """
 
     def __init__(self, memory_bytes: int, threads: int, scratch: Path) -> None:
@@ -63,7 +63,7 @@ class Engine:
             self._connection.close()
 
     def show(self, view: str, table: Readable, files: Sequence[DataFile]) -> None:
-        """Show the rows of the files as a view, without the table's partition columns."""
+        """Define a view of the rows of the files, without the table's partition columns."""
         self._views[view] = (table, files)
         self._define(view, by_name=False)
 
@@ -94,9 +94,9 @@ class Engine:
         try:
             return self._connection.execute(sql).fetchall()
         except duckdb.InvalidInputException:
-            # A file lacks a column that its table was given later. Views that allow for that cost
-            # 150 kB of memory a file, and a table may have tens of thousands of files: so the views
-            # are defined by name only after a read has failed.
+            # A file lacks a column that was added to its table later. Views by name cost 150 kB of
+            # memory per file, and a table may have tens of thousands of files. So the views are
+            # defined by name only after a read has failed.
             for view in self._views:
                 self._define(view, by_name=True)
             return self._connection.execute(sql).fetchall()
@@ -109,5 +109,5 @@ class Engine:
 
 
 def quoted(text: str) -> str:
-    """Return the string literal of SQL."""
+    """Return the text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,8 +1,8 @@
-"""Epochs: which start of a writer may still write.
+"""Epochs: they decide which start of a writer may still write.
 
-Every start of a node is given a higher number, and each table that nodes write records the latest
-number of every node: a start with an earlier number is refused. Kafka fences a coordinator by its
-leader epoch in the same way.
+Every start of a node gets a higher number. Each table that nodes write records the latest number of
+every node, and a start with an earlier number is refused. Kafka fences a coordinator by its leader
+epoch in the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from group_coordinator.pipeline.errors import Failure
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """One start of a node: the node, and the number that this start was given.
+    """One start of a node: the node, and the number of this start.
 
     A table records a node's latest epoch as the version of a transaction identifier.
     """
@@ -23,7 +23,7 @@ class Epoch(msgspec.Struct, frozen=True):
 
     @property
     def app_id(self) -> str:
-        """The transaction identifier whose version is the node's latest epoch."""
+        """The transaction identifier that has the node's latest epoch as its version."""
         return f"coordinator-epoch-{self.node_id}"
 
     def check(self, table: str, latest: int | None) -> None:
@@ -33,7 +33,7 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class FencedError(Failure):
-    """A later start of the node has taken over: this one may write nothing any more."""
+    """A later start of the node has taken over: this start may not write any more."""
 
     def __init__(self, table: str, mine: Epoch, latest: int) -> None:
         super().__init__(

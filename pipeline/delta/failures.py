@@ -1,4 +1,4 @@
-"""What reading or changing a table may end in."""
+"""The errors of reading or changing a table."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure
 
-# A store that fails, delta-rs that cannot, and what a person is told of.
+# Errors of delta-rs and of the store, and errors that are reported to users.
 STORE_FAILS = (DeltaError, OSError, Failure)

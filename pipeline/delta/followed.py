@@ -1,12 +1,12 @@
-"""Following a table, and what a reader knows of it: that and its place in the log move together.
+"""Following a table: a reader's state of it, and its position in the log, change together.
 
 A reader that waits for rows looks many times a second. A look is one attempt to open the next
-commit, whatever the table's size and wherever it lies.
+commit, on any store and whatever the table's size.
 
-A read may fail at any moment. A reader whose place moves first passes over rows for good; one that
-forgets first, and then reads anew, knows nothing meanwhile, and answers as if there were nothing.
-So both are exchanged at once, when everything is read: after a read that failed the reader knows
-what it knew, and the next look reads the same rows again.
+A read may fail at any moment. A reader that advances its position first would skip rows forever. A
+reader that clears its state before it reads the table again would answer meanwhile as if the table
+were empty. So both are replaced at once, after everything is read. After a failed read the reader
+keeps its state, and the next look reads the same rows again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 
 def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> Tail:
-    """Follow a table from its present end, reading `columns`, none of them a partition column.
+    """Follow a table from its present end, reading `columns`; partition columns are not allowed.
 
     Raises deltalake's TableNotFoundError.
     """
@@ -46,9 +46,10 @@ def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> 
 
 
 class Tail:
-    """Yields what is appended to one table after `version`; `files` has the table at its root.
+    """A reader of the rows appended to one table after `version`; `files` has the table's root.
 
-    With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise it has none.
+    With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise its rows are
+    skipped.
     """
 
     def __init__(
@@ -67,19 +68,19 @@ class Tail:
         self._check_gone = GoneCheck(files, same)
 
     def poll(self) -> pa.Table | None:
-        """Return the new rows, in the order of their commits; None if there are none.
+        """Return the new rows, in the order of their commits; None if there are no new rows.
 
-        They have the columns that some file of them has, null in rows of those that lack them. The
-        tail is behind them only if this returns: after an error the next call reads them again.
-        Raises LogGone if commits, or data files, that the tail has not read were deleted,
-        TableReplacedError, TableAway and OSError.
+        The columns are those that any file of the rows has; they are null in rows of files that
+        lack them. The tail advances only if this returns: after an error the next call reads the
+        same rows again. Raises LogGone if commits or data files that the tail has not read were
+        deleted. Raises TableReplacedError, TableAway and OSError.
         """
         rows, after = self.look()
         self._at = after._at
         return rows
 
     def look(self) -> tuple[pa.Table | None, Tail]:
-        """Return what `poll` does, and the tail behind it; this one stays where it is."""
+        """Return the rows of `poll`, and the tail after them; this tail does not advance."""
         found, at = [], self._at
         try:
             with read_whole("a data file"):
@@ -102,12 +103,13 @@ class Tail:
 
 
 class Followed(Generic[S]):
-    """A table as one reader knows it; for one thread.
+    """A table's state in one reader; for one thread.
 
-    `take` makes what is known then of what was known before, None for nothing, and of rows: of new
-    ones, or where it is told so of all. It leaves what was known before as it is, unless it never
-    raises. Rows may be given to it twice: those that are committed while the table is read whole.
-    `is_there` tells of a table that may be missing whether it is there by now.
+    `take` returns the new state from the previous state (None at first) and rows. Its flag says
+    whether the rows are the whole table; otherwise they are only the new rows. It must not modify
+    the previous state, unless it never raises. It may receive rows twice: those committed during a
+    read of the whole table. `is_there` returns whether the table exists; it is called until the
+    first read succeeds.
     """
 
     def __init__(
@@ -121,26 +123,28 @@ class Followed(Generic[S]):
         self._columns = list(columns)
         self._take = take
         self._is_there = is_there
-        # Whether some `poll` succeeded: what is known is all there is, be it nothing.
+        # Whether any `poll` succeeded. Then `known` is complete, even if it is None.
         self.is_read = False
-        # Whether the table is another one than that of which `known` tells.
+        # Whether the table was replaced, and `known` is the state of the old one.
         self.is_replaced = False
         self._held: tuple[Tail, S] | None = None
 
     @property
     def known(self) -> S | None:
-        """What is known of the table as of the last `poll`; None where it was not there."""
+        """The state of the table as of the last `poll`; None if the table did not exist."""
         return None if self._held is None else self._held[1]
 
     def poll(self) -> bool:
-        """Take in what is new; return whether there was anything. One attempt to open a file.
+        """Read new rows into the state; return whether there were any. One attempt to open a file.
 
-        The first call reads the whole table, and so does one that finds the log cleaned up beyond
-        its place, or rows removed: then nothing of what was known before is left. A call that finds
-        the table replaced raises TableReplacedError; the next one reads the new table, and raises
-        again while that has no rows: it may be made just now.
-        Raises deltalake's TableNotFoundError and DeltaError, OSError, TableAway, and what `take`
-        raises: what is known is as before then.
+        The first call reads the whole table. A call also reads the whole table if the log was
+        cleaned up beyond the position, or if rows were removed. In the latter case the previous
+        state is dropped.
+
+        A call that finds the table replaced raises TableReplacedError. The next one reads the new
+        table; it raises Failure while that table has no rows, since it may be under construction.
+        Raises deltalake's TableNotFoundError and DeltaError, OSError, TableAway, and the errors of
+        `take`. After an error the state is as before.
         """
         found = (self._held is not None or self._is_there()) and self._read_on()
         self.is_read = True
@@ -165,14 +169,14 @@ class Followed(Generic[S]):
                     known = self._take(known, rows, False)
                 self._held = after, known
                 return rows is not None
-        # The tail begins before the rows are read: what is committed between the two is read twice
-        # instead of being missed.
+        # The tail begins before the rows are read. Rows committed in between are read twice instead
+        # of being missed.
         tail = follow(self._uri, self._columns, refuses_removals=True)
         handle = open_delta(self._uri)
         if tail.same is not None:
             tail.same.table_id = str(handle.metadata().id)
         rows = read_rows(handle, self._columns)
-        # A table is made before its first row: it is unknown then, and not empty.
+        # A table is created before its first row. Until then its state is unknown, not empty.
         if self.is_replaced and not rows.num_rows:
             raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
         self._held = tail, self._take(None if self.is_replaced else before, rows, True)

@@ -1,9 +1,9 @@
-"""Whether a table is still the one whose log was read: the one check of followers and writers.
+"""The check of followers and writers that a table is still the one that they read.
 
-A table that was deleted and made again has another id (`metaData.id`). An older copy that was put
-back has the same id, but its log is shorter, or has another commit in place of one that was read.
-Measured with delta-rs 1.6.6: ALTER and an overwrite of the schema keep the id, RESTORE sets the id
-of the version that it restores, and `mode="overwrite"` of a new table gives a new id in the same
+A table that was deleted and created again has another id (`metaData.id`). An older copy that was
+put back has the same id. But its log is shorter, or has another commit in place of one that was
+read. Measured with delta-rs 1.6.6: ALTER and an overwrite of the schema keep the id. RESTORE sets
+the id of the version that it restores. `mode="overwrite"` of a new table gives a new id in the same
 log.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.commit import Action
     from group_coordinator.pipeline.delta.store import Store
 
-# How often a follower compares, s: on a disk, and in a store, where each look is a request.
+# The interval between checks, s: on a disk, and in a store, where each look is a request.
 CHECK_S, STORE_CHECK_S = 1.0, 10.0
 
 
 class TableReplacedError(Failure):
-    """Another table is in the place of one that was read, or an older copy of it."""
+    """A table that was replaced by another one, or by an older copy of it."""
 
     def __init__(self, uri: str, why: str) -> None:
         super().__init__(
@@ -42,28 +42,29 @@ class TableReplacedError(Failure):
 
 
 def check_not_restored(uri: str, version: int, actions: Iterable[Action]) -> None:
-    """Raise TableReplacedError if the commit of a version is a RESTORE, as its writer calls it."""
+    """Raise TableReplacedError if a version's commitInfo has the operation RESTORE."""
     infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
     if any(info.get("operation") == "RESTORE" for info in infos):
         raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier one")
 
 
 class TableAway(Failure):
-    """A table that was read cannot be found now."""
+    """A table that was read before and cannot be found now."""
 
 
 class _Known(NamedTuple):
-    """A commit that was seen, and what tells its file from another one of the same name."""
+    """A commit that was seen, with a stamp that differs for another file of the same name."""
 
     version: int
     stamp: object
 
 
 class SameTable:
-    """Compares a table with the one that was read before; for one thread.
+    """A comparison of a table with the one that was read before; for one thread.
 
-    The newest commit that was read is looked up: one `stat` on a disk, one HEAD in a store, two
-    after new commits. Only if it differs or is gone, as after a clean-up, the table is opened.
+    It looks up the newest commit that was read: one `stat` on a disk, one HEAD in a store, two
+    after new commits. Only if the commit differs or is gone, as after a clean-up, the table is
+    opened.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class SameTable:
     ) -> None:
         """Begin with the id of the table that was read, if it is known.
 
-        `at` is the newest version that was read; on a disk it is looked up at once. With `at_once`
-        the first comparison is due now.
+        `at` is the newest version that was read; on a disk it is looked up immediately. With
+        `at_once` the first comparison is due now.
         """
         self._uri = uri
         self._store: Store = open_store(f"{uri.rstrip('/')}/_delta_log")
@@ -88,11 +89,11 @@ class SameTable:
             self._known = self._seen(at)
 
     def is_due(self) -> bool:
-        """Whether the last comparison that succeeded is too long ago."""
+        """Return whether the interval since the last successful comparison is over."""
         return monotonic() >= self._due_s
 
     def check_if_due(self, at: int) -> None:
-        """Compare as `check` does, every CHECK_S; after one that failed, with the next call."""
+        """Compare as `check` does, if due; after a failed check the next call compares."""
         if self.is_due():
             self.check(at)
 
@@ -106,7 +107,7 @@ class SameTable:
         self._due_s = monotonic() + self._interval_s
 
     def is_other(self, table_id: object) -> TableReplacedError | None:
-        """Return the error if a description that was read has another table's id."""
+        """Return the error if a description has another table's id, otherwise None."""
         if self.table_id is None or table_id == self.table_id:
             return None
         return TableReplacedError(self._uri, f"it has the id {table_id}, and had {self.table_id}")
@@ -141,7 +142,7 @@ class SameTable:
         known = self._known
         if known is not None:
             now = self._seen(known.version)
-            # A writer that stood still may fill a name again that a clean-up has freed.
+            # A suspended writer may create a version again that a clean-up has deleted.
             if now is not None and now != known and not self._may_be_freed(known.version):
                 raise TableReplacedError(
                     self._uri, f"version {known.version} is another commit than the one there was"

@@ -1,13 +1,14 @@
-"""A table's log: each commit is read by one look and created once, on a disk and in a store alike.
+"""A table's log: looking up and creating commits, on a disk and in a store alike.
 
-In Delta's protocol a version belongs to the writer that creates its file, and only one can
-(`pipeline.delta.store.Store.create`). The next commit costs one attempt to open a file.
+In Delta's protocol a version belongs to the writer that creates its file, and only one writer can
+(`pipeline.delta.store.Store.create`). A look at the next commit is one attempt to open a file.
 
-A version's name is free as well once its commit was cleaned up. A writer that stood still meanwhile
-creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all
-later ones. So a commit is certainly in the log if the newest checkpoint, as noted *after* the
-commit, is older. That its predecessor is there proves nothing: it may be late itself. In a store,
-where each look is a request, only who has not seen the log's end lately asks (`Costs.freed_s`).
+A version's name is also free after its commit was cleaned up. A writer that was suspended meanwhile
+then creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version
+and all later ones. So a commit is certainly in the log if the newest checkpoint, as noted *after*
+the commit, is older. The existence of its predecessor proves nothing, because the predecessor may
+be late itself. In a store each look is a request, so this is checked only if the log's end was not
+seen lately (`Costs.freed_s`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
+# The maximum number of commits kept for Delta checkpoints, and the maximum size of each, bytes.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
 
 
@@ -45,7 +46,7 @@ class LogGone(Exception):
 
 
 def log_uri(uri: str) -> str:
-    """Return where the log of a table lies."""
+    """Return the URI of a table's log."""
     return f"{uri.rstrip('/')}/_delta_log"
 
 
@@ -55,7 +56,7 @@ def commit_name(version: int) -> str:
 
 
 def checkpoint_name(version: int) -> str:
-    """Return the name of a version's Delta checkpoint, of one file, in the log."""
+    """Return the name of a version's Delta checkpoint of one file."""
     return f"{version:020}.checkpoint.parquet"
 
 
@@ -65,32 +66,33 @@ def commit_path(folder: Path, version: int) -> Path:
 
 
 class Log:
-    """The log of the table at `uri`, which is the root of `store`; for one thread.
+    """The log of a table, which is the root of `store`; for one thread.
 
-    `recent`: the contents of the latest commits that were read or created here, by their versions,
-    where reading them again is a request.
+    `uri` is the table's. `recent` maps versions to the contents of the latest commits that were
+    read or created here. It is filled only in a store, where reading them again is a request.
     """
 
     def __init__(self, uri: str, store: Store) -> None:
         self.uri = uri
         self.store = store
         self.recent: dict[int, bytes] = {}
-        # When the log's end was seen, where that says anything of the next version's name.
+        # The time when the log's end was seen; None if that says nothing about the next version's
+        # name.
         self._end = Freshness() if store.costs.freed_s else None
         self._is_behind = False
 
     def _knows_end(self) -> bool:
-        """Whether what this log has told last is young enough to commit after it."""
+        """Return whether the log's end was seen recently enough to commit after it."""
         return self._end is not None and self._end.is_within(self.store.costs.freed_s)
 
     def next_commit(self, version: int, is_sure: bool = True) -> list[Action] | None:
         """Return the actions of the commit after `version`, None if `version` is the newest.
 
-        Unless it `is_sure`, None also where the log's end was seen so lately that a commit after it
-        can be created (`Costs.freed_s`): then nothing is read.
+        If not `is_sure`, None also means that the log's end was seen so recently that a commit
+        after it can be created (`Costs.freed_s`). Then nothing is read.
 
-        Raises LogGone if that commit was cleaned up, Failure if it stays empty or if the table is
-        gone, NotWhole and other OSErrors.
+        Raises LogGone if that commit was cleaned up. Raises Failure if it stays empty, or if the
+        table is gone. Raises NotWhole and other OSErrors.
         """
         content = self._next_content(version, is_sure)
         if content is None:
@@ -113,14 +115,14 @@ class Log:
         if content is None and not self._knows_end():
             seen = None if self._end is None else Freshness.now()
             # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
-            # checkpoint is looked at after the commit: a commit that is missing because of a
-            # clean-up is never taken for one that nobody has written yet.
+            # checkpoint is read after the commit. A commit that was cleaned up is then never taken
+            # for one that is not written yet.
             if self._is_cleaned_beyond(version + 1, self.store.costs.is_remote):
                 # The commit and the checkpoint may both have been written since the first look.
                 content = self._read(version + 1)
                 if content is None:
                     raise LogGone(f"{self.uri} no longer has version {version + 1}")
-        # Of a commit that is there it is not known whether it came late, below a clean-up.
+        # A commit that was found may be late, below a clean-up: it does not prove the log's end.
         if content is None or self._knows_end():
             self._note(seen)
         if content is not None:
@@ -128,11 +130,11 @@ class Log:
         return content
 
     def create(self, commit: Commit, version: int) -> None:
-        """Create the commit of a version, which follows what `next_commit` has told last.
+        """Create the commit of the version after the last result of `next_commit`.
 
-        Raises FileExistsError if the version is another writer's, CommitStateUnknown if it may be
-        this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
-        another OSError if this commit is certainly not there.
+        Raises FileExistsError if the version is another writer's. Raises CommitStateUnknown if the
+        version may or may not be this commit, or if the log was cleaned up beyond it meanwhile.
+        Raises NotFlushed, and another OSError if this commit certainly does not exist.
         """
         seen = None if self._end is None else Freshness.now()
         commit.may_stand = True
@@ -152,7 +154,7 @@ class Log:
         if created.outcome is Outcome.UNKNOWN:
             raise CommitStateUnknown(f"{unknown} {created.why}") from created.why
         if not self._knows_end() and self._may_be_late(version) and not self._has(commit):
-            # Where this commit is now, no reader of the table looks; nor must this one.
+            # No reader of the table looks at this commit's version, and neither must this log.
             self._is_behind = True
             raise CommitStateUnknown(f"{unknown} the log was cleaned up beyond it meanwhile")
         self._note(seen)
@@ -172,16 +174,16 @@ class Log:
                 return content
             if self.store.costs.is_remote:
                 break
-            # No writer commits nothing: a writer that creates the file in place has not filled it
-            # yet. A store has no half-written objects.
+            # No commit is empty: a writer that creates the file in place has not filled it yet.
+            # Objects of a store are never half-written.
             back_off(attempt)
         raise Failure(f"version {version} of {self.uri} is empty")
 
     def _is_cleaned_beyond(self, version: int, checks_there: bool) -> bool:
-        """Whether the log may have been cleaned up to this version or a later one.
+        """Return whether the log may have been cleaned up to this version or a later one.
 
-        Raises Failure if the table is gone and `checks_there`: a store has no folders, so the PUT
-        of a commit succeeds all the same.
+        Raises Failure if the table is gone and `checks_there`. A store has no folders, so the PUT
+        of a commit would succeed without the table.
         """
         checkpoint = self.last_checkpoint()
         if checkpoint is not None:
@@ -199,10 +201,11 @@ class Log:
             return True
 
     def _has(self, commit: Commit) -> bool:
-        """Whether the table has what a commit did; False where that cannot be told.
+        """Return whether the table has a commit's changes; False if that cannot be determined.
 
-        Files tell, since no other commit adds them. Of a commit without files nothing tells, nor do
-        identifiers: another writer may have come to the same version.
+        Added or removed files identify the commit, because no other commit has them. A commit
+        without files cannot be identified. Identifiers do not help: another writer may have reached
+        the same version.
         """
         added = {each.add.path for each in commit.actions if each.add is not None}
         removed = {each.remove.path for each in commit.actions if each.remove is not None}
@@ -221,7 +224,7 @@ class Log:
         return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 
     def _note(self, seen: tuple[float, int] | None) -> None:
-        """Note that the log's end was seen at a time, which was taken before it was asked for."""
+        """Note that the log's end was seen; `seen` is the time before the request for it."""
         if self._end is not None and seen is not None:
             self._end.renew(seen)
 
@@ -240,9 +243,9 @@ def open_log(uri: str) -> Log:
 
 
 def is_table(uri: str) -> bool:
-    """Whether there is a Delta table; two requests to a store at most.
+    """Return whether a Delta table exists; at most two requests to a store.
 
-    delta-rs would list the log, and stop all threads of the process until the list has come.
+    delta-rs would list the log, and block all threads of the process until it has the list.
     """
     folder = local_folder(uri)
     if folder is not None:

@@ -1,38 +1,39 @@
-"""Keeping the log of a consumed table short: whoever opens the table lists its log.
+"""Trimming the log of a consumed table, because each reader that opens it lists its log.
 
-Listing a log folder takes 5 ms for a hundred files, 80 ms for 6,000, 470 ms for 36,000, which is an
-hour of ten commits a second. So a commit that the consumer has read and a Delta checkpoint holds is
-deleted at once instead of by age. A commit that the consumer has not read stays, however long the
-consumer is away. All times are the store's, and no other clock takes part.
+Listing a log folder takes 5 ms for a hundred files, 80 ms for 6,000, and 470 ms for 36,000. The
+last is an hour of ten commits a second. So a commit that the consumer has read and a Delta
+checkpoint holds is deleted without waiting for its retention. A commit that the consumer has not
+read stays, even if the consumer is away for long. All times are the store's; no other clock is
+used.
 
-On a disk a reader lists the log, chooses the newest Delta checkpoint, and then opens the files that
-it has chosen. So the files that a new checkpoint makes superfluous stay for another `GRACE_S`: no
-reader takes that long between the listing and the opening. A writer that took longer than that has
-its commit brought to the end of the log, as below. For that a commit is deleted only after all
-older ones.
+On a disk a reader lists the log, chooses the newest Delta checkpoint, and then opens the chosen
+files. So the files that a new checkpoint makes superfluous stay for another `GRACE_S`: no reader
+takes that long between listing and opening. If a writer takes longer, its late commit is committed
+again at the log's end, as described below. For that reason commits are deleted from the oldest on.
 
-A store lists the least names first, a thousand in a request, so a log of any length is trimmed from
-its beginning, by three requests. A commit there stays for an hour, which no writer takes between
-its last look and its commit: nothing comes late.
+A store lists names in ascending order, a thousand per request. So a log of any length is trimmed
+from its beginning, by three requests. A commit there stays for an hour. No writer takes that long
+between its last look and its commit, so there are no late commits.
 
 **Late commits.** A writer reads a table's version, writes its files, and creates the next version's
-commit. While a version's commit is there no other can have its name. But once it was cleaned up the
-name is free again: a writer that took longer than that, such as Spark's INSERT of many rows,
-creates a commit where no reader looks, and is told that it is in the table. Delta keeps the log for
-thirty days for this reason.
+commit. While a version's commit exists, no other commit can have its name. After a clean-up the
+name is free again. A writer that took longer, such as Spark's INSERT of many rows, then creates a
+commit that no reader looks at. Its client is informed that the commit succeeded. For this reason
+Delta keeps the log for thirty days.
 
-A clean-up deletes from the oldest commit on, so what it leaves has no gap. A commit below a gap
-that came into the folder after the one above the gap is late. Its files and transactions are
-committed again, as the newest version, unless the table has them already: who brings late commits
-may have been killed between that commit and the deletion of the late one, and a writer of ours
-writes again what came late. Only appends can be brought; of another commit a line of the log says
-that it is lost. Both times are the store's, and no other clock takes part.
+A clean-up deletes from the oldest commit on, so the commits that it leaves have no gap. A commit
+below a gap is late if it was created after the commit above the gap. Its files and transactions are
+committed again as the newest version, unless the table already has them. The table may have them
+for two reasons. The process may have crashed between that commit and the deletion of the late one.
+Or a writer of this project has repeated its late commit. Only appends can be committed again; any
+other commit is logged as lost.
 
-A commit of ours says which versions of transaction identifiers it stands behind. Where one of them
-is another now, somebody came between: such as another appender to a topic's partition, which gave
-the same offsets, a later start of the node, or the writer itself, which was not told that its
-commit stands and wrote it again. Then it counts as not written. Another engine was told that its
-commit stands, and went on: of a stream of Spark's a newer batch says nothing of this one.
+A commit of this project states the versions of transaction identifiers that it depends on. If one
+of them differs now, another commit came in between. That may be another appender to a topic's
+partition, which assigned the same offsets, or a later start of the node. It may also be the same
+writer, which repeated a commit with an unknown outcome. Then the late commit counts as not written.
+A commit of another engine has no such versions: its writer was informed of success and continued.
+For example, a newer batch of a Spark stream does not replace this one.
 """
 
 from __future__ import annotations
@@ -57,23 +58,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE_S = 30.0
-# How old a file of a log in a store must be to be deleted, s.
+# The minimum age of a log file in a store for its deletion, s.
 STORE_AGE_S = 3_600.0
-# What one request to a store deletes at most, and lists.
+# The maximum number of objects that one request to a store lists or deletes.
 _AT_ONCE = 1000
 _LOG_FILE = re.compile(r"(\d{20})\.(.*)")
 _CHECKPOINT, _COMMIT = "checkpoint.parquet", "json"
-# What an append is made of.
+# The actions of an append.
 _PLAIN = ("add", "txn", "commitInfo")
 
 
 def trim_log(uri: str, consumed: int, grace_s: float | None = None) -> int:
-    """Delete the log files of versions below `consumed` that a checkpoint holds; return how many.
+    """Delete log files of versions below `consumed` that a checkpoint holds; return their number.
 
-    Nothing is deleted while the table has no Delta checkpoint older than `grace_s` seconds, by
-    default GRACE_S on a disk and STORE_AGE_S in a store, where at most a thousand files go at once.
-    Readers of the newest version, and of the versions from `consumed` on, lose nothing; time travel
-    to earlier versions ends. Raises LogGone, CommitStateUnknown, DeltaError and OSError.
+    Nothing is deleted while the table has no Delta checkpoint older than `grace_s` seconds. The
+    default is GRACE_S on a disk and STORE_AGE_S in a store. In a store at most a thousand files are
+    deleted in one call. Readers of the newest version, and of versions from `consumed` on, are not
+    affected; time travel to earlier versions ends. Raises LogGone, CommitStateUnknown, DeltaError
+    and OSError.
     """
     folder = local_folder(uri)
     if folder is None:
@@ -130,7 +132,7 @@ def _trim_in_store(uri: str, consumed: int, age_s: float) -> int:
             or int(match[1]) >= min(consumed, checkpoint.version)
             or each.modified_ms >= before_ms
         ):
-            # Deleted from the oldest on: what stays has no gap.
+            # Files are deleted from the oldest on, so the remaining log has no gap.
             break
         superfluous.append(each.path)
     if superfluous:
@@ -142,7 +144,7 @@ def _trim_in_store(uri: str, consumed: int, age_s: float) -> int:
 
 
 def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
-    """Return which of the log's commits came late; `versions` are all commits, ascending."""
+    """Return the late commits of the log; `versions` are all commits, ascending."""
     gaps = [at for at in range(1, len(versions)) if versions[at] - versions[at - 1] > 1]
     if not gaps:
         return []
@@ -156,10 +158,11 @@ def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
 
 
 def bring(table: Path, version: int) -> int | None:
-    """Commit again what a late commit holds; return as which version, None if it is there already.
+    """Commit the content of a late commit again; return its new version, None without a new commit.
 
-    The late commit is deleted, or kept under another name if it is no append. Raises LogGone,
-    CommitStateUnknown, and other OSErrors; then it is tried again.
+    Without a new commit the table has the content already, or the late commit is no append. The
+    late commit is deleted, or renamed if it is no append. Raises LogGone, CommitStateUnknown and
+    other OSErrors; then the next trim retries.
     """
     log_folder = table / "_delta_log"
     late = commit_path(log_folder, version)
@@ -204,7 +207,7 @@ def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> i
 
 
 def _expected(actions: Sequence[Action]) -> dict[str, int | None]:
-    """The versions that the commit stands behind; none of another engine's commit."""
+    """Return the versions that the commit depends on; empty for another engine's commit."""
     infos = (action.commit_info for action in actions)
     ours = (info for info in infos if isinstance(info, dict) and EXPECTED in info)
     return next((info[EXPECTED] for info in ours), {})
@@ -213,9 +216,9 @@ def _expected(actions: Sequence[Action]) -> dict[str, int | None]:
 def _has(
     snapshot: Snapshot, table: Path, actions: Sequence[Action], expected: Mapping[str, int | None]
 ) -> bool:
-    """Whether the table has the commit's files or transactions, or it counts as not written.
+    """Return whether the table has the commit's files or transactions, or the commit is void.
 
-    It does where its files are gone, and where a version that it stands behind is another one.
+    It is void if any of its files is gone, or if a version that it depends on differs.
     """
     paths = [action.add.file for action in actions if action.add is not None]
     if any(path in snapshot.state.files or not (table / path).exists() for path in paths):

@@ -1,14 +1,14 @@
-"""An object store, request by request: S3, ADLS and GCS by the URI of a folder in them.
+"""An object store, request by request: S3, ADLS and GCS, by the URI of a folder in them.
 
-delta-rs opens a table by listing its log, and again after each commit: ten requests an append, of
-which three are lists. What this project does all the time needs fewer: to look for the next commit
-is one GET, to append one PUT of a file and one of a commit, which the store creates only if it is
-not there (`If-None-Match`, RFC 9110). Credentials and endpoints are found where delta-rs finds
-them, in the environment: both are made from the same library, `object_store`.
+delta-rs opens a table by listing its log, and lists again after each commit. An append takes ten
+requests, three of them lists. The frequent operations here need fewer. A look for the next commit
+is one GET. An append is one PUT of a file and one PUT of a commit. The store creates the commit
+only if it does not exist (`If-None-Match`, RFC 9110). Credentials and endpoints come from the
+environment, as for delta-rs: both use the same library, `object_store`.
 
-Errors are OSErrors: FileNotFoundError for what is not there, FileExistsError for what is there
-already, StoreRefusal for what is refused, and StoreError for all others, among them those after
-which it is not known whether the store did what it was asked (`pipeline.delta.bucket`).
+Errors are OSErrors: FileNotFoundError for a missing object, FileExistsError for an existing one,
+StoreRefusal for a refused request, and StoreError for all others. After some of the latter the
+outcome of the request is unknown (`pipeline.delta.bucket`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What the first request for a file asks for, bytes: all of nearly every file. The answer says how
-# large the file is, so that nobody has to ask for that first.
+# The size of the first request for a file, bytes: it covers nearly every file whole. The response
+# has the file's size, which saves a separate request.
 FIRST_BYTES = 8 << 20
-# After so many attempts to create an object its name is read: whether it is there, and whether the
-# store answers at all.
+# After this many attempts to create an object its name is read. That shows whether it exists, and
+# whether the store answers at all.
 _REPEATS = 4
 # From this attempt on `back_off` waits up to 250 ms.
 _LATE = 7
@@ -57,9 +57,9 @@ _Answer = TypeVar("_Answer")
 def _again(
     do: Callable[Concatenate[ObjectStore, _Asked], _Answer],
 ) -> Callable[Concatenate[ObjectStore, _Asked], _Answer]:
-    """Do it again if it failed, which may be: what is done twice has the same effect as once.
+    """Retry a failed operation; it must be idempotent.
 
-    The library's own time for repetitions is over at once in a process that stood still meanwhile.
+    The library's own retry time is already over in a process that was suspended meanwhile.
     """
 
     @functools.wraps(do)
@@ -79,14 +79,14 @@ def _again(
 
 
 class ObjectStore:
-    """The objects below one URI; see `Store`. For any number of threads.
+    """The objects below one URI; see `Store`. Thread-safe.
 
     A local folder is a store as well, so that tests need no other one.
     """
 
-    # No clean-up of a log in a store deletes a commit that is younger than `freed_s`:
-    # `delta.logRetentionDuration` of every table of ours is ten minutes and more, and a consumed
-    # table's log is trimmed an hour later (`pipeline.delta.checkpoint`).
+    # No clean-up of a log in a store deletes a commit that is younger than `freed_s`.
+    # `delta.logRetentionDuration` is at least ten minutes for every table of this project. A
+    # consumed table's log is trimmed an hour later (`pipeline.delta.checkpoint`).
     costs = Costs(is_remote=True, freed_s=60.0)
 
     def __init__(self, uri: str) -> None:
@@ -121,21 +121,21 @@ class ObjectStore:
         except StoreError as error:
             if error.status != EMPTY_RANGE:
                 raise
-            # S3 has no first bytes of an empty object.
+            # S3 refuses a range of an empty object.
             return b"", 0
 
     @_again
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to, and without, `end`."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive)."""
         with self.bucket.asked(path):
             return bytes(obstore.get_range(self._store, self._prefix + path, start=start, end=end))
 
     def create(self, path: str, content: bytes, flushed: bool = False) -> Created:  # noqa: ARG002
-        """See `Store`: nothing in a store is to be forced.
+        """See `Store`; nothing in a store needs a flush.
 
-        A PUT whose answer is lost may have been done or not, and may still be done later. It is
-        repeated with the same content until the store answers: either it creates the object now,
-        or it is refused by what is there, and the content of that tells whose it is.
+        A PUT without a response may be done already, may be done later, or never. It is retried
+        with the same content until the store answers. Either it creates the object now, or it is
+        refused because the object exists. Then the object's content tells which writer created it.
         """
         may_be_done = False
         until = monotonic() + PATIENCE_S
@@ -149,7 +149,7 @@ class ObjectStore:
                 log.debug("%s/%s: %s", self.uri, path, error)
                 is_told = isinstance(error, (FileExistsError, PermissionError))
                 if is_told or attempt % _REPEATS == 0:
-                    # A store that is silent is waited for here.
+                    # This waits for a store that does not answer.
                     created = settle(self, path, content, error)
                     is_free = created == (Outcome.UNKNOWN, error)
                     if not is_free or is_told or monotonic() >= until:
@@ -160,10 +160,10 @@ class ObjectStore:
         raise AssertionError("the last attempt returns or raises")
 
     def put_absent(self, path: str, content: bytes) -> None:
-        """Create an object; raises FileExistsError if it is there. One conditional PUT.
+        """Create an object; raises FileExistsError if it exists. One conditional PUT.
 
-        A PUT that the store did, and whose answer was lost, may be repeated within this call, and
-        is then refused by the object that it has created itself.
+        If the response to a successful PUT is lost, the library may retry it within this call. The
+        retry is then refused because of the object that the PUT created itself.
         """
         with self.bucket.asked(path):
             obstore.put(
@@ -179,7 +179,7 @@ class ObjectStore:
 
     @_again
     def upload(self, local: Path, path: str) -> None:
-        """Create or replace an object by a local file, in parts if it is large."""
+        """Create or replace an object from a local file, in parts if it is large."""
         with self.bucket.asked(path):
             obstore.put(self._store, self._prefix + path, local)
 
@@ -192,20 +192,20 @@ class ObjectStore:
 
     @_again
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; those that are not there are no error."""
+        """Delete objects; missing objects are no error."""
         try:
             with self.bucket.asked(self.uri):
                 obstore.delete(self._store, [self._prefix + path for path in paths])
         except FileNotFoundError:
-            # S3 says nothing of what is not there. Of GCS the client takes such an answer for an
-            # error, after which it asks for no more.
+            # S3 does not report missing objects. GCS does; the client takes its response for an
+            # error, and then stops.
             for path in paths:
                 with contextlib.suppress(FileNotFoundError), self.bucket.asked(path):
                     obstore.delete(self._store, self._prefix + path)
 
     @_again
     def look_up(self, path: str) -> Listed | None:
-        """Return what a list would say of an object, None if there is none; one HEAD."""
+        """Return an object's entry as in a list, None if it does not exist; one HEAD."""
         try:
             with self.bucket.asked(path):
                 return self._listed(obstore.head(self._store, self._prefix + path))
@@ -214,7 +214,7 @@ class ObjectStore:
 
     @_again
     def stamp(self, path: str) -> object | None:
-        """See `Store`: its tag and its time; one HEAD."""
+        """See `Store`: the object's ETag, time and size; one HEAD."""
         try:
             with self.bucket.asked(path):
                 meta: Any = obstore.head(self._store, self._prefix + path)
@@ -224,9 +224,9 @@ class ObjectStore:
 
     @_again
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """Return the objects below a path, those of the least names; `most` None: all.
+        """Return the objects below a path in the order of names, at most `most`; None: all.
 
-        A LIST for every thousand.
+        One LIST request per thousand objects.
         """
         found: list[Listed] = []
         with self.bucket.asked(self.uri):

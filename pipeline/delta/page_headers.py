@@ -1,9 +1,9 @@
-"""What the pages of a Parquet file say of their sizes, to hold its footer to it.
+"""The sizes in the page headers of a Parquet file, compared with its footer.
 
-Readers compute from the footer how much memory a row group takes, but decode what its pages have:
-pyarrow allocates by the page headers and compares them with the footer nowhere. A footer that
-understates its pages makes few bytes gigabytes. So the headers are read, without the pages.
-Source: parquet-format, `PageHeader` of parquet.thrift; Thrift's compact protocol.
+Readers compute a row group's memory from the footer, but decode the contents of its pages. pyarrow
+allocates by the page headers and never compares them with the footer. If a footer understates its
+pages, a few bytes can decode to gigabytes. So the headers are read, without the pages. Source:
+parquet-format, `PageHeader` of parquet.thrift; Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# A file of up to this size is read at once, bytes; of a larger one the beginning of each page is.
+# A file of up to this size (bytes) is read at once. Of a larger file, only the beginning of each
+# page is read.
 _AT_ONCE_BYTES = 1 << 20
-# How much is read for a header at first, and the largest header that pyarrow reads, bytes.
+# The first read for a header, and the largest header that pyarrow reads, bytes.
 _HEADER_BYTES, _MOST_HEADER_BYTES = 1 << 12, 16 << 20
-# The most structs in structs that Thrift reads.
+# The deepest nesting of structs that Thrift reads.
 _DEEPEST = 64
 _UNCOMPRESSED_SIZE, _COMPRESSED_SIZE, _NUM_VALUES = 2, 3, 1
 # The structs of a data page, of version 1 and 2, among a header's fields.
@@ -25,9 +26,10 @@ _DATA_PAGES = (5, 8)
 
 
 def why_understated(file: pa.NativeFile, footer: pq.FileMetaData) -> str | None:
-    """Return how a footer says less than the pages of the file have, None if it does not.
+    """Return how a footer understates the pages of its file, None if it does not.
 
-    Headers that cannot be read end a column: pyarrow does not read on there either. Raises OSError.
+    A header that cannot be read ends its column, because pyarrow stops reading there too. Raises
+    OSError.
     """
     source = _Source(file)
     for number in range(footer.num_row_groups):
@@ -49,7 +51,7 @@ def why_understated(file: pa.NativeFile, footer: pq.FileMetaData) -> str | None:
 
 
 def _pages(source: _Source, column: pq.ColumnChunkMetaData, most: int) -> Iterator[tuple[int, int]]:
-    """Yield the decoded size and the values of each page that pyarrow reads of a column."""
+    """Yield the decoded size and number of values of each page that pyarrow reads of a column."""
     at = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
         at = column.dictionary_page_offset
@@ -66,7 +68,7 @@ def _pages(source: _Source, column: pq.ColumnChunkMetaData, most: int) -> Iterat
 
 
 class _Source:
-    """The bytes of a file, a small one's read at once."""
+    """The bytes of a file; a small file is read at once."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -74,9 +76,9 @@ class _Source:
         self._whole = file.read_at(self._size, 0) if self._size <= _AT_ONCE_BYTES else None
 
     def header(self, at: int, end: int) -> tuple[int, int, int, int]:
-        """Return a header's length, the page's sizes, decoded and in the file, and its values.
+        """Return a header's length, the page's decoded and stored sizes, and its number of values.
 
-        Raises ValueError if there is none.
+        Raises ValueError if there is no valid header.
         """
         if at < 0:
             raise ValueError(f"a page at {at}")

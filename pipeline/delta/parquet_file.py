@@ -1,8 +1,8 @@
-"""Reading a table's Parquet files, and telling a damaged one from one that is away just now.
+"""Reading a table's Parquet files, and telling a damaged file from an unavailable one.
 
-pyarrow raises the same errors for both. A file of a table never changes: what is certainly no
-Parquet file, or a row group that its bytes do not decode to, will never be one. But a store that
-fails today may answer tomorrow, and rows that were given up for its failure would be lost.
+pyarrow raises the same errors for both. A file of a table never changes. So if its bytes are
+certainly not Parquet, or do not decode to a row group, that is permanent. But a store that fails
+today may answer tomorrow, and skipping rows because of its failure would lose them.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
-# What pyarrow raises for a damaged file, and for a store that fails.
+# The errors that pyarrow raises for a damaged file, and for a store that fails.
 UNREAD = (pa.ArrowException, OSError)
 
 _MAGIC = b"PAR1"
 # The length of the footer, and the magic.
 _END_BYTES = 8
-# Rows that are decoded at once to find out whether they can be: a text may repeat in each of them.
+# The number of rows that are decoded at once in a trial: a text may repeat in each of them.
 _TRIED_ROWS = 1_024
 
 
 class Substitute(Protocol):
-    """Makes the rows that stand for what is certainly damaged."""
+    """A factory of the rows that replace a certainly damaged file or row group."""
 
     def for_file(self, path: str, why: str) -> pa.Table:
-        """Return the rows of a file that is no Parquet file, as if it had one row group."""
+        """Return the rows that replace a file that is not Parquet, as if it had one row group."""
         ...
 
     def for_row_group(
         self, files: FileSystem, path: str, row_group: int, first: int, why: str
     ) -> pa.Table:
-        """Return the rows from row `first` on of a row group that cannot be decoded, as many."""
+        """Return as many rows as an undecodable row group has from row `first` on."""
         ...
 
 
 @contextmanager
 def read_whole(path: str) -> Iterator[None]:
-    """Raise NotWhole for what pyarrow does not understand of a file that is read in the block."""
+    """Raise NotWhole if pyarrow cannot parse a file that is read in the block."""
     try:
         yield
     except pa.ArrowException as error:
@@ -70,10 +70,11 @@ def read_rows(
 
 
 def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each file of the table's newest version, the newest file first.
+    """Yield the rows of each file of the table's newest version, row group by row group.
 
-    None of the columns may be a partition column; a column that a file lacks is left out. Raises
-    deltalake's TableNotFoundError, and FileNotFoundError for a file that was deleted meanwhile.
+    The newest file and the last row group come first. No column may be a partition column; a column
+    that a file lacks is left out. Raises deltalake's TableNotFoundError, and FileNotFoundError for
+    a file that was deleted meanwhile.
     """
     files = open_files(uri)
     for file in reversed(data_files(open_delta(uri))):
@@ -84,11 +85,11 @@ def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Return the rows of files in their order, with the columns of `schema`; null where one lacks.
+    """Return the rows of files in their order, with the columns of `schema`; null where missing.
 
-    `files` has the table at its root, `paths` are as its log names them. In a store small files are
-    read side by side, each by one request. Raises FileNotFoundError for a file that is gone, and
-    OSError for one that cannot be read, as with a column of another type.
+    `files` has the table at its root, and `paths` are as in its log. In a store, small files are
+    read concurrently, each by one request. Raises FileNotFoundError for a missing file. Raises
+    OSError for one that cannot be read, for example with a column of another type.
     """
     read = partial(_read_columns, files, schema)
     tables = side_by_side(read, paths) if is_in_store(files) else map(read, paths)
@@ -114,10 +115,10 @@ def _read_columns(files: FileSystem, schema: pa.Schema, path: str) -> pa.Table:
 
 
 def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:
-    """Open a file as Parquet; return why it is certainly none, or why its footer is not believed.
+    """Open a file as Parquet; return the reason if it is certainly damaged or its footer is false.
 
-    Readers bound their memory by the footer (`pipeline.delta.page_headers`). Raises pyarrow's
-    error if the file may be Parquet.
+    Readers bound their memory by the footer (`pipeline.delta.page_headers`). Raises pyarrow's error
+    if the file may be Parquet.
     """
     try:
         parquet = pq.ParquetFile(file)
@@ -130,9 +131,9 @@ def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.Parque
 
 
 def why_no_parquet(files: FileSystem, path: str) -> str | None:
-    """Return why a file is certainly no Parquet file, None if it may be one.
+    """Return why a file is certainly not Parquet, None if it may be Parquet.
 
-    Only bytes that were read decide. Raises OSError if they cannot be read.
+    The decision uses only bytes that were read. Raises OSError if they cannot be read.
     """
     with files.open_input_file(path) as file:
         size = file.size()
@@ -155,10 +156,10 @@ def why_no_parquet(files: FileSystem, path: str) -> str | None:
 def why_undecodable(
     files: FileSystem, path: str, row_group: int, columns: Sequence[str]
 ) -> str | None:
-    """Return why a row group's columns certainly cannot be decoded, None if they may be.
+    """Return why a row group's columns certainly cannot be decoded, None if they may be decodable.
 
-    They cannot be if all bytes were read that pyarrow asked for. `columns` that the file does not
-    have are left out.
+    Decoding certainly fails only if it fails although all bytes that pyarrow requested were read.
+    `columns` that the file lacks are left out.
     """
     with files.open_input_file(path) as opened:
         watched = _Watched(opened)
@@ -182,7 +183,7 @@ def why_undecodable(
 
 
 def why_damaged(files: FileSystem, path: str) -> str | None:
-    """Return why a file certainly cannot be read whole, None if it may be.
+    """Return why a file is certainly damaged, None if it may be whole.
 
     Raises OSError if its bytes cannot be read.
     """
@@ -203,7 +204,7 @@ def why_damaged(files: FileSystem, path: str) -> str | None:
 
 
 class _Watched(io.RawIOBase):
-    """A file of a store, and whether the store has ever not returned what it was asked for."""
+    """A file of a store that records whether any read failed or was short."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""Paths of files as a table's log has them."""
+"""Paths of files in a table's log."""
 
 from __future__ import annotations
 
 import re
 
-# Why a file is not read.
+# The reason for which a file is not read.
 OUTSIDE = "it lies outside of its table's folder"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -12,9 +12,9 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 def is_outside(path: str) -> bool:
     """Return whether a percent-decoded path of a log may name a file outside the table's folder.
 
-    That is an absolute path, a URI, and any path with a part `..`, wherever it leads: no engine
-    writes one. Symbolic links are followed, as by Spark and delta-rs: who can make one has an
-    account on the machine.
+    That is an absolute path, a URI, or any path with a part `..`, wherever it leads; no engine
+    writes one. Symbolic links are followed, as in Spark and delta-rs, because creating one requires
+    an account on the machine.
     """
     return (
         path.startswith("/")

@@ -1,6 +1,6 @@
-"""What the log of a plain table in a local folder says, read without delta-rs and without Arrow.
+"""The log of a plain table in a local folder, read without delta-rs and without Arrow.
 
-For commands that only ask DuckDB: importing delta-rs, pyarrow and numpy takes 0.15 s of CPU, and
+For commands that only query DuckDB: importing delta-rs, pyarrow and numpy takes 0.15 s of CPU, and
 reading the logs of a root 5 ms.
 """
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Ask = Callable[[str], list[tuple[Any, ...]]]
 PlainTable = TableState[AddedFile]
 
-# A table of a later reader version may have files whose rows are not the table's.
+# Files of a table with a later reader version may hold other rows than the table.
 _READER_VERSION = 1
 
 
 def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
     """Read the newest version of the table in a folder; `ask` reads its Delta checkpoint.
 
-    None for a table that only delta-rs can read: of a later reader version, or with a Delta
-    checkpoint of several files. Others may write meanwhile, and clean the log up. Raises Failure,
-    OSError and DuckDB's errors for what cannot be read.
+    None for a table that only delta-rs can read: it has a later reader version, or a Delta
+    checkpoint of several files. Other processes may write to the table and clean up its log
+    meanwhile. Raises Failure, OSError and DuckDB's errors if the log cannot be read.
     """
 
     def read(_log: Log, version: int) -> Iterator[Action]:

@@ -1,9 +1,9 @@
-"""What a table asks of its writers and readers beyond plain files, by Delta's names.
+"""The features that a table requires of its writers and readers, by Delta's names.
 
-The commits and checksums that this package writes are those of a table without any of the features
-below; the files that it reads itself are taken as they are. A table of ours with a feature, which
-somebody has altered, is refused by the feature's name.
-Source: Delta's PROTOCOL.md, "Requirements for Writers" and "Writer Version Requirements".
+The commits and checksums of this package are those of a table without the features below. Files are
+read as they are. If a table of this project was altered to use a feature, it is refused with the
+feature's name. Source: Delta's PROTOCOL.md, "Requirements for Writers" and "Writer Version
+Requirements".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 APPEND_ONLY = "appendOnly"
 CHANGE_DATA_FEED = "changeDataFeed"
-# The last versions of the protocol in which every feature that is in use is told by the table's
-# properties or its schema, as below.
+# The last protocol versions in which the table's properties or schema show every feature in use, as
+# below.
 _READER_VERSION, _WRITER_VERSION = 1, 5
 _COLUMN_FEATURES = {
     "delta.invariants": "invariants",
     "delta.generationExpression": "generatedColumns",
     "delta.identity.start": "identityColumns",
 }
-# Features that a table uses only if its properties or its schema say so.
+# Features that a table uses only if its properties or its schema show it.
 _TOLD = {
     APPEND_ONLY,
     CHANGE_DATA_FEED,
@@ -39,8 +39,8 @@ _TOLD = {
 }
 
 
-# The features of which `repair` rids a table of ours (`pipeline.upkeep.plain`), each with how the
-# table's properties begin that are its own. Every other one has actions, or types, of its own.
+# The features that `repair` removes from a table of this project (`pipeline.upkeep.plain`), each
+# with the prefixes of its table properties. Every other feature has its own actions or types.
 UNDONE = {
     APPEND_ONLY: ("delta.appendOnly",),
     CHANGE_DATA_FEED: ("delta.enableChangeDataFeed",),
@@ -58,14 +58,14 @@ UNDONE = {
 
 
 class UnsupportedTable(Failure):
-    """A table that asks for something that is not implemented; the message names it."""
+    """A table that requires a feature that is not implemented; the message names it."""
 
     def __init__(self, table: str, features: tuple[str, ...]) -> None:
         super().__init__(f"the table at {table} asks for {', '.join(features)}{way_out(features)}")
 
 
 def way_out(features: Iterable[str]) -> str:
-    """Return what an operator does about a table of ours with these features, if anything."""
+    """Return the advice to an operator for a table of this project with these features."""
     others = [f"`ALTER TABLE ... DROP FEATURE {each}`" for each in features if each not in UNDONE]
     first = f"{', '.join(others)} by Spark, and then " if others else ""
     return f": {first}`group-coordinator repair` makes it plain again"
@@ -74,8 +74,8 @@ def way_out(features: Iterable[str]) -> str:
 def writer_features(table: TableState[Any]) -> tuple[str, ...]:
     """Return the features that a writer of the table must implement, sorted; () for a plain table.
 
-    A column that must not be null counts as one of `invariants`. A feature that the protocol lists
-    and that nothing in the table's description uses asks nothing of a writer.
+    A non-nullable column counts as a use of `invariants`. A feature that the protocol lists, but
+    that the table's description does not use, requires nothing of a writer.
     """
     protocol = table.protocol or {}
     listed = protocol.get("writerFeatures")
@@ -97,9 +97,9 @@ def writer_features(table: TableState[Any]) -> tuple[str, ...]:
 
 
 def check_readable(handle: DeltaTable) -> None:
-    """Raise UnsupportedTable unless every row of the table is in its files as it stands there.
+    """Raise UnsupportedTable unless the files of the table hold exactly its rows.
 
-    Files of a table with deletion vectors hold deleted rows; those of a table with column mapping
+    Files of a table with deletion vectors hold deleted rows. Files of a table with column mapping
     have other column names.
     """
     protocol = handle.protocol()
@@ -110,10 +110,10 @@ def check_readable(handle: DeltaTable) -> None:
 
 
 def check_writable(uri: str, features: Iterable[str], rewrites_rows: bool = False) -> None:
-    """Raise UnsupportedTable if a table with these features may not be written here.
+    """Raise UnsupportedTable if this package cannot write a table with these features.
 
-    The change data feed of a commit that only adds files, or only removes them, is read from these;
-    a commit that `rewrites_rows` would have to write it.
+    A commit that only adds files, or only removes them, needs no change data files: the feed is
+    read from its files. A commit that `rewrites_rows` would have to write them.
     """
     asked = set(features)
     if not rewrites_rows:
@@ -123,12 +123,12 @@ def check_writable(uri: str, features: Iterable[str], rewrites_rows: bool = Fals
 
 
 def is_on(properties: Mapping[str, str], name: str) -> bool:
-    """Whether a property of a table is true."""
+    """Return whether a property of a table is true."""
     return properties.get(name, "false").lower() == "true"
 
 
 def _fields(type_: Any) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a schema's JSON, also those within other fields, arrays and maps."""
+    """Yield the fields of a schema's JSON, including those nested in fields, arrays and maps."""
     if not isinstance(type_, dict):
         return
     for field in type_.get("fields", ()):

@@ -1,8 +1,8 @@
-"""A table's state, put together from its newest Delta checkpoint and the commits since.
+"""A table's state, built from its newest Delta checkpoint and the commits since.
 
-The caller says what is kept of the state: the statistics of a large table, and the identifiers of
-all who ever wrote to it, do not fit memory. It also hands in what reads a Delta checkpoint, which
-is a Parquet file: a command that only asks DuckDB imports no Arrow.
+The caller selects the parts of the state to keep, because the statistics of a large table and all
+its transaction identifiers do not fit in memory. It also passes the reader of Delta checkpoints,
+which are Parquet files: a command that only queries DuckDB does not import Arrow.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 from group_coordinator.pipeline.delta.table import LastCheckpoint
 
 _File = TypeVar("_File")
-# Reads the Delta checkpoint of a version as actions. Raises FileNotFoundError if there is none of
-# one plain file, and OSError.
+# Reads the Delta checkpoint of a version as actions. Raises OSError, and FileNotFoundError unless
+# the checkpoint is one plain file.
 ReadCheckpoint = Callable[["Log", int], "Iterable[Action]"]
 
 
@@ -38,12 +38,11 @@ class NoPlainCheckpoint(Failure):
 
 
 class TableState(Generic[_File]):
-    """What a table's log says of it up to `version`, -1 before the first one.
+    """The state of a table according to its log up to `version`; -1 before the first one.
 
-    `files` are those of the table by their paths below its root, in the order in which the log
-    added them, as `keep` has them; `transactions` the versions of those identifiers that `wants`
-    names; `partition_by` the names of the partition columns. `meta_data` and `protocol` are the
-    actions' fields, verbatim.
+    `files` maps paths below the table's root to the values of `keep`, in the order of the log.
+    `transactions` has the versions of the identifiers that `wants` selects. `partition_by` has the
+    names of the partition columns. `meta_data` and `protocol` are the actions' fields, verbatim.
     """
 
     def __init__(self, keep: Callable[[AddedFile], _File], wants: Callable[[str], bool]) -> None:
@@ -68,22 +67,22 @@ class TableState(Generic[_File]):
 
     @property
     def description(self) -> tuple[object, ...]:
-        """What the table is described by, however its log spells that."""
+        """The table's description in a form that does not depend on its spelling in the log."""
         protocol = {name: value for name, value in (self.protocol or {}).items() if value}
         return self.fields, self.partition_by, self.properties, protocol
 
     def take_commit(self, actions: Iterable[Action]) -> None:
-        """Take in the next commit of the log."""
-        # A file whose vector of deleted rows changes is removed and added by one commit.
+        """Apply the next commit of the log."""
+        # A commit that changes a file's deletion vector removes and adds the file.
         for action in sorted(actions, key=lambda each: each.remove is None):
             self.take(action)
         self.version += 1
 
     def take(self, action: Action) -> None:
-        """Take in the next action of the log."""
+        """Apply the next action of the log."""
         if action.add is not None:
             path = unquote(action.add.path)
-            # A writer that changes what the log says of a file adds that file again.
+            # A writer that changes a file's entry in the log adds the file again.
             self.files.pop(path, None)
             self.files[path] = self._keep(action.add)
         elif action.remove is not None:
@@ -99,15 +98,15 @@ class TableState(Generic[_File]):
 
 
 class Sizes(TableState[int]):
-    """A table's state, of its files the sizes, and the size of all together; bytes."""
+    """A table's state with the sizes of its files, and their total size; bytes."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         super().__init__(lambda added: added.size or 0, wants)
-        # Not added up for each commit: a table may have very many files.
+        # Kept up to date, not summed for each commit: a table may have very many files.
         self.bytes = 0
 
     def take(self, action: Action) -> None:
-        """Take in the next action of the log."""
+        """Apply the next action of the log."""
         if action.remove is not None:
             self.bytes -= self.files.get(unquote(action.remove.path), 0)
         if action.add is not None:
@@ -119,17 +118,17 @@ _State = TypeVar("_State", bound=TableState[Any])
 
 
 def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
-    """Return a table's newest state, of version -1 where there is no table.
+    """Return a table's newest state; its version is -1 if there is no table.
 
-    `begin` makes the state of a table without anything. Others may write meanwhile, and clean the
-    log up. Raises NoPlainCheckpoint, and Failure and OSError for what cannot be read.
+    `begin` creates an empty state. Other processes may write to the table and clean up its log
+    meanwhile. Raises NoPlainCheckpoint, and Failure and OSError if the log cannot be read.
     """
     while True:
         state = from_checkpoint(log, read, begin)
         try:
             _follow(log, state)
             if state.version < 0:
-                # A log whose note was lost with a torn checkpoint may have an earlier one.
+                # A log that lost its note with a torn checkpoint may have an earlier checkpoint.
                 listed = listed_checkpoint(each.path for each in log.store.list())
                 if listed is not None:
                     state = _taken(log, read, listed, begin())
@@ -140,7 +139,7 @@ def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _Stat
 
 
 def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
-    """Return a table's state at its newest Delta checkpoint, of version -1 if there is none.
+    """Return a table's state at its newest Delta checkpoint; its version is -1 without one.
 
     Raises as `replay` does.
     """
@@ -151,7 +150,7 @@ def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State])
         try:
             return _taken(log, read, noted, begin())
         except FileNotFoundError as error:
-            # It may have been cleaned up, of a log that has a later one.
+            # It may have been cleaned up because a later one exists.
             if log.last_checkpoint() == noted:
                 raise NoPlainCheckpoint(
                     f"{log.uri} has no Delta checkpoint of version {noted.version} that is one "
@@ -168,10 +167,10 @@ def _taken(log: Log, read: ReadCheckpoint, checkpoint: LastCheckpoint, state: _S
 
 
 def _follow(log: Log, state: TableState[Any]) -> None:
-    """Take in all commits after a state's version, to the newest one.
+    """Apply all commits after a state's version, to the newest one.
 
-    One commit that is away for a moment would end the log before its time, and a table seem empty
-    that is not: so on a disk the log is listed, too.
+    A briefly missing commit would end the replay early, and the table would seem to have fewer
+    files. So on a disk the log is also listed.
     """
     while True:
         before = state.version

@@ -1,13 +1,13 @@
-"""What a store must do: refuse to create what is there, and have a clock like this machine's.
+"""Requirements of a store: refuse to create an existing object, and have a correct clock.
 
-A commit is a PUT that the store is to refuse if the version's object is there (`If-None-Match: *`;
-`x-goog-if-generation-match: 0` for GCS). A store that does not know the condition, or a proxy that
-drops it, answers that the object was created. There each of two writers would replace the other's
-commits, both would be told that theirs is in the table, and nobody would notice.
+A commit is a PUT that the store must refuse if the version's object exists (`If-None-Match: *`;
+`x-goog-if-generation-match: 0` for GCS). A store that does not support the condition, or a proxy
+that drops it, reports success. Then two writers would replace each other's commits, and both would
+see success: the loss would stay unnoticed.
 
-A store stamps each file with its own time. Whoever deletes files by their age compares that with
-the time of the machine it runs on: with a clock a day fast VACUUM would take the file of an append
-that is about to be committed for one that was left behind days ago.
+A store stamps each file with its own time. Deletion of files by age compares that time with the
+local machine's clock. With a clock that is a day fast, VACUUM would delete the file of an append
+that is about to be committed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from group_coordinator.pipeline.errors import Failure, WrongCall
 # Readers of Delta, and VACUUM, pass over names that begin so.
 _NAME = "_create-twice-{}"
 
-# By how much the two may differ, ms: far more than clocks that are kept right do, and far less than
-# the least age, an hour, of a file that is deleted.
+# The maximum difference between the clocks, ms. It is far more than between synchronized clocks. It
+# is far less than an hour, the minimum age for the deletion of a file.
 MOST_SKEW_MS = 10 * 60_000
 
 
 class UnfitStore(WrongCall):
-    """A store that replaces what a writer creates, though it is there."""
+    """A store that replaces an existing object although a writer asked to create it."""
 
 
 @functools.cache
 def check_store(uri: str) -> None:
-    """Raise UnfitStore if the store of a URI replaces an object that is to be created.
+    """Raise UnfitStore if the store of a URI replaces an existing object on a conditional PUT.
 
     Three requests, once for each URI and process; none for a local folder. Raises OSError if the
-    store cannot be asked, or refuses to be written to.
+    store cannot be reached, or refuses writes.
     """
     if local_folder(uri) is not None:
         return
     folder = ObjectStore(uri)
     name = _NAME.format(uuid.uuid4())
     _create(folder, name, b"1")
-    # The answer to the first one may have been lost, and its repetition refused by what it created.
+    # The response to the first PUT may have been lost, and its retry refused because of the object
+    # that it created.
     try:
         replaces = _create(folder, name, b"2")
     finally:
@@ -67,11 +68,11 @@ def _create(folder: ObjectStore, name: str, content: bytes) -> bool:
 
 
 class ClockSkew(Failure):
-    """This machine's clock and the store's differ; the message says by how much."""
+    """A difference between the clocks of this machine and the store; the message has its size."""
 
 
 def check_clock(uri: str) -> None:
-    """Raise ClockSkew if this machine's clock is not the table's store's; three requests."""
+    """Raise ClockSkew if this machine's clock differs from the store's; three requests."""
     skew_ms = clock_ms() - _store_clock_ms(uri)
     if abs(skew_ms) > MOST_SKEW_MS:
         way = "ahead of" if skew_ms > 0 else "behind"
