@@ -1,10 +1,10 @@
-"""Doing again what failed for a cause that may pass, for so long as Kafka waits for an append.
+"""Retries of operations with a transient failure, within Kafka's timeout of an append.
 
-One file too many that is open, a disk that is full for a moment or a store that answers 503 would
-else end a node, and all of its groups would wait for the next one. Nothing is answered meanwhile.
+Without retries, one open file too many, a briefly full disk or a store's 503 would end a node. All
+of its groups would then wait for the next node. No request is answered during retries.
 
-What is done again has a transaction of its own in the table, or changes nothing if it is done
-twice: a commit that failed may be there all the same (`CommitStateUnknown`).
+A retried operation has its own transaction in the table, or is idempotent: a commit that failed may
+exist nevertheless (`CommitStateUnknown`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from group_coordinator.pipeline.errors import Failure, first_line
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-# How reading and writing a table fails. Everything else is a bug, and is not done again.
+# The failures of reading and writing a table. Every other error is a bug, and is not retried.
 _FAILURES = (OSError, DeltaError, pa.ArrowException, Failure)
-# A second attempt would fail as the first one did. After NotFlushed it might not, and that would
-# say nothing: the table is to be opened anew, by the node's next start.
+# Permanent failures: a retry would fail in the same way. After NotFlushed a retry might succeed,
+# but would prove nothing: the node's next start must open the table again.
 _LASTING = (
     DeltaProtocolError,
     FencedError,
@@ -44,13 +44,14 @@ _LASTING = (
 
 
 class CommitTimeoutError(Failure):
-    """What failed again and again for `offsets.commit.timeout.ms`; the message says why."""
+    """An operation that failed for `offsets.commit.timeout.ms`; the message has the cause."""
 
 
 class Patience:
-    """Does the steps of one piece of work, such as a batch, each until it succeeds.
+    """A retry budget for the steps of one piece of work, such as a batch.
 
-    All of them together have `timeout_ms` (offsets.commit.timeout.ms) from the first failure on.
+    The budget of all steps together is `timeout_ms` (offsets.commit.timeout.ms) from the first
+    failure on.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -63,10 +64,10 @@ class Patience:
         return self._until is not None
 
     def until_done(self, what: str, step: Callable[[], _T]) -> _T:
-        """Return what the step returns; `what` it does, such as "write responses".
+        """Run the step until it succeeds, and return its result.
 
-        Each cause is logged once. Raises CommitTimeoutError once the time is over, and at once what
-        the step raises for a cause that stays.
+        `what` describes the step in messages, such as "write responses". Each cause is logged once.
+        Raises CommitTimeoutError once the budget is used up, and permanent failures at once.
         """
         told: set[object] = set()
         for attempt in itertools.count():
@@ -89,7 +90,7 @@ class Patience:
         raise AssertionError("the last attempt returns or raises")
 
     def _give_up_in_time(self, what: str, error: Exception) -> None:
-        """Raise CommitTimeoutError if the time is over, which begins with the first failure."""
+        """Raise CommitTimeoutError if the budget is used up; it starts with the first failure."""
         now = monotonic()
         if self._until is None:
             self._until = now + self._timeout_ms / 1000

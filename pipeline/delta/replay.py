@@ -1,8 +1,8 @@
 """A table's state, built from its newest Delta checkpoint and the commits since.
 
-The caller selects the parts of the state to keep, because the statistics of a large table and all
-its transaction identifiers do not fit in memory. It also passes the reader of Delta checkpoints,
-which are Parquet files: a command that only queries DuckDB does not import Arrow.
+The caller selects the parts of the state to keep. The statistics of a large table and all its
+transaction identifiers do not fit in memory. The caller also passes the reader of Delta
+checkpoints, which are Parquet files: a command that only queries DuckDB does not import Arrow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a table lies, a disk or an object store, by the few things that a log needs of it.
+"""A table's location, a disk or an object store, with the few operations that a log needs.
 
-The two differ in what a look costs and in how long a name stays unsafe that was deleted. Both are
-data of a store (`Costs`), so that what reads and writes a log is written once.
+The two differ in the cost of a look, and in the time for which a deleted name stays unsafe. Both
+are data of a store (`Costs`), so the code that reads and writes a log exists once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Costs(Struct, frozen=True):
-    """What differs between stores. Times in seconds."""
+    """The differences between stores. Times in seconds."""
 
     # Whether a look is a request, which takes tens of milliseconds and is billed.
     is_remote: bool
-    # Whoever has seen the log's end so lately knows that the next version's name was not freed by
-    # a clean-up: no clean-up deletes what is younger. On a disk it may: a consumed table's log is
-    # trimmed after half a minute, so each commit is looked at again.
+    # If a writer saw the log's end this recently, a clean-up cannot have freed the next version's
+    # name, because no clean-up deletes younger files. On a disk it can: a consumed table's log is
+    # trimmed after half a minute, so each commit is checked.
     freed_s: float
 
 
@@ -38,7 +38,7 @@ class Listed(Struct, frozen=True):
 
 
 class Outcome(Enum):
-    """What became of a creation. TAKEN: another writer's file has the name."""
+    """The outcome of a creation. TAKEN: another writer's file has the name."""
 
     MADE = "made"
     TAKEN = "taken"
@@ -46,22 +46,22 @@ class Outcome(Enum):
 
 
 class Created(NamedTuple):
-    """What became of a creation, and what the store said last if it was not simply made."""
+    """The outcome of a creation, and the store's last error unless it simply succeeded."""
 
     outcome: Outcome
     why: OSError | None = None
 
 
 class NotFlushed(OSError):
-    """A commit is in the log, and may not outlive a loss of power.
+    """A commit that is in the log but may not survive a power loss.
 
-    What the disk has of it is not known, and a second fsync may say that all is well (fsyncgate):
-    the log takes no more commits of this writer until the table is opened anew.
+    The content on the disk is unknown, and a second fsync may report success (fsyncgate). So the
+    log accepts no more commits of this writer until the table is opened again.
     """
 
 
 class CommitStateUnknown(OSError):
-    """Whether a commit is in the table could not be found out; its data files must stay.
+    """A commit with an unknown outcome: it may be in the table, so its data files must stay.
 
     Source of the name: Apache Iceberg's CommitStateUnknownException.
     """
@@ -78,40 +78,41 @@ class Store(Protocol):
         ...
 
     def create(self, path: str, content: bytes, flushed: bool = False) -> Created:
-        """Create a file whole, only if it is not there; its content is like no other one's.
+        """Create a file whole, only if it does not exist; no other file has the same content.
 
         With `flushed` content and name are on the disk when this returns. Raises OSError if the
-        file is certainly not made, and NotFlushed if it is made and a loss of power may undo that.
+        file was certainly not created. Raises NotFlushed if it was created and a power loss may
+        undo that.
         """
         ...
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
-        """Create or replace a file; return its time, ms. Raises OSError, and leaves no part then.
+        """Create or replace a file; return its time, ms. Raises OSError, and then leaves no part.
 
         With `flushed` content and name are on the disk when this returns.
         """
         ...
 
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """Return the files below a path, those of the least names; `most` None: all."""
+        """Return the files below a path in the order of names, at most `most`; None: all."""
         ...
 
     def stamp(self, path: str) -> object | None:
-        """Return what tells a file from another one of the same name, None if there is none."""
+        """Return a stamp that differs for another file of the same name, None without a file."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those that are not there are no error."""
+        """Delete files; missing files are no error."""
         ...
 
 
 def settle(store: Store, path: str, content: bytes, why: OSError) -> Created:
-    """Find out by its content whose a file is whose creation ended with the error `why`.
+    """Determine from a file's content the outcome of its creation, which failed with `why`.
 
-    A store may do what it was asked and say that it failed: a disk reports EIO after a link, a
-    network file system sends it again and finds its own, the answer to a request is lost. What is
-    cut off where it is ours tells nothing: taken for another writer's, ours would name data files
-    that its writer deletes.
+    A store may execute a request and report a failure. A disk reports EIO after a link, a network
+    file system repeats the link and finds its own, or a response is lost. If the file has only the
+    beginning of this content, the outcome is unknown. If it were taken for another writer's file,
+    this writer would delete data files that its own commit names.
     """
     try:
         found = store.read(path)
