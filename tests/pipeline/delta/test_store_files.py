@@ -80,7 +80,7 @@ def test_the_wait_ends_by_its_limit(files: FileSystem) -> None:
 def test_a_process_waits_at_its_end(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "a.parquet")
     program = f"""
-import threading, time
+import os, threading, time
 from group_coordinator.pipeline.delta.store_files import StoreFiles, await_let_go
 # The usual limit is a matter of time: here the thread that lets go ends the wait.
 await_let_go.__defaults__ = (60.0,)
@@ -89,8 +89,10 @@ ends = threading.current_thread()
 def lets_go():
     while ends.is_alive():
         time.sleep(0.001)
+    # In one write, and before the wait ends: then the process may end between any two lines.
+    time.sleep(0.1)
+    os.write(1, b"let go\\n")
     held.clear()
-    print("let go")
 threading.Thread(target=lets_go, daemon=True).start()
 """
     done = subprocess.run(
