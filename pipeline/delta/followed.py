@@ -151,7 +151,7 @@ class Followed(Generic[S]):
         return found
 
     def _read_on(self) -> bool:
-        before = self.known
+        before = None if self.is_replaced else self.known
         if self._held is not None and not self.is_replaced:
             tail, known = self._held
             try:
@@ -179,6 +179,6 @@ class Followed(Generic[S]):
         # A table is created before its first row. Until then its state is unknown, not empty.
         if self.is_replaced and not rows.num_rows:
             raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
-        self._held = tail, self._take(None if self.is_replaced else before, rows, True)
+        self._held = tail, self._take(before, rows, True)
         self.is_replaced = False
         return True

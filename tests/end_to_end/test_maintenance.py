@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import write_deltalake
 
 from group_coordinator.pipeline.tables.acls import add_acls
@@ -22,6 +22,7 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.tables import ACLS, ON_DEMAND, TABLES
 from tests.end_to_end.maintenance import by_delta_rs, by_spark
+from tests.end_to_end.test_story import produce
 from tests.ends import check_end, check_runs
 from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import gateway
@@ -47,18 +48,6 @@ def commit(root: str, number: int) -> None:
     answer = ask(root, request, LIMIT_S).offset_commit
     assert answer is not None
     assert [each.error_code for topic in answer.topics for each in topic.partitions] == [0]
-
-
-def produce(address: str, number: int) -> None:
-    failed: list[object] = []
-
-    def on_delivery(error: object, _: Message) -> None:
-        failed.extend([] if error is None else [error])
-
-    producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 120_000})
-    producer.produce("clicks", str(number), partition=0, on_delivery=on_delivery)
-    assert producer.flush(LIMIT_S) == 0
-    assert failed == []
 
 
 def last_of(address: str, topic: str) -> bytes:
@@ -104,14 +93,14 @@ def test_maintenance_of_every_table_stops_neither_the_coordinator_nor_the_gatewa
         with gateway(root) as broker:
             address = f"{broker.host}:{broker.port}"
             number = 0
-            produce(address, number)
+            produce(address, number, 1)
             for operation, run in operations.items():
                 for name, table in tables_of(root, users).items():
                     number += 1
                     print(f"{operation}: {name}", flush=True)
                     run(table)
                     commit(root, number)
-                    produce(address, number)
+                    produce(address, number, 1)
                     assert last_of(address, "clicks") == str(number).encode()
                     assert last_of(address, "users")
                     check_runs(coordinator.process.poll(), coordinator.log_path)

@@ -68,9 +68,17 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.full
-def test_the_same_seed_is_the_same_run_in_another_process_too():
+@pytest.mark.parametrize(
+    ("events", "nodes", "faults"),
+    [
+        (300, 2, 4),
+        pytest.param(150, 1, 2, marks=pytest.mark.long),
+        pytest.param(1000, 2, 6, marks=pytest.mark.long),
+    ],
+)
+def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, faults):
     """Neither Python's hash seed nor the machine's pace takes part."""
-    plan = Plan(3, events=300, nodes=2, faults=4)
+    plan = Plan(3, events=events, nodes=nodes, faults=faults)
     script = (
         "from tests.trials.simulation.simulation import Plan\n"
         "from tests.trials.simulation.trial import run_quietly\n"
@@ -461,13 +469,13 @@ def test_some_thousand_requests_beside_faults_keep_every_promise():
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("events", "runs", "sometimes"),
+    ("events", "runs", "requests", "sometimes"),
     [
-        (20_000, 1, {SAME_AGAIN, SESSIONS}),
-        pytest.param(80_000, 2, {SAME_AGAIN}, marks=pytest.mark.long),
+        (20_000, 1, 20_000, {SAME_AGAIN, SESSIONS}),
+        pytest.param(80_000, 2, 100_000, {SAME_AGAIN}, marks=pytest.mark.long),
     ],
 )
-def test_many_thousand_requests_beside_faults_keep_every_promise(events, runs, sometimes):
+def test_many_thousand_requests_beside_faults_keep_every_promise(events, runs, requests, sometimes):
     """A run of 20,000 requests; in the long tier two, of another pace each, of 105,000 in all.
 
     The longest run is ten million: `python -m tests.trials simulate --events 10000000`.
@@ -475,7 +483,7 @@ def test_many_thousand_requests_beside_faults_keep_every_promise(events, runs, s
     report = run_trial(3, events, processes=os.cpu_count() or 1)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))
     assert report.runs == runs
-    assert report.requests >= events
+    assert report.requests >= requests
     assert min(report.crashes, report.moves, report.faults) > 0
     assert not report.unproven()
     assert set(report.reads_failed) == set(KINDS)
