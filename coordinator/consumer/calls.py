@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.errors import ConsumerError, CoordinatorTimeoutError
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ConsumerError,
+    CoordinatorTimeoutError,
+)
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.errors import ConsumerError
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.consumer_errors import ConsumerError
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 
 T = TypeVar("T")
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from group_coordinator.coordinator.consumer.errors import OffsetOutOfRangeError
+from group_coordinator.coordinator.consumer.consumer_errors import OffsetOutOfRangeError
+from group_coordinator.coordinator.consumer.consumer_settings import (
+    AutoOffsetReset,
+    ConsumerSettings,
+)
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
-from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
 
 
 class HasOffset(Protocol):

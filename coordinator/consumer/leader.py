@@ -15,7 +15,10 @@ from group_coordinator.coordinator.consumer.assignors import (
     ConsumerPartitionAssignor,
     CooperativeStickyAssignor,
 )
-from group_coordinator.coordinator.consumer.errors import ConsumerError, InvalidAssignmentError
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ConsumerError,
+    InvalidAssignmentError,
+)
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     ProtocolError,

@@ -1,8 +1,8 @@
 """Membership of the group: join, sync, heartbeat, leave, and the effect of each answer.
 
 This is the part of Kafka's AbstractCoordinator that runs no user code, so any thread may drive it.
-`rebalance` decides when to join, and does the work before and after a join. `reactions` has the
-reaction to each error code.
+`member_rebalance` decides when to join, and does the work before and after a join.
+`consumer_errors` has the reaction to each error code.
 """
 
 from __future__ import annotations
@@ -11,35 +11,32 @@ from functools import partial
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ON_HEARTBEAT,
+    ON_JOIN,
+    ON_SYNC,
     ConsumerError,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
+    Reaction,
     RetriableError,
     disconnected,
     fatal,
     name_of,
     passing,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
 from group_coordinator.coordinator.consumer.events import Note
-from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
-from group_coordinator.coordinator.consumer.protocol import PROTOCOL_TYPE
-from group_coordinator.coordinator.consumer.reactions import (
-    ON_HEARTBEAT,
-    ON_JOIN,
-    ON_SYNC,
-    Reaction,
-)
-from group_coordinator.coordinator.consumer.requests import Requests
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.state import (
+from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
+from group_coordinator.coordinator.consumer.member_state import (
     HEARTBEATING,
     REBALANCING,
     Generation,
     GroupMembershipOperation,
     MemberState,
 )
+from group_coordinator.coordinator.consumer.protocol import PROTOCOL_TYPE
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NO_MEMBER_ID,
@@ -81,7 +78,7 @@ class Membership:
 
     `rejoin_needed`: whether the next poll must join, for `rejoin_reason`. `needs_prepare`: whether
     the owned partitions must be committed, revoked or declared lost before the next join.
-    `joining`: whether an attempt to join is in progress. `outcome` is its result until `rebalance`
+    `joining`: whether an attempt to join is in progress. `outcome` is its result until `Rebalance`
     takes it. `elected` is the answer to JoinGroup that made the member the leader, until `sync`.
     `failure` is an error of a background request, which the user's thread raises.
     """

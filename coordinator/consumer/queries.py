@@ -1,31 +1,44 @@
-"""Read-only requests to the coordinator, retried with backoff until they are answered.
+"""Read-only requests to the coordinator, retried with backoff: OffsetFetch and DescribeGroups.
 
 Source: Kafka's ConsumerCoordinator (fetchCommittedOffsets, OffsetFetchResponseHandler).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ON_FETCHED_PARTITION,
+    ON_QUERY,
     ConsumerError,
+    Reaction,
+    RetriableError,
     disconnected,
     fatal,
     name_of,
     passing,
 )
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
-from group_coordinator.coordinator.consumer.reactions import ON_QUERY, Reaction
-from group_coordinator.coordinator.consumer.requests import Requests
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.messages import Response
+from group_coordinator.schemas.messages import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+    Response,
+)
 
 T = TypeVar("T")
+# Committed offsets; None for a partition without one.
+Committed = dict[TopicPartition, "OffsetAndMetadata | None"]
+_OFFSET_FETCH = "offset_fetch"
 
 
 class Queries:
@@ -43,7 +56,23 @@ class Queries:
         self._lookup = lookup
         self._calls = calls
 
-    def ask(
+    def fetch_committed_offsets(
+        self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> Operation[Committed]:
+        """Fetch the group's committed offsets of these partitions; return the operation.
+
+        Retriable failures are retried for `timeout_ms`, None for no limit.
+        """
+        requested = tuple(sorted(set(partitions)))
+        if requested:
+            what = f"fetching the committed offsets of group {self._settings.group_id!r}"
+            read = partial(_read, self._settings)
+            return self.send(now, _OFFSET_FETCH, _request(requested), read, what, timeout_ms)
+        operation: Operation[Committed] = Operation()
+        operation.succeed({})
+        return operation
+
+    def send(
         self,
         now: int,
         api: str,
@@ -92,3 +121,44 @@ class Queries:
         if ON_QUERY.get(code) in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
             raise passing(api, code)
         raise fatal(api, code, self._settings, response.error_message)
+
+
+def _read(settings: ConsumerSettings, body: OffsetFetchResponse) -> Committed:
+    """Return the committed offsets of an answer.
+
+    Raises ConsumerError for a partition's error code, RetriableError if offsets are not stable yet.
+    """
+    unstable = False
+    for topic in body.topics:
+        for partition in topic.partitions:
+            code = partition.error_code
+            if ON_FETCHED_PARTITION.get(code) is Reaction.RETRY:
+                unstable = True
+            elif code != ErrorCode.NONE:
+                where = f"{topic.name}-{partition.partition_index}"
+                raise fatal(_OFFSET_FETCH, code, settings, where)
+    if unstable:
+        raise RetriableError(
+            f"{_OFFSET_FETCH}: offsets are not stable yet", ErrorCode.UNSTABLE_OFFSET_COMMIT
+        )
+    return _committed(body)
+
+
+def _request(partitions: tuple[TopicPartition, ...]) -> OffsetFetchRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return OffsetFetchRequest(
+        tuple(OffsetFetchTopic(name, tuple(ps)) for name, ps in topics.items()),
+        require_stable=True,
+    )
+
+
+def _committed(body: OffsetFetchResponse) -> Committed:
+    return {
+        TopicPartition(topic.name, p.partition_index): None
+        if p.committed_offset < 0
+        else OffsetAndMetadata(p.committed_offset, p.metadata, p.committed_leader_epoch)
+        for topic in body.topics
+        for p in topic.partitions
+    }

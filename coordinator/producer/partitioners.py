@@ -1,16 +1,39 @@
 """Partitioners: they choose the partition of a record. A partitioner belongs to one topic.
 
-Source: Kafka's BuiltInPartitioner and RoundRobinPartitioner; KIP-480 (sticky).
+The hash of one key is Kafka's murmur2; `pipeline.topics.murmur2` hashes whole columns. Source:
+Kafka's BuiltInPartitioner, RoundRobinPartitioner, Utils.murmur2 and Utils.toPositive; KIP-480
+(sticky).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from struct import unpack_from
 from typing import Protocol
 
 from group_coordinator.coordinator.config import ConfigError, nearest
-from group_coordinator.coordinator.producer.murmur2 import positive_hash
+
+SEED = 0x9747B28C
+M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+POSITIVE = 0x7FFFFFFF
+
+
+def positive_hash(key: bytes) -> int:
+    """Return toPositive(murmur2(key))."""
+    length = len(key)
+    words = length >> 2
+    value = SEED ^ length
+    for word in unpack_from(f"<{words}I", key):
+        word = word * M & _MASK
+        word = (word ^ word >> 24) * M & _MASK
+        value = value * M & _MASK ^ word
+    if length & 3:
+        value = (value ^ int.from_bytes(key[words << 2 :], "little")) * M & _MASK
+    value = (value ^ value >> 13) * M & _MASK
+    return (value ^ value >> 15) & POSITIVE
+
 
 # The number of cached hashes of keys: most producers send few distinct keys.
 _REMEMBERED = 16_384

@@ -57,7 +57,7 @@ _OF_COORDINATOR = ("pyspark", "delta", "pandas")
 _FAILURES = (
     ("deltalake.exceptions", "DeltaError"),
     ("group_coordinator.coordinator.config", "ConfigError"),
-    ("group_coordinator.coordinator.consumer.errors", "ConsumerError"),
+    ("group_coordinator.coordinator.consumer.consumer_errors", "ConsumerError"),
 )
 
 

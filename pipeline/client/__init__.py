@@ -11,7 +11,7 @@ from group_coordinator.coordinator.consumer.assignors import (
     ConsumerPartitionAssignor,
     RebalanceProtocol,
 )
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     ConsumerError,
     CoordinatorTimeoutError,
@@ -33,18 +33,23 @@ from group_coordinator.coordinator.consumer.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.consumer_settings import (
+    AutoOffsetReset,
+    ConsumerSettings,
+)
+from group_coordinator.coordinator.consumer.member_state import (
+    ConsumerGroupMetadata,
+    GroupMembershipOperation,
+)
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
     TopicPartition,
 )
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
-from group_coordinator.coordinator.consumer.state import (
-    ConsumerGroupMetadata,
-    GroupMembershipOperation,
+from group_coordinator.coordinator.consumer.subscription_state import (
+    OffsetAndMetadata,
+    SubscriptionError,
 )
-from group_coordinator.coordinator.consumer.subscription import SubscriptionError
 from group_coordinator.pipeline.client.consumer import Consumer, NoCatalogue
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
 from group_coordinator.pipeline.client.member import GroupMember

@@ -29,9 +29,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from group_coordinator.coordinator.consumer.errors import UnknownTopicOrPartitionError
+from group_coordinator.coordinator.consumer.consumer_errors import UnknownTopicOrPartitionError
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.subscription import SubscriptionError, SubscriptionType
+from group_coordinator.coordinator.consumer.subscription_state import (
+    SubscriptionError,
+    SubscriptionType,
+)
 from group_coordinator.pipeline.client.consumer_offsets import ConsumerOffsets
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
 from group_coordinator.pipeline.client.member_driver import now_ms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.pipeline.client.member_driver import now_ms
 from group_coordinator.pipeline.client.member_events import OnCommit
 from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp

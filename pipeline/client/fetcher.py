@@ -19,13 +19,13 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CoordinatorTimeoutError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.member_driver import now_ms
 from group_coordinator.pipeline.client.offset_lookup import bounds_of
@@ -39,9 +39,9 @@ from group_coordinator.pipeline.topics import (
 )
 
 if TYPE_CHECKING:
+    from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
     from group_coordinator.coordinator.consumer.protocol import TopicPartition
-    from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-    from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+    from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
     from group_coordinator.pipeline.topics import Record
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
 from group_coordinator.pipeline.client.consumer import Consumer, Topics
 
 if TYPE_CHECKING:

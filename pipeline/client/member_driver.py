@@ -23,11 +23,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.calls import Operation
-from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
-from group_coordinator.coordinator.consumer.errors import CoordinatorTimeoutError
+from group_coordinator.coordinator.consumer.consumer_coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_errors import CoordinatorTimeoutError
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 from group_coordinator.coordinator.consumer.events import Event
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.coordinator.consumer.member_state import MemberState
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.schemas.messages import RequestEvent, Response
 

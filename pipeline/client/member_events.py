@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.consumer_errors import ConsumerError
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CallAssignor,
@@ -17,8 +17,8 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.pipeline.client.member_driver import MemberDriver, now_ms
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from group_coordinator.pipeline.client.request_client import RequestClient
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+    from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord, consumer_records
 from group_coordinator.pipeline.client.fetcher import Fetcher
 from group_coordinator.pipeline.client.member_driver import MemberDriver

@@ -7,9 +7,9 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
+from group_coordinator.coordinator.consumer.member_state import GroupMembershipOperation
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import parse_settings
-from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
 from group_coordinator.pipeline.client.member_driver import now_ms
 from group_coordinator.pipeline.client.member_events import MemberEvents, OnPartitions
 from group_coordinator.pipeline.client.member_hub import acquire, release

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from group_coordinator.coordinator.producer.accumulator import RECORD_OVERHEAD, record_size
+from group_coordinator.coordinator.producer.record_accumulator import RECORD_OVERHEAD, record_size
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.topics import HEADERS, positive_hashes
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.producer.accumulator import TopicQueue
+    from group_coordinator.coordinator.producer.record_accumulator import TopicQueue
 
 Array = np.ndarray[Any, Any]
 _TYPES = {

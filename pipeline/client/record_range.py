@@ -24,7 +24,7 @@ from group_coordinator.pipeline.topics import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.coordinator.producer.accumulator import RecordBatch
+    from group_coordinator.coordinator.producer.record_accumulator import RecordBatch
     from group_coordinator.pipeline.errors import Failure
     from group_coordinator.pipeline.topics import TopicConfig
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     UnknownTopicOrPartitionError,
 )
@@ -47,12 +47,14 @@ from group_coordinator.schemas.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from group_coordinator.coordinator.producer.accumulator import (
+    from group_coordinator.coordinator.producer.record_accumulator import (
         Memory,
         RecordBatch,
         TopicQueue,
     )
-    from group_coordinator.coordinator.producer.settings import RecordProducerSettings
+    from group_coordinator.coordinator.producer.record_producer_settings import (
+        RecordProducerSettings,
+    )
     from group_coordinator.pipeline.client.record_range import Range
     from group_coordinator.pipeline.client.record_topics import RecordTopics
     from group_coordinator.pipeline.topics import Outcome

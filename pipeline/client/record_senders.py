@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.producer.accumulator import Memory, TopicQueue
 from group_coordinator.coordinator.producer.partitioners import Chooser, new_partitioner
+from group_coordinator.coordinator.producer.record_accumulator import Memory, TopicQueue
 from group_coordinator.pipeline.client.producer import (
     BufferExhausted,
     DeliveryFailed,
@@ -23,7 +23,9 @@ from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics import ProducerIds
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.producer.settings import RecordProducerSettings
+    from group_coordinator.coordinator.producer.record_producer_settings import (
+        RecordProducerSettings,
+    )
 
 
 class RecordSenders:

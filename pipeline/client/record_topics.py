@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.coordinator.authorization import TOPIC, WRITE, Authorizer, super_users_of
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
@@ -27,7 +27,9 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.rows import TopicTable
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.producer.settings import RecordProducerSettings
+    from group_coordinator.coordinator.producer.record_producer_settings import (
+        RecordProducerSettings,
+    )
 
 # The maximum age of a topic's metadata when records are committed, s.
 MOST_AGE_S = 1.0

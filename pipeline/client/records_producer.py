@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from group_coordinator.coordinator.config import ConfigError, typed
-from group_coordinator.coordinator.producer.accumulator import record_size
 from group_coordinator.coordinator.producer.partitioners import Chooser
-from group_coordinator.coordinator.producer.settings import RecordProducerSettings
+from group_coordinator.coordinator.producer.record_accumulator import record_size
+from group_coordinator.coordinator.producer.record_producer_settings import RecordProducerSettings
 from group_coordinator.pipeline.client.record_columns import (
     Array,
     by_partition,
@@ -42,7 +42,7 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
 from group_coordinator.pipeline.settings import SettingsError
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.producer.accumulator import RecordBatch
+    from group_coordinator.coordinator.producer.record_accumulator import RecordBatch
 
 Serializer = Callable[[Any], "bytes | None"]
 _MOST_TIME = 2**63 - 1
@@ -51,9 +51,9 @@ _MOST_TIME = 2**63 - 1
 class Producer:
     """A thread-safe producer for topics that have their own tables.
 
-    Settings are Kafka's producer settings: keywords with `_` for `.`, or Kafka's names in
-    `settings` (`coordinator.producer.settings`). Serializers convert keys and values to bytes.
-    Without a serializer, keys and values must be bytes.
+    Settings are those of `RecordProducerSettings`: keywords with `_` for `.`, or Kafka's names in
+    `settings`. Serializers convert keys and values to bytes. Without a serializer, keys and values
+    must be bytes.
 
     `partitioner` is one of:
 

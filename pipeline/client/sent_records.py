@@ -12,7 +12,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from group_coordinator.coordinator.producer.accumulator import RecordBatch
+    from group_coordinator.coordinator.producer.record_accumulator import RecordBatch
 
 log = logging.getLogger(__name__)
 

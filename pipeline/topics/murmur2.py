@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from group_coordinator.coordinator.producer.murmur2 import POSITIVE, SEED, M, positive_hash
+from group_coordinator.coordinator.producer.partitioners import POSITIVE, SEED, M, positive_hash
 
 # Keys longer than this, bytes, are hashed separately. A step over the column hashes four bytes of
 # each key, so a single long key would need as many steps as it has words.

@@ -27,7 +27,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from msgspec import Struct
 
-from group_coordinator.coordinator.producer.accumulator import record_size
+from group_coordinator.coordinator.producer.record_accumulator import record_size
 from group_coordinator.pipeline.client import Producer
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_tables

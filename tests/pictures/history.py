@@ -18,10 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset, parse_settings
 from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.ownership import ClusterState
 from group_coordinator.pipeline import clock

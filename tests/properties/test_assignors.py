@@ -24,7 +24,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from group_coordinator.coordinator.consumer.assignors.base import in_order
+from group_coordinator.coordinator.consumer.assignors.partition_assignor import in_order
 from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,

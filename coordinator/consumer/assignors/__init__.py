@@ -6,16 +6,18 @@ They know neither the group nor its coordinator.
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.consumer.assignors.base import (
+from group_coordinator.coordinator.consumer.assignors.partition_assignor import (
     ConsumerPartitionAssignor,
     RebalanceProtocol,
 )
-from group_coordinator.coordinator.consumer.assignors.cooperative_sticky import (
-    CooperativeStickyAssignor,
+from group_coordinator.coordinator.consumer.assignors.stateless_assignors import (
+    RangeAssignor,
+    RoundRobinAssignor,
 )
-from group_coordinator.coordinator.consumer.assignors.range import RangeAssignor
-from group_coordinator.coordinator.consumer.assignors.roundrobin import RoundRobinAssignor
-from group_coordinator.coordinator.consumer.assignors.sticky import StickyAssignor
+from group_coordinator.coordinator.consumer.assignors.sticky_assignors import (
+    CooperativeStickyAssignor,
+    StickyAssignor,
+)
 
 __all__ = [
     "ASSIGNORS",

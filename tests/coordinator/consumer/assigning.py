@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from group_coordinator.coordinator.consumer.assignors import assignor
+from group_coordinator.coordinator.consumer.member_state import ConsumerGroupMetadata
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
     TopicPartition,
 )
-from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata
 
 COOPERATIVE = "cooperative-sticky"
 STICKY_KINDS = ["sticky", COOPERATIVE]

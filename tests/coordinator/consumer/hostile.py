@@ -12,6 +12,7 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
+from group_coordinator.coordinator.consumer.member_state import Generation
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     TopicPartition,
@@ -19,7 +20,6 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_subscription,
     encode_assignment,
 )
-from group_coordinator.coordinator.consumer.state import Generation
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import Lone

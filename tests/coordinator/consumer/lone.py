@@ -13,14 +13,14 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
 from group_coordinator.coordinator.consumer.events import CallAssignor, Event
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     TopicPartition,
     encode_assignment,
 )
-from group_coordinator.coordinator.consumer.settings import parse_settings
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     InvalidGroupIdError,
     NoOffsetForPartitionError,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.events import AssignPartitions, RevokePartitions
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
-from group_coordinator.coordinator.consumer.state import MemberState
-from group_coordinator.coordinator.consumer.subscription import SubscriptionError
+from group_coordinator.coordinator.consumer.member_state import MemberState
+from group_coordinator.coordinator.consumer.subscription_state import (
+    OffsetAndMetadata,
+    SubscriptionError,
+)
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import MAX_POLL_MS, T0, T1, Lone

@@ -11,7 +11,7 @@ from itertools import permutations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.assignors.user_data import (
+from group_coordinator.coordinator.consumer.assignors.sticky_assignors import (
     Claim,
     decode_claim,
     decode_generation,

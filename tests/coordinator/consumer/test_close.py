@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     RetriableCommitFailedError,
 )
@@ -14,7 +14,7 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
-from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.coordinator.consumer.member_state import GroupMembershipOperation
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import HEARTBEAT_MS, T0, T1, Lone
 

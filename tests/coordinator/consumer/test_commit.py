@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     ConsumerError,
     CoordinatorTimeoutError,
@@ -17,10 +17,10 @@ from group_coordinator.coordinator.consumer.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.events import CommitDone, RevokePartitions
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
-from group_coordinator.coordinator.consumer.state import Generation, MemberState
+from group_coordinator.coordinator.consumer.member_state import Generation, MemberState
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import BACKOFF_MS, HEARTBEAT_MS, REQUEST_MS, T0, T1, Lone

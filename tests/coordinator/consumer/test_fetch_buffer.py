@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import OffsetOutOfRangeError
+from group_coordinator.coordinator.consumer.consumer_errors import OffsetOutOfRangeError
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset, parse_settings
 from group_coordinator.coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
-from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.subscription_state import (
+    OffsetAndMetadata,
+    SubscriptionState,
+)
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 EARLIEST, LATEST = AutoOffsetReset.EARLIEST, AutoOffsetReset.LATEST

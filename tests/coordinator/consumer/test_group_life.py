@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
@@ -19,9 +19,12 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.member_state import (
+    GroupMembershipOperation,
+    MemberState,
+)
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.state import GroupMembershipOperation, MemberState
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.coordinator.group.state import GroupState
 from tests.context import committed
 from tests.coordinator.consumer.world import Member, World

@@ -9,11 +9,14 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from group_coordinator.coordinator.consumer.errors import ConsumerError, FencedInstanceIdError
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ConsumerError,
+    FencedInstanceIdError,
+)
 from group_coordinator.coordinator.consumer.events import CommitDone
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.member_state import MemberState
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.hostile import Answer, Hostile
 from tests.coordinator.consumer.lone import Lone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     FencedInstanceIdError,
     GroupAuthorizationError,
@@ -19,6 +19,7 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
+from group_coordinator.coordinator.consumer.member_state import Generation, MemberState
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
@@ -26,7 +27,6 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
     encode_subscription,
 )
-from group_coordinator.coordinator.consumer.state import Generation, MemberState
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import (

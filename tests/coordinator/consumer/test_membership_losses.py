@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import FencedInstanceIdError
+from group_coordinator.coordinator.consumer.consumer_errors import FencedInstanceIdError
 from group_coordinator.coordinator.consumer.events import AssignPartitions
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode

@@ -13,13 +13,15 @@ from group_coordinator.coordinator.consumer.assignors import (
     RangeAssignor,
     RebalanceProtocol,
 )
-from group_coordinator.coordinator.consumer.errors import InvalidAssignmentError
+from group_coordinator.coordinator.consumer.consumer_errors import InvalidAssignmentError
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CallAssignor,
     LosePartitions,
     RevokePartitions,
 )
+from group_coordinator.coordinator.consumer.member_state import ConsumerGroupMetadata, MemberState
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
@@ -29,8 +31,6 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
     encode_subscription,
 )
-from group_coordinator.coordinator.consumer.settings import parse_settings
-from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata, MemberState
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import GROUP, HEARTBEAT_MS, MAX_POLL_MS, T0, T1, Lone

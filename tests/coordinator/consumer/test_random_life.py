@@ -27,7 +27,7 @@ from group_coordinator.coordinator.consumer.assignors import (
     CooperativeStickyAssignor,
     RangeAssignor,
 )
-from group_coordinator.coordinator.consumer.errors import InvalidAssignmentError
+from group_coordinator.coordinator.consumer.consumer_errors import InvalidAssignmentError
 from group_coordinator.coordinator.consumer.protocol import Assignment, Subscription
 from group_coordinator.coordinator.group.state import GroupState
 from tests.coordinator.consumer.world import Member, World

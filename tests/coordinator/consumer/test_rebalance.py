@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from group_coordinator.coordinator.consumer.errors import CommitFailedError
+from group_coordinator.coordinator.consumer.consumer_errors import CommitFailedError
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CommitDone,

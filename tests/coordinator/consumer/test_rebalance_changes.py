@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from group_coordinator.coordinator.consumer.events import CallAssignor, LosePartitions
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import (
     Subscription,
     decode_subscription,
     encode_subscription,
 )
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import (

@@ -9,7 +9,7 @@ import pytest
 from group_coordinator.coordinator.config import ConfigError
 from group_coordinator.coordinator.consumer.assignors import RebalanceProtocol
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.settings import (
+from group_coordinator.coordinator.consumer.consumer_settings import (
     AutoOffsetReset,
     parse_settings,
     rebalance_protocol,

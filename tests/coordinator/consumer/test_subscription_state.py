@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
-from group_coordinator.coordinator.consumer.subscription import SubscriptionError, SubscriptionState
+from group_coordinator.coordinator.consumer.subscription_state import (
+    OffsetAndMetadata,
+    SubscriptionError,
+    SubscriptionState,
+)
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
-from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
+from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
 
 SETTINGS = parse_settings(
     {

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
-from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.consumer_coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_errors import ConsumerError
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CallAssignor,
@@ -26,9 +27,8 @@ from group_coordinator.coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
+from group_coordinator.coordinator.consumer.member_state import MemberState
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.settings import parse_settings
-from group_coordinator.coordinator.consumer.state import MemberState
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.context import Call, Context

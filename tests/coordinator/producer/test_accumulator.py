@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.producer.accumulator import (
+from group_coordinator.coordinator.producer.partitioners import new_partitioner
+from group_coordinator.coordinator.producer.record_accumulator import (
     RECORD_OVERHEAD,
     Memory,
     TopicQueue,
     record_size,
 )
-from group_coordinator.coordinator.producer.partitioners import new_partitioner
 
 BATCH, LINGER = 1_000, 50
 PARTITION = st.integers(0, 3)

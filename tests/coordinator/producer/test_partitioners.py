@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
 from group_coordinator.coordinator.config import ConfigError
-from group_coordinator.coordinator.producer.accumulator import TopicQueue
-from group_coordinator.coordinator.producer.murmur2 import positive_hash
-from group_coordinator.coordinator.producer.partitioners import NAMES, new_partitioner
+from group_coordinator.coordinator.producer.partitioners import (
+    NAMES,
+    new_partitioner,
+    positive_hash,
+)
+from group_coordinator.coordinator.producer.record_accumulator import TopicQueue
 from group_coordinator.pipeline.topics import positive_hashes
 
 KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=265)

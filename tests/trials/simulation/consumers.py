@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
-from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.consumer_coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.consumer_errors import ConsumerError
+from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
 from group_coordinator.coordinator.consumer.events import AssignPartitions, CallAssignor, CommitDone
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
-from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.pipeline.clock import monotonic
 from tests.trials.simulation.promises import ONE_MEMBER
 from tests.trials.simulation.workload import (

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     CommitFailedError,
     CoordinatorTimeoutError,
     RebalanceInProgressError,

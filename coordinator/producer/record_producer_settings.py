@@ -6,7 +6,7 @@ from group_coordinator.coordinator.config import KafkaSettings, NonNegativeLong,
 
 
 class RecordProducerSettings(KafkaSettings, frozen=True, kw_only=True):
-    """Settings of one record producer. Times in ms, sizes in bytes (`accumulator.record_size`).
+    """Settings of one record producer. Times in ms, sizes in bytes as `record_size` counts them.
 
     * `batch.size`: the size at which a batch is written without lingering (Kafka: 16384). The
       default is larger because a commit costs as much as ten thousand records. A commit also

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from group_coordinator.coordinator.consumer.member_state import ConsumerGroupMetadata
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
     TopicPartition,
 )
-from group_coordinator.coordinator.consumer.state import ConsumerGroupMetadata
 
 
 class RebalanceProtocol(StrEnum):

@@ -26,27 +26,31 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
 from group_coordinator.coordinator.consumer.calls import Calls, Operation
-from group_coordinator.coordinator.consumer.commit import Commits, PartitionOffsets
-from group_coordinator.coordinator.consumer.errors import NoOffsetForPartitionError, group_of
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    NoOffsetForPartitionError,
+    group_of,
+)
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
 from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone, Event, Note
-from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
-from group_coordinator.coordinator.consumer.membership import Membership
-from group_coordinator.coordinator.consumer.offset_fetch import Committed, fetch_offsets
-from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.queries import Queries
-from group_coordinator.coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
-from group_coordinator.coordinator.consumer.requests import Requests
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.state import (
+from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
+from group_coordinator.coordinator.consumer.member_rebalance import WAIT, Rebalance, Steps, Wait
+from group_coordinator.coordinator.consumer.member_state import (
     Generation,
     GroupMembershipOperation,
     MemberState,
 )
-from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.membership import Membership
+from group_coordinator.coordinator.consumer.offset_commits import (
+    AutoCommit,
+    Commits,
+    PartitionOffsets,
+)
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.queries import Committed, Queries
+from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
 from group_coordinator.schemas.messages import RequestEvent, Response
 
 
@@ -225,7 +229,7 @@ class ConsumerCoordinator:
         """
         group_of(self.settings)
         timeout_ms = self._timeout(timeout_ms)
-        return fetch_offsets(now, partitions, self.settings, self._queries, timeout_ms)
+        return self._queries.fetch_committed_offsets(now, partitions, timeout_ms)
 
     def _timeout(self, timeout_ms: int | None) -> int:
         return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -308,7 +312,7 @@ class ConsumerCoordinator:
         if wanted and self.settings.group_id is None:
             self._start_from(dict.fromkeys(wanted))
         elif wanted:
-            fetch = fetch_offsets(now, wanted, self.settings, self._queries)
+            fetch = self._queries.fetch_committed_offsets(now, wanted)
             self._refreshing = (subscription.assignment_id, fetch)
 
     def _start_from(self, committed: Committed) -> None:

@@ -1,7 +1,8 @@
-"""OffsetCommit, synchronous and asynchronous, and the effect of its error codes on the membership.
+"""OffsetCommit, synchronous, asynchronous and automatic, and its effect on the membership.
 
 Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
-OffsetCommitResponseHandler). The reaction to each code is in `reactions`.
+OffsetCommitResponseHandler, maybeAutoCommitOffsetsAsync). The reaction to each error code is in
+`consumer_errors`.
 
 Two differences from Kafka:
 
@@ -19,9 +20,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
+    ON_OFFSET_COMMIT,
     CommitFailedError,
     ConsumerError,
+    Reaction,
     RebalanceInProgressError,
     RetriableCommitFailedError,
     disconnected,
@@ -29,16 +32,16 @@ from group_coordinator.coordinator.consumer.errors import (
     name_of,
     passing,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
 from group_coordinator.coordinator.consumer.events import CommitDone
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.member_state import Generation, MemberState
 from group_coordinator.coordinator.consumer.membership import Membership
-from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.reactions import ON_OFFSET_COMMIT, Reaction
-from group_coordinator.coordinator.consumer.requests import Requests
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.state import Generation, MemberState
-from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.subscription_state import (
+    OffsetAndMetadata,
+    SubscriptionState,
+)
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
@@ -298,3 +301,54 @@ def _deciding_code(response: Response) -> int:
     bad = [code for code in codes if code != ErrorCode.NONE]
     unauthorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return next((code for code in bad if code != unauthorized), bad[0] if bad else 0)
+
+
+class AutoCommit:
+    """The timer of automatic commits; it does nothing if enable.auto.commit is false."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        commits: Commits,
+        subscription: SubscriptionState,
+        now: int,
+    ) -> None:
+        self._settings = settings
+        self._commits = commits
+        self._subscription = subscription
+        self._running: Operation[None] | None = None
+        self._next_at = now + settings.auto_commit_interval_ms
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether positions are committed automatically."""
+        return self._settings.enable_auto_commit
+
+    @property
+    def deadline(self) -> int | None:
+        """The time (absolute ms) at which `poll` is due; None if automatic commits are off."""
+        return self._next_at if self.is_enabled else None
+
+    def restart(self, now: int) -> None:
+        """Restart the interval at `now` (absolute ms), for example after a new assignment."""
+        self._next_at = now + self._settings.auto_commit_interval_ms
+
+    def poll(self, now: int) -> None:
+        """Commit if the interval is over.
+
+        After a retriable failure the next commit is due after retry.backoff.ms instead.
+        """
+        if not self.is_enabled:
+            return
+        running = self._running
+        if running is not None and running.done:
+            self._running = None
+            if running.error is not None and running.error.retriable:
+                self._next_at = now + self._settings.retry_backoff_ms
+        if now >= self._next_at:
+            self.restart(now)
+            self._running = self.commit(now)
+
+    def commit(self, now: int) -> Operation[None]:
+        """Start an asynchronous commit of every known position; return its operation."""
+        return self._commits.commit_async(now, self._subscription.consumed())

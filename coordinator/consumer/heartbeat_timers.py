@@ -7,7 +7,7 @@ Heartbeat.
 from __future__ import annotations
 
 from group_coordinator.coordinator.consumer.backoff import Backoff
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 
 
 class Heartbeat:

@@ -26,15 +26,19 @@ from group_coordinator.coordinator.consumer.assignors import (
     ConsumerPartitionAssignor,
     RebalanceProtocol,
 )
-from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff
 from group_coordinator.coordinator.consumer.calls import Operation
-from group_coordinator.coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     InconsistentGroupProtocolError,
     group_of,
     name_of,
 )
+from group_coordinator.coordinator.consumer.consumer_settings import (
+    ConsumerSettings,
+    rebalance_protocol,
+)
+from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup
 from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CallAssignor,
@@ -43,8 +47,13 @@ from group_coordinator.coordinator.consumer.events import (
     Note,
     RevokePartitions,
 )
-from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.member_state import (
+    ConsumerGroupMetadata,
+    Generation,
+    MemberState,
+)
 from group_coordinator.coordinator.consumer.membership import Joined, Membership
+from group_coordinator.coordinator.consumer.offset_commits import AutoCommit
 from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,
@@ -53,13 +62,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_subscription,
 )
 from group_coordinator.coordinator.consumer.queries import Queries
-from group_coordinator.coordinator.consumer.settings import ConsumerSettings, rebalance_protocol
-from group_coordinator.coordinator.consumer.state import (
-    ConsumerGroupMetadata,
-    Generation,
-    MemberState,
-)
-from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     DescribeGroupsRequest,
@@ -323,7 +326,7 @@ class Rebalance:
             # partition counts of the members' assignments with the catalogue.
             what = f"describing group {self._settings.group_id!r}"
             body, read = DescribeGroupsRequest(), leader.partitions_held
-            held = self._queries.ask(now, "describe_groups", body, read, what)
+            held = self._queries.send(now, "describe_groups", body, read, what)
             self._held = (membership.generation, held)
             membership.sync(now, ())
             return now

@@ -1,0 +1,81 @@
+"""The range and round-robin assignors, which do not depend on earlier assignments.
+
+Source: RangeAssignor, RoundRobinAssignor.
+
+Range: of each topic, each member gets a run of consecutive partitions. Topics with the same
+subscribers and number of partitions are divided alike, so that partition n of each goes to the same
+member.
+
+Round-robin: all partitions in order are assigned to the members in turn. A member that does not
+subscribe to a partition's topic loses that turn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from group_coordinator.coordinator.consumer.assignors.partition_assignor import (
+    ConsumerPartitionAssignor,
+    assignments,
+    in_order,
+    subscribed_counts,
+)
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+)
+
+
+class RangeAssignor(ConsumerPartitionAssignor):
+    """`range`, Kafka's default."""
+
+    name = "range"
+
+    def assign(
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        """Divide each topic; the first members get one more if the division leaves a remainder."""
+        assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
+        wanted = subscribed_counts(counts, subscriptions)
+        subscribers: dict[str, list[str]] = {topic: [] for topic in wanted}
+        for member_id in in_order(subscriptions):
+            for topic in wanted.keys() & set(subscriptions[member_id].topics):
+                subscribers[topic].append(member_id)
+        for topic, count in wanted.items():
+            each, extra = divmod(count, len(subscribers[topic]))
+            start = 0
+            for place, member_id in enumerate(subscribers[topic]):
+                end = start + each + (place < extra)
+                assigned[member_id].extend(TopicPartition(topic, n) for n in range(start, end))
+                start = end
+        return assignments(assigned)
+
+
+class RoundRobinAssignor(ConsumerPartitionAssignor):
+    """`roundrobin`."""
+
+    name = "roundrobin"
+
+    def assign(
+        self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        """Assign the partitions of all topics, sorted by topic and number, in turn."""
+        assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
+        wanted = subscribed_counts(counts, subscriptions)
+        circle = in_order(subscriptions)
+        # The places of a topic's subscribers in the circle, ascending.
+        places: dict[str, list[int]] = {topic: [] for topic in wanted}
+        for place, member_id in enumerate(circle):
+            for topic in wanted.keys() & set(subscriptions[member_id].topics):
+                places[topic].append(place)
+        turn = 0
+        for topic, count in wanted.items():
+            subscribers = places[topic]
+            for number in range(count):
+                # Beyond the last subscriber the circle begins again with the first.
+                place = subscribers[bisect_left(subscribers, turn) % len(subscribers)]
+                assigned[circle[place]].append(TopicPartition(topic, number))
+                turn = place + 1
+        return assignments(assigned)
