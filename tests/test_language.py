@@ -45,10 +45,6 @@ FINISHED = (
 # A long page that is not rewritten yet, in a finished package.
 UNFINISHED_PAGES = (
     "pipeline/cli/KAFKA_CONSUMER_GROUPS.md",
-    "pipeline/gateway/CLIENTS.md",
-    "pipeline/gateway/README.md",
-    "pipeline/gateway/SECURITY.md",
-    "pipeline/gateway/USERS.md",
     "schemas/VIEWS.md",
 )
 MOST_PER_10_000 = 10
