@@ -39,7 +39,7 @@ from group_coordinator.pipeline.client.pace import Pace
 from group_coordinator.pipeline.client.producer_settings import ProducerSettings
 from group_coordinator.pipeline.client.sender import Sender
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.writer import AppendConflict
+from group_coordinator.pipeline.delta import AppendConflict
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.request_log import open_requests
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
@@ -47,7 +47,7 @@ from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.appender import Appender
+    from group_coordinator.pipeline.delta import Appender
 
 log = logging.getLogger(__name__)
 

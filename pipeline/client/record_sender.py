@@ -34,7 +34,7 @@ from group_coordinator.pipeline.client.record_range import Sequences, range_of
 from group_coordinator.pipeline.client.record_topics import no_partition
 from group_coordinator.pipeline.client.sent_records import BatchOutcome, NotProducible, tell
 from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics import (
     Appended,

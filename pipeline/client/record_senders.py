@@ -18,7 +18,7 @@ from group_coordinator.pipeline.client.record_sender import Shared, TopicSender
 from group_coordinator.pipeline.client.record_topics import OwnTopic, RecordTopics
 from group_coordinator.pipeline.client.sent_records import BatchDelivery, NotProducible
 from group_coordinator.pipeline.clock import monotonic, monotonic_ms, sleep
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics import ProducerIds
 

@@ -21,10 +21,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.delta.followed import follow
-from group_coordinator.pipeline.delta.log import LogGone, is_table
-from group_coordinator.pipeline.delta.parquet_file import newest_first
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import LogGone, follow, is_table, local_folder, newest_first
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import Response
@@ -33,7 +30,7 @@ from group_coordinator.schemas.tables import RESPONSES, from_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from group_coordinator.pipeline.delta.followed import Tail
+    from group_coordinator.pipeline.delta import Tail
     from group_coordinator.schemas.messages import RequestEvent
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,196 @@
 """Delta tables: opening, appending, following, rewriting, and keeping their logs short.
 
-Every package above may import from here. The package knows neither this project's tables nor the
-meaning of their columns, nor how nodes are coordinated. A function is given a URI, a folder or an
-open table. Spark and pandas are never imported. COMMITS.md says how a table is written.
+Packages above import the names below, but not the modules. The package knows neither this project's
+tables nor the meaning of their columns, nor how nodes are coordinated. A function is given a URI, a
+folder or an open table. Spark and pandas are never imported. COMMITS.md says how a table is
+written.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
+    from group_coordinator.pipeline.delta.checkpoint import clean_log
+    from group_coordinator.pipeline.delta.commit import AddedFile
+    from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+    from group_coordinator.pipeline.delta.data_file import (
+        COMMITTABLE_S,
+        ROW_GROUP_BYTES,
+        DataFile,
+        Layout,
+        count_bytes,
+        count_records,
+        data_files,
+        dataset_of,
+        modified_within,
+        to_table,
+        write_rows,
+    )
+    from group_coordinator.pipeline.delta.engine import Engine, UnfitRows, quoted
+    from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+    from group_coordinator.pipeline.delta.failures import STORE_FAILS
+    from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
+    from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
+    from group_coordinator.pipeline.delta.log import LogGone, is_table
+    from group_coordinator.pipeline.delta.log_trim import trim_log
+    from group_coordinator.pipeline.delta.object_store import ObjectStore
+    from group_coordinator.pipeline.delta.parquet_file import (
+        UNREAD,
+        Substitute,
+        newest_first,
+        open_parquet,
+        read_files,
+        read_rows,
+        read_whole,
+        why_undecodable,
+    )
+    from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
+    from group_coordinator.pipeline.delta.patience import Patience
+    from group_coordinator.pipeline.delta.plain_table import Ask, PlainTable, read_plain_table
+    from group_coordinator.pipeline.delta.protocol import UnsupportedTable
+    from group_coordinator.pipeline.delta.snapshot import Change, LiveFiles
+    from group_coordinator.pipeline.delta.store import CommitStateUnknown
+    from group_coordinator.pipeline.delta.store_check import check_clock, check_store
+    from group_coordinator.pipeline.delta.store_files import (
+        AT_ONCE,
+        OutsideTable,
+        is_in_store,
+        open_files,
+        side_by_side,
+    )
+    from group_coordinator.pipeline.delta.table import (
+        ATTEMPTS,
+        local_folder,
+        open_delta,
+        open_store,
+        refresh,
+    )
+    from group_coordinator.pipeline.delta.table_files import TableFiles, VersionFiles
+    from group_coordinator.pipeline.delta.table_watch import TableWatch
+    from group_coordinator.pipeline.delta.tail import Position, RowGroups, appended
+    from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
+    from group_coordinator.pipeline.delta.writer import AppendConflict
+
+# The names that other packages may import, by their modules. A module is imported at the first use
+# of one of its names: most callers must not wait for delta-rs, Arrow or DuckDB.
+_NAMES = {
+    "appender": (
+        "Appender",
+        "raise_epoch",
+    ),
+    "checkpoint": ("clean_log",),
+    "commit": ("AddedFile",),
+    "commit_reader": ("GoneCheck",),
+    "data_file": (
+        "COMMITTABLE_S",
+        "DataFile",
+        "Layout",
+        "ROW_GROUP_BYTES",
+        "count_bytes",
+        "count_records",
+        "data_files",
+        "dataset_of",
+        "modified_within",
+        "to_table",
+        "write_rows",
+    ),
+    "engine": (
+        "Engine",
+        "UnfitRows",
+        "quoted",
+    ),
+    "epoch": (
+        "Epoch",
+        "FencedError",
+    ),
+    "failures": ("STORE_FAILS",),
+    "followed": (
+        "Followed",
+        "Tail",
+        "follow",
+    ),
+    "identity": (
+        "SameTable",
+        "TableAway",
+        "TableReplacedError",
+    ),
+    "log": (
+        "LogGone",
+        "is_table",
+    ),
+    "log_trim": ("trim_log",),
+    "object_store": ("ObjectStore",),
+    "parquet_file": (
+        "Substitute",
+        "UNREAD",
+        "newest_first",
+        "open_parquet",
+        "read_files",
+        "read_rows",
+        "read_whole",
+        "why_undecodable",
+    ),
+    "paths": (
+        "OUTSIDE",
+        "is_outside",
+    ),
+    "patience": ("Patience",),
+    "plain_table": (
+        "Ask",
+        "PlainTable",
+        "read_plain_table",
+    ),
+    "protocol": ("UnsupportedTable",),
+    "snapshot": (
+        "Change",
+        "LiveFiles",
+    ),
+    "store": ("CommitStateUnknown",),
+    "store_check": (
+        "check_clock",
+        "check_store",
+    ),
+    "store_files": (
+        "AT_ONCE",
+        "OutsideTable",
+        "is_in_store",
+        "open_files",
+        "side_by_side",
+    ),
+    "table": (
+        "ATTEMPTS",
+        "local_folder",
+        "open_delta",
+        "open_store",
+        "refresh",
+    ),
+    "table_files": (
+        "TableFiles",
+        "VersionFiles",
+    ),
+    "table_watch": ("TableWatch",),
+    "tail": (
+        "Position",
+        "RowGroups",
+        "appended",
+    ),
+    "torn": (
+        "Torn",
+        "TornTable",
+        "check_whole",
+        "find_torn",
+        "mend",
+    ),
+    "writer": ("AppendConflict",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+        return value

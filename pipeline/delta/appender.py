@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness
 from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
-from group_coordinator.pipeline.delta.data_files import (
+from group_coordinator.pipeline.delta.data_file import (
     COMMITTABLE_S,
     DataFile,
     LayOut,
@@ -52,7 +52,7 @@ class Appender:
 
     With an `epoch` it appends only while the table records no later epoch of that node. With
     `flushed` an append to a disk survives a power loss once it returns. `lay_out` converts rows to
-    the layout of a file (`pipeline.delta.data_files`). With `ends_by_restore` a RESTORE by another
+    the layout of a file (`pipeline.delta.data_file`). With `ends_by_restore` a RESTORE by another
     process counts as a replacement of the table. Once the table is replaced, each append raises
     TableReplacedError.
 

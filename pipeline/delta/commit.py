@@ -24,7 +24,7 @@ from group_coordinator.schemas.unreadable import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.data_file import DataFile
 
 ENGINE = "group-coordinator"
 # The field of commitInfo with the version of each transaction identifier before the commit; null
@@ -52,7 +52,7 @@ class AddedFile(_NamedFile, frozen=True):
     """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
 
     `size` (bytes) is None if another engine omitted it: then it is unknown, not 0. `stats` is JSON.
-    `tags` are the writer's tags (`pipeline.delta.data_files.Layout`).
+    `tags` are the writer's tags (`pipeline.delta.data_file.Layout`).
     """
 
     size: int | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.data_file import DataFile
 
 
 class Readable(Protocol):

@@ -214,7 +214,7 @@ class Log:
         # Commands that only read import neither.
         from deltalake.exceptions import DeltaError
 
-        from group_coordinator.pipeline.delta.data_files import data_files
+        from group_coordinator.pipeline.delta.data_file import data_files
 
         try:
             there = {file.path for file in data_files(open_delta(self.uri))}

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.commit import NotWhole
-from group_coordinator.pipeline.delta.data_files import data_files, dataset_of
+from group_coordinator.pipeline.delta.data_file import data_files, dataset_of
 from group_coordinator.pipeline.delta.page_headers import why_understated
 from group_coordinator.pipeline.delta.store_files import is_in_store, open_files, side_by_side
 from group_coordinator.pipeline.delta.table import open_delta

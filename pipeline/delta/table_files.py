@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.data_files import DataFile, data_files, new_path
+from group_coordinator.pipeline.delta.data_file import DataFile, data_files, new_path
 from group_coordinator.pipeline.delta.disk import flush
 from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.object_store import ObjectStore

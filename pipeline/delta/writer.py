@@ -24,7 +24,7 @@ import msgspec
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, CLEAN_UP_S, checkpoint
-from group_coordinator.pipeline.delta.data_files import COMMITTABLE_S
+from group_coordinator.pipeline.delta.data_file import COMMITTABLE_S
 from group_coordinator.pipeline.delta.disk import write_partial
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.authorization import Authorizer, super_users_of
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.gateway.looking import keep_looking

@@ -19,9 +19,7 @@ from uuid import UUID
 from zlib import crc32
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import STORE_FAILS, Appender, open_delta
 from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
 from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import open_delta
 from group_coordinator.pipeline.monitor.as_of import open_as_of
 from group_coordinator.pipeline.tables.columns import dataset
 from group_coordinator.pipeline.tables.store import table_uri

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector
 
-from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.delta import open_files
 from group_coordinator.pipeline.errors import Failure, first_line
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

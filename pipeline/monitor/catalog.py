@@ -9,7 +9,7 @@ import duckdb
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import duckdb_interrupted
 from group_coordinator.pipeline.monitor import log_segments, unindexed

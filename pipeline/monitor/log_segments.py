@@ -9,9 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.delta.plain_table import read_plain_table
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import is_table, local_folder, read_plain_table
 from group_coordinator.pipeline.tables.segment_stats import (
     decode_bounds,
     log_end_id,
@@ -21,7 +19,7 @@ from group_coordinator.pipeline.tables.segment_stats import (
 from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta import Ask
 
 # The columns of the rows, in DuckDB's types; times in ms.
 COLUMNS = {
@@ -110,7 +108,7 @@ def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
     """Read the rows of an earlier version with delta-rs; `Segments` follows only the newest one."""
     import pyarrow as pa
 
-    from group_coordinator.pipeline.delta.data_files import to_table
+    from group_coordinator.pipeline.delta import to_table
     from group_coordinator.pipeline.monitor.as_of import open_as_of
 
     handle = open_as_of(topic.table, as_of)

@@ -17,9 +17,7 @@ from prometheus_client.registry import Collector
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.data_files import to_table
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import STORE_FAILS, open_delta, to_table
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD, Gauge

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.plain_table import PlainTable, read_plain_table
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import PlainTable, local_folder, read_plain_table
 from group_coordinator.pipeline.tables.format import is_known_format
 from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from group_coordinator.pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta import Ask
 
 # DuckDB treats these as glob patterns in a path, and `=` as the value of a partition column.
 _PATTERNS = "*?[="

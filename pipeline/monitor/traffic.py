@@ -13,12 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck
-from group_coordinator.pipeline.delta.identity import SameTable, TableReplacedError
-from group_coordinator.pipeline.delta.log import LogGone, commit_name
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.delta import (
+    GoneCheck,
+    LogGone,
+    Position,
+    SameTable,
+    TableReplacedError,
+    appended,
+    open_delta,
+    open_files,
+)
+from group_coordinator.pipeline.delta.log import commit_name
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
 

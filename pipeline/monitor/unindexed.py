@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.log import LogGone, is_table, open_log
+from group_coordinator.pipeline.delta import LogGone, is_table
+from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta import Ask
 
 # The columns of the rows, in DuckDB's types; `since` in ms.
 COLUMNS = {"topic": "VARCHAR", "since": "BIGINT"}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.engine import quoted
+from group_coordinator.pipeline.delta import quoted
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta import Ask
 
 _HEAD = re.compile(r"CREATE (?:VIEW|MACRO|FUNCTION) (\w+)(?:\([^)]*\))?\s+(?:AS\s+(TABLE\s+)?)?")
 # Nodes of DuckDB's parse tree that refer to a table or view: `FROM x` and `SHOW x`.

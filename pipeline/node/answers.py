@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
-from group_coordinator.pipeline.delta.data_files import data_files, modified_within
-from group_coordinator.pipeline.delta.engine import quoted
-from group_coordinator.pipeline.delta.store_files import AT_ONCE
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import (
+    AT_ONCE,
+    data_files,
+    local_folder,
+    modified_within,
+    quoted,
+)
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.schemas.apis import DECIDED
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta import DataFile, Engine
 
 _EARLY = pa.schema([RESPONSES.schema.field("request_id")])
 _LATE = pa.schema(

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta import TableFiles, open_delta
 from group_coordinator.pipeline.node.load_events import shown_log, write_load_events
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from group_coordinator.coordinator.group.partition import PartitionSet
-    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta import DataFile
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.schemas.tables import REQUESTS
 
 # With less free space than this, bytes, a disk may refuse one file and accept a smaller one.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from group_coordinator.coordinator.group.batch import BatchSettings
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
     from group_coordinator.pipeline.stream.offset import Planned, Selection
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import Appender, open_delta
 from group_coordinator.pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from group_coordinator.coordinator.group.partition import PartitionSet
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.node.engine import StreamEngine
     from group_coordinator.pipeline.node.read_ahead import ReadAhead
     from group_coordinator.pipeline.settings import CoordinatorSettings

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.control import PREFIX
-from group_coordinator.pipeline.delta.data_files import count_bytes, count_records
-from group_coordinator.pipeline.delta.engine import Engine, quoted
+from group_coordinator.pipeline.delta import Engine, count_bytes, count_records, quoted
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.stream.packed import FIRST_KEY
@@ -26,8 +25,7 @@ from group_coordinator.schemas.tables import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.delta import DataFile, TableFiles
 
 log = logging.getLogger(__name__)
 

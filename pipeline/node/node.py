@@ -50,9 +50,7 @@ from group_coordinator.coordinator.ownership import (
     takers,
 )
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.patience import Patience
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import Epoch, FencedError, Patience, local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost

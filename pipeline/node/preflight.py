@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.tables.store import check_release
 
@@ -18,7 +18,7 @@ def check_start(root: str) -> None:
     if folder is None:
         # Imported here, because the import of a store's client is slow, and a local folder needs
         # none.
-        from group_coordinator.pipeline.delta.store_check import check_store
+        from group_coordinator.pipeline.delta import check_store
 
         check_store(root.rstrip("/"))
         check_release(root)

@@ -30,7 +30,7 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState, named
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.delta import Patience
 from group_coordinator.pipeline.node.handover import (
     begin_afresh,
     bootstrap_end,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
     from group_coordinator.coordinator.group.coordinator import Node
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
     from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap

@@ -15,9 +15,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.store_files import AT_ONCE
-from group_coordinator.pipeline.delta.table import refresh
+from group_coordinator.pipeline.delta import AT_ONCE, STORE_FAILS, refresh
 from group_coordinator.pipeline.node.answers import Answers
 from group_coordinator.pipeline.node.remembered import AnsweredLately
 from group_coordinator.pipeline.node.scan_engine import open_engine

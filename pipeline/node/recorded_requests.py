@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from group_coordinator.coordinator.group.control import recorded_event
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.data_files import data_files, modified_within
+from group_coordinator.pipeline.delta import data_files, modified_within
 from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
@@ -32,7 +32,7 @@ from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from group_coordinator.pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta import Engine
 
 # The fields that a request is answered from. `reason` has the former member id of a static member.
 _FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]

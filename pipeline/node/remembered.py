@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from group_coordinator.coordinator.group.partition import PartitionSet
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.engine import Engine
-    from group_coordinator.pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.delta import DataFile, Engine, TableFiles
     from group_coordinator.pipeline.settings import CoordinatorSettings
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.coordinator.group.snapshot import VERSION
-from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.node.bootstrap import (
     number_of_requests_table,
     prepared_bootstrap,

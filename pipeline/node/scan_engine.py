@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta import Engine
 from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 # The memory limit, bytes. A bucket of the offsets topic's records takes a quarter of it

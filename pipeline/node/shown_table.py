@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.table_files import VersionFiles
+from group_coordinator.pipeline.delta import VersionFiles, data_files
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_utf8
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta import DataFile, Engine
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.node.node import CoordinatorNode

@@ -34,14 +34,13 @@ from urllib.parse import urlparse
 
 from deltalake import write_deltalake
 
-from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import ObjectStore, local_folder
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.node.engine import StreamEngine
 
 # The schemes of Hadoop's stores, which only Spark can reach.

@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
-from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
-from group_coordinator.pipeline.delta.store_files import (
+from group_coordinator.pipeline.delta import (
     AT_ONCE,
+    OUTSIDE,
+    UNREAD,
+    data_files,
     is_in_store,
+    is_outside,
     open_files,
+    open_parquet,
     side_by_side,
+    why_undecodable,
 )
 from group_coordinator.pipeline.stream.utf8 import valid_utf8
 
@@ -30,8 +33,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.parquet_file import Substitute
+    from group_coordinator.pipeline.delta import DataFile, Substitute
 
 # The size of a page in uncompressed bytes: a request may have a megabyte of assignments.
 _PAGE_BYTES = 16 << 20

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.store_files import AT_ONCE
+from group_coordinator.pipeline.delta import AT_ONCE
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from group_coordinator.coordinator.group.partition import PartitionSet
-    from group_coordinator.pipeline.delta.data_files import DataFile
-    from group_coordinator.pipeline.delta.engine import Engine
-    from group_coordinator.pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.delta import DataFile, Engine, TableFiles
     from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 
     # Returns a table at its newest version at the time of the call.

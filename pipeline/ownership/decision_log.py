@@ -21,11 +21,14 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold, lease_app_id
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import to_table
-from group_coordinator.pipeline.delta.parquet_file import read_files, read_rows
-from group_coordinator.pipeline.delta.patience import Patience
-from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.delta import (
+    Appender,
+    Patience,
+    open_files,
+    read_files,
+    read_rows,
+    to_table,
+)
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.records import CoordinatorEvent

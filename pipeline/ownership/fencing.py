@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.appender import raise_epoch
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta import Epoch, FencedError, raise_epoch
 from group_coordinator.pipeline.tables.store import WRITTEN, table_uri
 
 if TYPE_CHECKING:

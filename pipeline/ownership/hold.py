@@ -25,7 +25,7 @@ from group_coordinator.coordinator.ownership import (
     decide,
 )
 from group_coordinator.pipeline.clock import clock_ms, sleep
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta import Epoch, FencedError
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from group_coordinator.coordinator.ownership import lease_app_id
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS, Appender
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import COORDINATORS
 

@@ -20,8 +20,7 @@ from group_coordinator.coordinator.ownership import (
     named,
 )
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.plain_table import read_plain_table
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import local_folder, read_plain_table
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.interrupt import duckdb_interrupted
 from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from group_coordinator.coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
 from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
-from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.tables.store import table_uri

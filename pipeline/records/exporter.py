@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.records.record_file import (
     MILLIS,

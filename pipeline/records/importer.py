@@ -18,8 +18,7 @@ import pyarrow.dataset as ds
 
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta import Appender, Epoch
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.records.record_file import (

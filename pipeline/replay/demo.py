@@ -19,7 +19,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from group_coordinator.pipeline.delta.followed import Tail, follow
+from group_coordinator.pipeline.delta import Tail, follow
 from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.process import CoordinatorProcess

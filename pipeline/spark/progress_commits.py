@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, read_source
 from group_coordinator.pipeline.spark.table_offsets import TableOffsets

@@ -7,7 +7,7 @@ import re
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.spark.source_offsets import DeltaPosition
 from group_coordinator.pipeline.tables.segment_stats import log_end_id

@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.delta import is_table, local_folder, open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.as_of import open_as_of, to_ms
 from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS, Catalog

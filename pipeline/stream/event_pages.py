@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.delta import Position, appended, open_files
 from group_coordinator.pipeline.stream.change import SelectionChange, taken_out
 from group_coordinator.pipeline.stream.lingering import least_linger
 from group_coordinator.pipeline.stream.offset import Selection

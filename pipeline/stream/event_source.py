@@ -33,8 +33,7 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from group_coordinator.pipeline.clock import sleep
-from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.delta import Position, local_folder
 from group_coordinator.pipeline.stream.event_pages import Page
 from group_coordinator.pipeline.stream.event_rows import stream_batches
 from group_coordinator.pipeline.stream.event_tables import EventTables, Input

@@ -16,10 +16,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck
-from group_coordinator.pipeline.delta.identity import SameTable, TableAway
-from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.delta import GoneCheck, LogGone, Position, SameTable, TableAway
 from group_coordinator.pipeline.stream.change import SelectionChange
 from group_coordinator.pipeline.stream.event_pages import (
     Page,

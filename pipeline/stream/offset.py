@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.delta import Position
 from group_coordinator.schemas.unreadable import UNREADABLE
 
 

@@ -37,11 +37,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
-from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
-from group_coordinator.pipeline.delta.identity import TableReplacedError
-from group_coordinator.pipeline.delta.parquet_file import read_rows
-from group_coordinator.pipeline.delta.patience import Patience
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import (
+    Appender,
+    Patience,
+    TableReplacedError,
+    open_delta,
+    raise_epoch,
+    read_rows,
+)
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.tables.acls import AclWatcher
@@ -54,7 +57,7 @@ from group_coordinator.schemas.rows import TableRows
 from group_coordinator.schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.stream.offset import Planned, Selection
 
 log = logging.getLogger(__name__)

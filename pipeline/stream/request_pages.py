@@ -31,8 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from group_coordinator.coordinator.group.control import is_control
-from group_coordinator.pipeline.delta.parquet_file import why_undecodable
-from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.delta import RowGroups, why_undecodable
 from group_coordinator.pipeline.quoting import quoted_text
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.event_size import event_sizes

@@ -9,8 +9,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.clock import monotonic, sleep
-from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta import LogGone, trim_log
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.tables.store import table_uri

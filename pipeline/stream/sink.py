@@ -28,12 +28,14 @@ import pyarrow as pa
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.epoch import Epoch
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.identity import TableReplacedError
-from group_coordinator.pipeline.delta.patience import Patience
-from group_coordinator.pipeline.delta.table_watch import TableWatch
+from group_coordinator.pipeline.delta import (
+    STORE_FAILS,
+    Appender,
+    Epoch,
+    Patience,
+    TableReplacedError,
+    TableWatch,
+)
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import open_delta
 from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
     keep_text,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.coordinator.signatures import RequestKey
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
     from group_coordinator.pipeline.stream.offset import Selection

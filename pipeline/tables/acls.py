@@ -21,8 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta import Appender, Followed
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (

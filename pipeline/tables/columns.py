@@ -21,8 +21,7 @@ from deltalake import Schema
 from deltalake.exceptions import CommitFailedError
 
 from group_coordinator.pipeline.clock import back_off
-from group_coordinator.pipeline.delta.data_files import dataset_of
-from group_coordinator.pipeline.delta.table import ATTEMPTS, refresh
+from group_coordinator.pipeline.delta import ATTEMPTS, dataset_of, refresh
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known_format
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta import Appender
 from group_coordinator.pipeline.tables.store import has_table, open_table, table_uri
 
 if TYPE_CHECKING:

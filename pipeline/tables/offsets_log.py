@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from group_coordinator.pipeline.delta.data_files import to_table
+from group_coordinator.pipeline.delta import to_table
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
-from group_coordinator.pipeline.delta.data_files import Layout
+from group_coordinator.pipeline.delta import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta import Appender
 from group_coordinator.pipeline.tables.request_lanes import in_lanes
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import REQUESTS, to_requests
@@ -12,7 +12,7 @@ from group_coordinator.schemas.tables import REQUESTS, to_requests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.delta.appender import Appender
+    from group_coordinator.pipeline.delta import Appender
     from group_coordinator.schemas.messages import RequestEvent
 
 

@@ -11,12 +11,17 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.log import commit_name, is_table
-from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.parquet_file import read_rows
-from group_coordinator.pipeline.delta.store_check import check_store
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
-from group_coordinator.pipeline.delta.torn import TornTable, check_whole
+from group_coordinator.pipeline.delta import (
+    ObjectStore,
+    TornTable,
+    check_store,
+    check_whole,
+    is_table,
+    local_folder,
+    open_delta,
+    read_rows,
+)
+from group_coordinator.pipeline.delta.log import commit_name
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.columns import add_missing_columns, check_format
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta import Followed
 from group_coordinator.pipeline.tables.store import Absent, table_uri
 from group_coordinator.pipeline.tables.topics import counts_of, creations_of, newest_of
 from group_coordinator.schemas.catalogue import Catalogue

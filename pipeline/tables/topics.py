@@ -22,7 +22,7 @@ from collections.abc import Callable
 from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import (
     TableMissing,

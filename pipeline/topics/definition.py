@@ -16,9 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from msgspec import structs
 
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.protocol import UnsupportedTable
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.delta import Appender, UnsupportedTable, local_folder, open_delta
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta import Appender, Followed
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import Absent, ensure_table, table_uri
 from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.appender import Appender
+    from group_coordinator.pipeline.delta import Appender
 
 _BATCH_ROWS = 10_000
 

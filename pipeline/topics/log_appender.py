@@ -29,20 +29,21 @@ from msgspec import Struct, structs
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness, back_off, clock_ms, monotonic
-from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
-from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.data_files import (
+from group_coordinator.pipeline.delta import (
     COMMITTABLE_S,
+    STORE_FAILS,
+    CommitStateUnknown,
     DataFile,
     Layout,
+    LogGone,
+    open_store,
+    trim_log,
     write_rows,
 )
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.log import LogGone, open_log
-from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
+from group_coordinator.pipeline.delta.commit import Changes, Move
+from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.protocol import check_writable
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
-from group_coordinator.pipeline.delta.table import open_store
 from group_coordinator.pipeline.errors import Failure, bare
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
 from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition

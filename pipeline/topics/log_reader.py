@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta import read_whole
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics.errors import check_range
 from group_coordinator.pipeline.topics.record import Record

@@ -13,8 +13,7 @@ Source: Apache Kafka, ProducerIdManager, which also has blocks of 1000 ids.
 from __future__ import annotations
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta import Appender, CommitStateUnknown
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import GATEWAYS
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.store_files import OutsideTable
+from group_coordinator.pipeline.delta import OutsideTable
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import BrokenFile

@@ -25,9 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.data_files import DataFile
-from group_coordinator.pipeline.delta.parquet_file import read_whole
-from group_coordinator.pipeline.delta.snapshot import LiveFiles
+from group_coordinator.pipeline.delta import DataFile, LiveFiles, read_whole
 from group_coordinator.pipeline.tables.segment_stats import (
     SegmentBounds,
     partition_in,
@@ -39,8 +37,8 @@ from group_coordinator.schemas.unreadable import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.commit import Action, AddedFile
-    from group_coordinator.pipeline.delta.snapshot import Change
+    from group_coordinator.pipeline.delta import AddedFile, Change
+    from group_coordinator.pipeline.delta.commit import Action
 
 
 # The transaction identifier that is set when the table's topic is deleted.

@@ -13,14 +13,19 @@ import msgspec
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta import (
+    GoneCheck,
+    LogGone,
+    SameTable,
+    TableAway,
+    TableReplacedError,
+    data_files,
+    is_outside,
+    open_delta,
+    open_files,
+)
 from group_coordinator.pipeline.delta.commit import parse_commit
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
-from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
-from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.paths import is_outside
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.commit_reader import read_commit
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
 
 if TYPE_CHECKING:

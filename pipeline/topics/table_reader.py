@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileSelector, FileType
 
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta import open_delta
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.columns import Columns, as_bytes
 from group_coordinator.pipeline.topics.definition import column_types

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.pipeline.topics.errors import (

@@ -10,7 +10,7 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics.errors import AppendStateUnknown, BatchRefused
 from group_coordinator.pipeline.topics.log_appender import LogAppender

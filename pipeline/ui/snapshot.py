@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.clock import monotonic, sleep
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.quoting import quoted
 from group_coordinator.pipeline.terminal import open_console

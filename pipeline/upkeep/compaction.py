@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.data_files import (
+from group_coordinator.pipeline.delta import (
     DataFile,
+    Engine,
+    TableFiles,
+    clean_log,
     count_bytes,
     count_records,
     data_files,
 )
-from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.tables.columns import add_missing_columns
 from group_coordinator.pipeline.tables.store import ensure_table, open_table
 from group_coordinator.pipeline.upkeep.vacuum import vacuum

@@ -22,22 +22,23 @@ from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit import Commit, add_action, remove_action
-from group_coordinator.pipeline.delta.data_files import DataFile, Layout, to_table, write_rows
-from group_coordinator.pipeline.delta.log import open_log
-from group_coordinator.pipeline.delta.parquet_file import read_whole
-from group_coordinator.pipeline.delta.protocol import (
-    APPEND_ONLY,
-    UNDONE,
+from group_coordinator.pipeline.delta import (
+    DataFile,
+    Layout,
     UnsupportedTable,
-    is_on,
-    writer_features,
+    clean_log,
+    open_delta,
+    open_files,
+    open_store,
+    read_whole,
+    to_table,
+    write_rows,
 )
+from group_coordinator.pipeline.delta.commit import Commit, add_action, remove_action
+from group_coordinator.pipeline.delta.log import open_log
+from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, UNDONE, is_on, writer_features
 from group_coordinator.pipeline.delta.replay import TableState, replay
 from group_coordinator.pipeline.delta.snapshot import read_checkpoint
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import open_delta, open_store
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem
 
-    from group_coordinator.pipeline.delta.commit import AddedFile
+    from group_coordinator.pipeline.delta import AddedFile
 
 _PHYSICAL = "delta.columnMapping.physicalName"
 _OURS = {table.name: table for table in (*TABLES.values(), *ON_DEMAND)}

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.delta.torn import find_torn, mend
+from group_coordinator.pipeline.delta import STORE_FAILS, find_torn, is_table, local_folder, mend
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.topics import read_definitions
@@ -25,7 +22,7 @@ from group_coordinator.pipeline.upkeep.plain import asked_features, make_plain
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.torn import Torn
+    from group_coordinator.pipeline.delta import Torn
 
 
 class RepairResult(Struct, frozen=True):

@@ -38,19 +38,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.data_files import (
+from group_coordinator.pipeline.delta import (
+    STORE_FAILS,
     DataFile,
+    Engine,
+    TableFiles,
+    UnfitRows,
+    check_clock,
+    clean_log,
     count_bytes,
     count_records,
     data_files,
+    is_table,
+    local_folder,
+    open_delta,
 )
-from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.delta.store_check import check_clock
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
-from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep.vacuum import vacuum

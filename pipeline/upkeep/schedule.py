@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep.retention import retain

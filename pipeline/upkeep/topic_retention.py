@@ -31,13 +31,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
 
-from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.data_files import ROW_GROUP_BYTES, data_files
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
-from group_coordinator.pipeline.delta.store_check import check_clock
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta import (
+    ROW_GROUP_BYTES,
+    STORE_FAILS,
+    TableFiles,
+    check_clock,
+    clean_log,
+    data_files,
+    local_folder,
+    open_delta,
+    open_files,
+)
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics import (
     PartitionSegments,
@@ -62,7 +66,7 @@ from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta import DataFile
     from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
     from group_coordinator.schemas.rows import TopicTable
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties
 
-from group_coordinator.pipeline.delta.store_check import check_clock
-from group_coordinator.pipeline.delta.table import refresh
+from group_coordinator.pipeline.delta import check_clock, refresh
 from group_coordinator.pipeline.tables.store import retention_properties
 
 if TYPE_CHECKING:

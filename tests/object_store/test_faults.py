@@ -21,7 +21,7 @@ from group_coordinator.pipeline.delta import bucket, object_store
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from group_coordinator.pipeline.delta import followed
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
-from group_coordinator.pipeline.delta.data_files import Layout, data_files, write_rows
+from group_coordinator.pipeline.delta.data_file import Layout, data_files, write_rows
 from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
 from group_coordinator.pipeline.delta.log import LogGone, commit_path, is_table
 from group_coordinator.pipeline.delta.log_trim import trim_log

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 READER = """
 import pickle, sys
 import deltalake
-from group_coordinator.pipeline.delta.data_files import dataset_of
+from group_coordinator.pipeline.delta.data_file import dataset_of
 from group_coordinator.pipeline.delta.commit_reader import read_commit
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.request_context import TooLate

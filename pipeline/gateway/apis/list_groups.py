@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
-from group_coordinator.pipeline.delta.failures import STORE_FAILS
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.schemas.acls import CLUSTER_NAME

@@ -29,7 +29,7 @@ from group_coordinator.pipeline.client import (
 )
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import add_action, encode_commit
-from group_coordinator.pipeline.delta.data_files import DataFile
+from group_coordinator.pipeline.delta.data_file import DataFile
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     JoinGroupResponseMember,

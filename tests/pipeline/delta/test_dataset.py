@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from group_coordinator.pipeline.delta.data_files import dataset_of
+from group_coordinator.pipeline.delta.data_file import dataset_of
 from group_coordinator.pipeline.delta.parquet_file import read_rows
 
 PRODUCT = Path(__file__).parents[3] / "pipeline"
@@ -46,7 +46,7 @@ def test_a_file_that_ends_too_early_is_no_table_of_fewer_rows(tmp_path: Path) ->
 def test_every_whole_table_is_read_by_read_rows() -> None:
     used = {path.name for path in PRODUCT.rglob("*.py") if "dataset_of(" in path.read_text("utf-8")}
     # The second one hands its dataset to DuckDB, which reads it.
-    assert used == {"data_files.py", "parquet_file.py", "columns.py"}
+    assert used == {"data_file.py", "parquet_file.py", "columns.py"}
 
 
 def test_nothing_else_has_delta_rs_read_rows() -> None:
@@ -55,4 +55,4 @@ def test_nothing_else_has_delta_rs_read_rows() -> None:
         for path in PRODUCT.rglob("*.py")
         if re.search(r"\.to_pyarrow_(table|dataset)\(|\.to_pandas\(", path.read_text("utf-8"))
     ]
-    assert used == ["data_files.py"]
+    assert used == ["data_file.py"]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta import checkpoint, disk, table_files
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.settings import CoordinatorSettings

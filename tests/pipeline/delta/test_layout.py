@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from group_coordinator.pipeline.delta import tail
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import parse_commit
-from group_coordinator.pipeline.delta.data_files import Layout
+from group_coordinator.pipeline.delta.data_file import Layout
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, Wanted, appended

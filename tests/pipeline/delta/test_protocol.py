@@ -13,7 +13,7 @@ from msgspec import structs
 
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.snapshot import Snapshot

@@ -11,7 +11,7 @@ from msgspec import structs
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
-from group_coordinator.pipeline.delta.data_files import DataFile, data_files
+from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.table import ATTEMPTS, open_delta

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.data_files import COMMITTABLE_S
+from group_coordinator.pipeline.delta.data_file import COMMITTABLE_S
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.topics import log_appender

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Commit, Move, txn_action
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.identity import (

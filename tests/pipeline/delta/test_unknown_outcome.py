@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.log import commit_name, commit_path
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
 from group_coordinator.pipeline.delta.table_files import VersionFiles

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow.fs import PyFileSystem
 
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, StoreFiles

@@ -24,7 +24,7 @@ from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader, identity
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import Layout
+from group_coordinator.pipeline.delta.data_file import Layout
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_pages, packing, request_pages
@@ -194,7 +194,7 @@ def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, mon
     rows = to_requests([heartbeat(str(number)) for number in range(6)])
     appender = Appender(Path(table_uri(root, REQUESTS)))
     monkeypatch.setattr(
-        "group_coordinator.pipeline.delta.data_files.ROW_GROUP_BYTES", rows.nbytes // 3 + 1
+        "group_coordinator.pipeline.delta.data_file.ROW_GROUP_BYTES", rows.nbytes // 3 + 1
     )
     appender.append(rows)
     reader = read(max_files=1)

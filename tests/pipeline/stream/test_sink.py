@@ -187,7 +187,7 @@ def test_a_new_process_knows_the_active_segment_and_its_size(root):
 
 def test_a_large_batch_is_one_commit_of_bounded_row_groups(root, monkeypatch):
     monkeypatch.setattr("group_coordinator.pipeline.stream.sink._PIECE_ROWS", 7)
-    monkeypatch.setattr("group_coordinator.pipeline.delta.data_files.ROW_GROUP_BYTES", 500)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.data_file.ROW_GROUP_BYTES", 500)
     records = [[commit_record(n % 3, n), commit_record(5, n)] for n in range(40)]
     sink(root).write((output(3, each, 2, 1) for each in records), QUERY, 0)
     assert counts(root) == {

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.data_files import DataFile
+from group_coordinator.pipeline.delta.data_file import DataFile
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import DataFile, data_files
+from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.writer import RewriteConflict

@@ -19,7 +19,7 @@ from deltalake.transaction import RemoveAction
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.data_files import DataFile, data_files
+from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.errors import Failure

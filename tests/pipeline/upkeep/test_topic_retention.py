@@ -11,7 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.data_files import DataFile, data_files
+from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.tables.store import TableMissing, table_uri
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import (

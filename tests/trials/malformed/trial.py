@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Commit, add_action
-from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.data_file import DataFile, new_path
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.monitor.catalog import Catalog

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import parse_commit
-from group_coordinator.pipeline.delta.data_files import DataFile, Layout, write_rows
+from group_coordinator.pipeline.delta.data_file import DataFile, Layout, write_rows
 from group_coordinator.pipeline.delta.disk import Disk
 from group_coordinator.pipeline.topics import log_appender
 from tests.support.failing_reads import count_files, telling_of_reads
@@ -205,7 +205,7 @@ class Files:
         self._write(rows, target, lambda: self._write_table(rows, target, **options))
 
     def write_rows(self, store: Disk, layout: Layout, *rest: Any, **options: Any) -> DataFile:
-        """`pipeline.delta.data_files.write_rows`, which calls `Disk.write` by these rows."""
+        """`pipeline.delta.data_file.write_rows`, which calls `Disk.write` by these rows."""
         self._encoded = layout.rows
         return write_rows(store, layout, *rest, **options)
 

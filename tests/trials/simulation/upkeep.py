@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.table import local_folder, refresh
 from group_coordinator.pipeline.upkeep import compaction, retention
 from group_coordinator.pipeline.upkeep.compaction import compact

@@ -76,7 +76,7 @@ class Reads:
 
 
 _READER = "group_coordinator.pipeline.delta.store_files"
-_DATASETS = "group_coordinator.pipeline.delta.data_files"
+_DATASETS = "group_coordinator.pipeline.delta.data_file"
 
 
 class _Files:
