@@ -1,10 +1,10 @@
-"""A consumer as any user of confluent-kafka writes it; it knows nothing of ours.
+"""A consumer written with confluent-kafka alone, without code of this project.
 
     python -m group_coordinator.conf.examples.kafka_consumer BOOTSTRAP GROUP TOPIC
 
 where `group-coordinator gateway` serves BOOTSTRAP, and TOPIC is a Delta table.
 
-A line on stdout says which partitions it was assigned or revoked, or which records it was given.
+Each line on stdout has the partitions that were assigned or revoked, or the consumed records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def say(**line: Any) -> None:
 
 
 def main(bootstrap: str, group: str, topic: str) -> None:
-    """Consume until SIGTERM, or the end of the input: of whoever started it."""
+    """Consume until SIGTERM, or until stdin has input or ends."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
