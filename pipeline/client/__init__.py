@@ -51,11 +51,13 @@ from group_coordinator.coordinator.consumer.subscription_state import (
     SubscriptionError,
 )
 from group_coordinator.pipeline.client.consumer import Consumer, NoCatalogue
-from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
+from group_coordinator.pipeline.client.consumer_base import MemberClosed
+from group_coordinator.pipeline.client.consumer_record import ConsumerRecord, OffsetAndTimestamp
 from group_coordinator.pipeline.client.member import GroupMember
-from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp
-from group_coordinator.pipeline.client.open_consumer import MemberClosed
-from group_coordinator.pipeline.client.producer import (
+from group_coordinator.pipeline.client.record_columns import InvalidColumns
+from group_coordinator.pipeline.client.record_producer import Producer
+from group_coordinator.pipeline.client.request_client import NoAnswer, RequestClient
+from group_coordinator.pipeline.client.request_producer import (
     BufferExhausted,
     DeliveryFailed,
     DeliveryTimeout,
@@ -64,10 +66,10 @@ from group_coordinator.pipeline.client.producer import (
     RequestTooLarge,
     UnwritableRequest,
 )
-from group_coordinator.pipeline.client.producer_settings import ProducerSettings, parse_producer
-from group_coordinator.pipeline.client.record_columns import InvalidColumns
-from group_coordinator.pipeline.client.records_producer import Producer
-from group_coordinator.pipeline.client.request_client import NoAnswer, RequestClient
+from group_coordinator.pipeline.client.request_producer_settings import (
+    ProducerSettings,
+    parse_producer,
+)
 from group_coordinator.pipeline.client.response_reader import (
     NoTables,
     ResponseReader,

@@ -27,8 +27,8 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
 from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
 from group_coordinator.coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from group_coordinator.pipeline import background
+from group_coordinator.pipeline.client.consumer_record import bounds_of
 from group_coordinator.pipeline.client.member_driver import now_ms
-from group_coordinator.pipeline.client.offset_lookup import bounds_of
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics import (

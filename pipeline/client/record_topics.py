@@ -17,7 +17,7 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from group_coordinator.pipeline.client.sender import PRINCIPAL
+from group_coordinator.pipeline.client.request_signer import PRINCIPAL
 from group_coordinator.pipeline.client.sent_records import NotProducible
 from group_coordinator.pipeline.clock import Freshness
 from group_coordinator.pipeline.tables.acls import AclWatcher

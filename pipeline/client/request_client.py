@@ -4,7 +4,7 @@ A client is one producer and one response reader. A process needs one for all it
 
 A request waits for others at most `linger.ms`. If no other request is in flight, it is written at
 once. While requests are in flight, the coordinator is deciding a micro-batch. New requests are held
-until shortly before its expected end (`pipeline.client.answer_rhythm`), so that the next
+until shortly before its expected end (`pipeline.client.request_batches`), so that the next
 micro-batch reads them. While the intervals of micro-batches are unknown, and when the coordinator
 may have found no requests of this client, requests are written when answers come.
 
@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
 from group_coordinator.pipeline.client.coordinator_clocks import (
     SIGNED_FOR_MS,
     CoordinatorClocks,
     time_question,
 )
-from group_coordinator.pipeline.client.producer import RequestProducer
+from group_coordinator.pipeline.client.request_batches import AnswerRhythm
+from group_coordinator.pipeline.client.request_producer import RequestProducer
 from group_coordinator.pipeline.client.response_reader import ResponseReader
 from group_coordinator.pipeline.clock import monotonic, since_boot_ms
 from group_coordinator.pipeline.errors import Failure
@@ -35,7 +35,7 @@ from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.client.producer_settings import ProducerSettings
+    from group_coordinator.pipeline.client.request_producer_settings import ProducerSettings
     from group_coordinator.pipeline.client.response_reader import Waiter
 
 REQUEST_TIMEOUT_MS = 30_000

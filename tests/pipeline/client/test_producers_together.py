@@ -15,7 +15,7 @@ import pytest
 from group_coordinator import Producer
 from tests.ends import check_end
 from tests.pipeline.client.producing_process import PARTITIONS
-from tests.pipeline.client.test_records_producer import LIMIT_S, values_of
+from tests.pipeline.client.test_record_producer import LIMIT_S, values_of
 from tests.pipeline.gateway.running import gateway
 from tests.pipeline.topics.logs import make
 

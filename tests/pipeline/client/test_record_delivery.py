@@ -37,7 +37,7 @@ from group_coordinator.pipeline.topics import (
 )
 from tests.clocks import AheadClocks
 from tests.examples import examples
-from tests.pipeline.client.test_records_producer import LIMIT_S, producer, values_of
+from tests.pipeline.client.test_record_producer import LIMIT_S, producer, values_of
 from tests.pipeline.topics.logs import make
 from tests.waiting import wait_until
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.keys import keys_app
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
-from group_coordinator.pipeline.client.sender import KEY_FILE, PRINCIPAL
+from group_coordinator.pipeline.client.request_signer import KEY_FILE, PRINCIPAL
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.request_keys import (
     KeysError,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
-from group_coordinator.pipeline.client.pace import EARLIER_MS, LEAST_MS, Pace
+from group_coordinator.pipeline.client.request_batches import (
+    EARLIER_MS,
+    LEAST_MS,
+    AnswerRhythm,
+    Pace,
+)
 
 LINGERS_UNTIL = 10_000.0
 

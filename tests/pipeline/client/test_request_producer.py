@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from group_coordinator.coordinator.consumer.backoff import Backoff
 from group_coordinator.pipeline.client import (
     BufferExhausted,
     DeliveryFailed,
@@ -25,8 +27,7 @@ from group_coordinator.pipeline.client import (
     UnwritableRequest,
     parse_producer,
 )
-from group_coordinator.pipeline.client.accumulator import Accumulator
-from group_coordinator.pipeline.client.producer import backoff_ms
+from group_coordinator.pipeline.client.request_batches import Accumulator
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.schemas.messages import JoinGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import MOST_NUMBERED
@@ -374,10 +375,10 @@ def test_a_request_that_no_row_can_hold_fails_alone(root: str) -> None:
 
 def test_the_wait_doubles_up_to_its_limit_give_or_take_a_fifth() -> None:
     settings = ProducerSettings(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    backoff = Backoff(settings, random.random)
     for failures, middle in ((0, 100), (1, 200), (3, 800), (4, 1000), (5000, 1000)):
         for _ in range(50):
-            wanted = backoff_ms(settings, failures)
-            assert middle * 0.8 <= wanted <= min(middle * 1.2, 1000)
+            assert middle * 0.8 <= backoff(failures) <= min(middle * 1.2, 1000)
 
 
 # --- the end ------------------------------------------------------------------------------------

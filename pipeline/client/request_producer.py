@@ -33,11 +33,16 @@ import msgspec
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from group_coordinator.coordinator.consumer.backoff import Backoff
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.client.accumulator import Accumulator, Delivery, RequestBatch
-from group_coordinator.pipeline.client.pace import Pace
-from group_coordinator.pipeline.client.producer_settings import ProducerSettings
-from group_coordinator.pipeline.client.sender import Sender
+from group_coordinator.pipeline.client.request_batches import (
+    Accumulator,
+    Delivery,
+    Pace,
+    RequestBatch,
+)
+from group_coordinator.pipeline.client.request_producer_settings import ProducerSettings
+from group_coordinator.pipeline.client.request_signer import Sender
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AppendConflict
 from group_coordinator.pipeline.errors import Failure
@@ -56,7 +61,6 @@ _RETRIABLE = (AppendConflict, DeltaError, OSError)
 _GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
 # Errors of encoding a request: a number is too large, or a text is not valid Unicode.
 _UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
-_JITTER = 0.2
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -122,6 +126,7 @@ class RequestProducer:
         self.settings = settings or ProducerSettings()
         self._uri = table_uri(root, REQUESTS)
         self._sender = Sender(self.settings.principal, self.settings.request_key_file)
+        self._backoff = Backoff(self.settings, random.random)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._delivered = threading.Condition(self._lock)
@@ -363,7 +368,7 @@ class RequestProducer:
             else:
                 return
             left = max(0.0, limit - _now_ms())
-            self._given_up.wait(min(left, backoff_ms(settings, attempt)) / 1000)
+            self._given_up.wait(min(left, self._backoff(attempt)) / 1000)
         raise DeliveryFailed(self._described(batch, settings.retries + 1, last)) from last
 
     def _described(self, batch: RequestBatch, attempts: int, error: Exception | None) -> str:
@@ -387,17 +392,6 @@ class RequestProducer:
             batch.events = [event for event, _ in kept]
             batch.deliveries = [delivery for _, delivery in kept]
             return to_requests(batch.events)
-
-
-def backoff_ms(settings: ProducerSettings, failures: int) -> float:
-    """Return the backoff after a failed attempt, ms; `failures` is 0 after the first one.
-
-    Source: Apache Kafka, ExponentialBackoff; KIP-580.
-    """
-    doubled = settings.retry_backoff_ms * 2.0 ** min(failures, 60)
-    wanted = min(doubled, settings.retry_backoff_max_ms)
-    jittered = wanted * random.uniform(1 - _JITTER, 1 + _JITTER)
-    return min(jittered, settings.retry_backoff_max_ms)
 
 
 def _problem(event: RequestEvent) -> Exception | None:

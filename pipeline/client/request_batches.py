@@ -1,0 +1,192 @@
+"""Batches of unwritten requests, and the time at which each is written.
+
+Pure: no thread, lock or clock. `request_producer` runs the threads, holds the lock and passes the
+time: ms of one monotonic clock, unless said otherwise. Source: Kafka's RecordAccumulator.
+
+A coordinator decides micro-batches one after the other. Directly after it has written the answers
+of a micro-batch, it reads the requests that are there. A request that arrives a moment later waits
+for a whole micro-batch. A client that writes only after it has seen answers is always that moment
+late. So requests should be written just before the next answers are expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import MOST_NUMBERED
+
+
+class Delivery(Protocol):
+    """Receiver of a request's write outcome. The sender's thread calls one method, once."""
+
+    def set_result(self, event: RequestEvent, /) -> None:
+        """Complete the delivery: the request was written as `event`."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Fail the delivery: the request was not written."""
+
+
+@dataclass(eq=False)
+class RequestBatch:
+    """The requests of one commit, and the delivery of each.
+
+    `created` is the time of the first request, ms of a monotonic clock. `size` is in bytes.
+    """
+
+    created: float
+    events: list[RequestEvent] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    size: int = 0
+
+
+class Accumulator:
+    """Batches of at most `batch_size` bytes, each ready when full or `linger_ms` old.
+
+    A single request that is larger gets its own batch.
+    """
+
+    def __init__(self, batch_size: int, linger_ms: int) -> None:
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._batches: deque[RequestBatch] = deque()
+        self._latest = 0
+        self._stamped = 0
+
+    def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> RequestBatch:
+        """Append a request of `size` bytes to the last batch, and return the batch.
+
+        `now` is the time of the monotonic clock, ms. `wall_ms` is the wall clock time, ms: it
+        stamps a request without a `sent_at`. The caller adds the delivery to the returned batch.
+        """
+        if not self._batches or self._batches[-1].size + size > self._batch_size:
+            self._batches.append(RequestBatch(now))
+            self._begin_stamps()
+        batch = self._batches[-1]
+        if event.sent_at is None:
+            event = msgspec.structs.replace(event, sent_at=self._stamp(wall_ms))
+        batch.events.append(event)
+        batch.size += size
+        return batch
+
+    def ready_at(self) -> float | None:
+        """Return when the oldest batch is due, ms of the monotonic clock; None without a batch."""
+        if not self._batches:
+            return None
+        oldest = self._batches[0]
+        full = len(self._batches) > 1 or oldest.size >= self._batch_size
+        return oldest.created if full else oldest.created + self._linger_ms
+
+    def take(self) -> RequestBatch:
+        """Remove and return the oldest batch; no more requests are added to it."""
+        return self._batches.popleft()
+
+    # --- stamps ---------------------------------------------------------------------------------
+    # A take-over orders the pending requests of a group by `sent_at`. `schemas.tables` numbers the
+    # requests of a commit that share a millisecond, up to 1,000, in the microseconds of `sent_at`.
+    # Two commits must not share a millisecond: their numbers would collide, and requests would
+    # change their order. So each batch begins in a new millisecond, and the 1,001st request of a
+    # millisecond gets the next one. If the wall clock is set back, the stamps still increase.
+
+    def _begin_stamps(self) -> None:
+        self._latest += 1
+        self._stamped = 0
+
+    def _stamp(self, wall_ms: int) -> int:
+        if wall_ms > self._latest:
+            self._latest, self._stamped = wall_ms, 0
+        elif self._stamped == MOST_NUMBERED:
+            self._latest, self._stamped = self._latest + 1, 0
+        self._stamped += 1
+        return self._latest
+
+
+# The minimum time between two batches: each commit is one more file for every reader.
+LEAST_MS = 25
+# The safety margin before the reader's poll: a batch that is late waits for a whole micro-batch.
+EARLIER_MS = 5
+
+
+class Pace:
+    """The times of a sender's batches: as soon as possible, or shortly before a reader's poll.
+
+    A batch is written so that its commit ends shortly before the reader polls. If the poll is later
+    than expected, the requests that arrived since are written after `LEAST_MS`, then after twice
+    that time, and so on. So if the reader never polls, the linger soon decides alone.
+    """
+
+    def __init__(self) -> None:
+        self._taken_at = -math.inf
+        self._write_ms = 0.0
+        self._hastens = False
+        self._reads_at = math.inf
+        self._again_ms = LEAST_MS
+        self._has_taken = False
+
+    def hasten(self) -> None:
+        """Make pending requests due now, and forget the time of the reader's next poll."""
+        self._hastens = True
+        self._reads_at = math.inf
+
+    def meet(self, reads_at: float | None) -> None:
+        """Record that a reader polls now, and next at `reads_at`, None if unknown.
+
+        If nothing was written since the last call, the reader finds nothing now and polls again at
+        once. Then pending requests are due now. They are also due now if `reads_at` is unknown.
+        """
+        self._hastens |= reads_at is None or not self._has_taken
+        self._has_taken = False
+        self._reads_at = math.inf if reads_at is None else reads_at
+        self._again_ms = LEAST_MS
+
+    def ready_at(self, lingers_until: float) -> float:
+        """Return when to take the next batch: at the end of its linger, or earlier."""
+        due = -math.inf if self._hastens else self._reads_at - self._write_ms - EARLIER_MS
+        return min(lingers_until, max(due, self._taken_at + LEAST_MS))
+
+    def taken(self, now: float) -> None:
+        """Record that a batch was taken, and will be written."""
+        if now >= self._reads_at - self._write_ms - EARLIER_MS:
+            self._reads_at = now + self._again_ms + self._write_ms + EARLIER_MS
+            self._again_ms *= 2
+        self._taken_at, self._hastens, self._has_taken = now, False, True
+
+    def written(self, now: float) -> None:
+        """Record that the write of the batch has ended, successful or not."""
+        self._write_ms = now - self._taken_at
+
+
+# The number of intervals kept, and the index of the estimate among them, the shortest first.
+# A short interval is chosen because a request that is written too late waits for a whole
+# micro-batch. A write that is too early only misses the few requests that come after it.
+_REMEMBERED = 8
+_EXPECTED = 2
+# With fewer intervals there is no estimate.
+_LEAST = 3
+
+
+class AnswerRhythm:
+    """The intervals between answers while requests are always in flight. Times in ms."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._intervals: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def answered(self, now: float) -> float | None:
+        """Record that answers came at `now`; return when the next are expected, None if unknown."""
+        if self._last is not None:
+            self._intervals.append(now - self._last)
+        self._last = now
+        if len(self._intervals) < _LEAST:
+            return None
+        expected = sorted(self._intervals)[min(_EXPECTED, len(self._intervals) - 1)]
+        return now + expected
+
+    def pause(self) -> None:
+        """End the interval, because no request was in flight: it does not measure a micro-batch."""
+        self._last = None
