@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.expiry import cleanup
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import size_limit
+from group_coordinator.coordinator.group.offset_deletion import cleanup
+from group_coordinator.coordinator.group.record_helpers import size_limit
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.schemas import messages as m
@@ -122,7 +122,7 @@ class Context:
         self.config: GroupCoordinatorConfig = parse_config({**KAFKA_TEST_SETTINGS, **named})
         self.group_id = group_id
         self.now = 0
-        self.group: Group | None = None
+        self.group: ClassicGroup | None = None
         # The code that is answered for the group's partition: NONE, as this coordinator owns it.
         self.ownership = ErrorCode.NONE
         self.node: Node | None = Node(0, "localhost", 9092)
@@ -422,12 +422,12 @@ def subscription(*topics: str, user_data: bytes = b"", version: int = 1) -> byte
     return version.to_bytes(2, "big", signed=True) + counted + data
 
 
-def is_simple(group: Group) -> bool:
+def is_simple(group: ClassicGroup) -> bool:
     """Whether it only stores offsets, for consumers that assign their own partitions."""
     return group.protocol_type is None and group.state is GroupState.EMPTY
 
 
-def committed(group: Group | None) -> dict[tuple[str, int], OffsetCommitValue]:
+def committed(group: ClassicGroup | None) -> dict[tuple[str, int], OffsetCommitValue]:
     """A group's committed offsets as one flat map."""
     offsets = {} if group is None else group.offsets
     return {(topic, index): v for topic, ps in offsets.items() for index, v in ps.items()}

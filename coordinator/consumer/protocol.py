@@ -3,7 +3,7 @@
 Versions 0-3 are written and read. A newer version is read as version 3: it may only add fields at
 the end (ConsumerProtocol.java), and bytes after the known fields are ignored. Version 1 added the
 owned partitions (KIP-429), version 2 the generation, version 3 the rack (KIP-881). The group
-coordinator reads only the topics: see `coordinator.group.subscription`.
+coordinator reads only the topics: see `coordinator.group.classic_group`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 Each API, the states, the timers, the records and the stored state have a module each.
 
 The stream imports `batch`, `control` and `partition`. The simulator, which makes one `Decision` per
-request or timer, also imports `coordinator`, `expiry`, `group`, `timers` and `decision`. The other
-modules are internal. Nothing here knows how requests arrive, where records go, or what time it is.
+request or timer, also imports `coordinator`, `offset_deletion`, `classic_group`, `timers` and
+`decision`. The other modules are internal. Nothing here knows how requests arrive, where records
+go, or what time it is.
 """

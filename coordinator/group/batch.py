@@ -36,6 +36,7 @@ from itertools import islice
 from msgspec import Struct
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.control import (
     Control,
     Load,
@@ -51,14 +52,22 @@ from group_coordinator.coordinator.group.coordinator import (
     refuse_because,
 )
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.dedup import MAX_RECENT, digests_of
-from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.origin import IdentifiedEvent, identify, parked_dedup_keys
+from group_coordinator.coordinator.group.dedup import (
+    MAX_RECENT,
+    IdentifiedEvent,
+    digests_of,
+    identify,
+    parked_dedup_keys,
+)
+from group_coordinator.coordinator.group.group_snapshot import GroupSnapshot, decode, encode
+from group_coordinator.coordinator.group.offset_deletion import (
+    cleanup,
+    delete_offsets,
+    deleted_since,
+    next_expiry,
+)
 from group_coordinator.coordinator.group.recorded import answer_recorded
-from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode, encode
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
-from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.apis import DECIDED
@@ -185,7 +194,7 @@ class GroupBatch:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def _begin_decision(self, group: Group | None, state: bytes | None = None) -> None:
+    def _begin_decision(self, group: ClassicGroup | None, state: bytes | None = None) -> None:
         """Begin a decision. If a handler fails, the group is restored from `_safe`.
 
         `state`, if given, is the encoded form of `group`. `_decided` lists this decision's requests
@@ -471,6 +480,6 @@ class GroupBatch:
             deadline = self._deadline(snapshot.group)
         return BatchResult(encode(snapshot), deadline, output if has_output else None)
 
-    def _deadline(self, group: Group) -> int | None:
+    def _deadline(self, group: ClassicGroup) -> int | None:
         times = [t for t in (next_deadline(group), self.snapshot.cleanup_at) if t is not None]
         return min(times, default=None)

@@ -1,7 +1,8 @@
 """The group coordinator: decide requests and timers of a group, load it, and unload it.
 
 `begin_decision` returns a `Decision` over a group at a time. `decide`, `fire_due`, `load`, `unload`
-and `expiry.cleanup` add responses, records and events to that `Decision` and change its group.
+and `offset_deletion.cleanup` add responses, records and events to that `Decision` and change its
+group.
 
 Pure: the time is an argument of each decision. How ids are made, and whether the log accepts
 records, are arguments of the constructor. Every request is answered exactly once: at once, or when
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.authorization import Authorizer, denial_of
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import (
     Append,
     Decision,
@@ -28,13 +30,16 @@ from group_coordinator.coordinator.group.decision import (
 )
 from group_coordinator.coordinator.group.delete import delete_groups
 from group_coordinator.coordinator.group.describe import describe_groups
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.heartbeat import heartbeat
 from group_coordinator.coordinator.group.join import join_group
-from group_coordinator.coordinator.group.leave import leave_group, refuse_leave
-from group_coordinator.coordinator.group.log import replay, size_limit
+from group_coordinator.coordinator.group.leave import (
+    expire_pending_join,
+    expire_session,
+    leave_group,
+    refuse_leave,
+)
 from group_coordinator.coordinator.group.offset_commit import offset_commit, refuse_commit
-from group_coordinator.coordinator.group.offset_delete import offset_delete
+from group_coordinator.coordinator.group.offset_deletion import offset_delete
 from group_coordinator.coordinator.group.offset_fetch import offset_fetch
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.rebalance import (
@@ -42,7 +47,7 @@ from group_coordinator.coordinator.group.rebalance import (
     fire_delayed_join,
     prepare,
 )
-from group_coordinator.coordinator.group.removal import expire_pending_join, expire_session
+from group_coordinator.coordinator.group.record_helpers import replay, size_limit
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.sync import sync_group
 from group_coordinator.coordinator.group.timers import (
@@ -121,7 +126,7 @@ class GroupCoordinator:
 
     # --- requests, timers, load and unload ------------------------------------------------------
 
-    def begin_decision(self, group_id: str, group: Group | None, now: int) -> Decision:
+    def begin_decision(self, group_id: str, group: ClassicGroup | None, now: int) -> Decision:
         """Begin a decision over a group (None: it does not exist) at time `now` (ms)."""
         return Decision(
             group_id,
@@ -193,7 +198,8 @@ class GroupCoordinator:
     def load(self, decision: Decision, records: Iterable[CoordinatorRecord]) -> None:
         """Restore a group from its records: Stable with new sessions, Empty, or no group.
 
-        Of a group with records of unknown kinds, only their kinds are restored (`log.replay`).
+        Of a group with records of unknown kinds, only their kinds are restored
+        (`record_helpers.replay`).
         """
         decision.group = group = replay(decision.group_id, records)
         if group is None:
@@ -266,7 +272,7 @@ def _lacks_protocol(event: RequestEvent) -> bool:
     return sync.protocol_type is None or sync.protocol_name is None
 
 
-def _why_unknown(group: Group) -> str:
+def _why_unknown(group: ClassicGroup) -> str:
     return (
         f"group {group.group_id!r} is not a classic group: it has records of the kind "
         f"{group.unknown_kinds}, which this release does not know"

@@ -14,8 +14,11 @@ from msgspec.structs import force_setattr
 
 from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
@@ -65,7 +68,7 @@ class Decision:
     def __init__(
         self,
         group_id: str,
-        group: Group | None,
+        group: ClassicGroup | None,
         now: int,
         config: GroupCoordinatorConfig,
         new_id: NewId,
@@ -87,7 +90,7 @@ class Decision:
         self.events: list[GroupEvent] = []
 
     @property
-    def present(self) -> Group:
+    def present(self) -> ClassicGroup:
         """The group. Raises LookupError if it does not exist."""
         group = self.group
         if group is None:
@@ -133,7 +136,7 @@ class Decision:
         )
 
     def complete_join(
-        self, member: Member, code: ErrorCode, body: JoinGroupResponse | None = None
+        self, member: ClassicGroupMember, code: ErrorCode, body: JoinGroupResponse | None = None
     ) -> None:
         """Answer the member's parked join, if it has one."""
         parked = self.present.unpark_join(member)
@@ -141,7 +144,7 @@ class Decision:
             self.answer_parked_join(parked, code, body or JoinGroupResponse())
 
     def complete_sync(
-        self, member: Member, code: ErrorCode, body: SyncGroupResponse | None = None
+        self, member: ClassicGroupMember, code: ErrorCode, body: SyncGroupResponse | None = None
     ) -> bool:
         """Answer the member's parked sync; return False if it has none."""
         parked = member.awaiting_sync
@@ -191,7 +194,11 @@ class Decision:
     # --- events ---------------------------------------------------------------------------------
 
     def note(
-        self, event: str, reason: str, member: Member | None = None, member_id: str | None = None
+        self,
+        event: str,
+        reason: str,
+        member: ClassicGroupMember | None = None,
+        member_id: str | None = None,
     ) -> None:
         """Add an event to the audit log; `member_id` names an id that has no member."""
         self.events.append(

@@ -12,7 +12,7 @@ remembers request ids as 8-byte digests, in two structures:
 
 Where requests are signed, the key of a request is made of its id and its signer. Any process that
 may append rows can guess or copy an id. Its row must not be mistaken for the signed request, nor
-the signed request for its row.
+the signed request for its row. So events are identified before anything is remembered or decided.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ from collections.abc import Collection
 from functools import cache
 from hashlib import blake2b
 from sys import byteorder
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, field
+
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.signatures import Signatures
+from group_coordinator.schemas.decoding import Malformed
+from group_coordinator.schemas.messages import RequestEvent
 
 # How many digests a group's `RecentRequests` holds.
 MAX_RECENT = 1024
@@ -220,3 +225,55 @@ def digest_bytes(request_id: str) -> bytes:
 def digests_of(packed: bytes) -> list[int]:
     """Return concatenated digests as integers."""
     return memoryview(packed).cast("Q").tolist()
+
+
+# --- identification of events ---------------------------------------------------------------------
+
+
+class IdentifiedEvent(NamedTuple):
+    """An event that can be answered, with its deduplication keys (`dedup.dedup_keys`).
+
+    `signer` and `problem` are as in `signatures.Judged`.
+    """
+
+    request_id: str
+    event: RequestEvent | Malformed
+    dedup_keys: tuple[int, ...]
+    signer: str | None = None
+    problem: str | None = None
+
+    def may_be_copied(self, now: int) -> bool:
+        """Whether the event may be a copy of an earlier one.
+
+        That is the case if it is unsigned, or if its deadline has passed. Such an event is also
+        compared with parked requests, because a join may be parked for longer than the window.
+        """
+        deadline = self.event.deadline if isinstance(self.event, RequestEvent) else None
+        return self.signer is None or (deadline is not None and now > deadline)
+
+
+def identify(
+    request_id: str, event: RequestEvent | Malformed, signatures: Signatures | None
+) -> IdentifiedEvent:
+    """Find the signer and the deduplication keys of an event.
+
+    `signatures` None: requests are not signed.
+    """
+    if signatures is None:
+        return IdentifiedEvent(request_id, event, dedup_keys(request_id, None, None))
+    signer = problem = None
+    if isinstance(event, RequestEvent):
+        signer, problem = signatures.judge(event)
+    keys = dedup_keys(request_id, signer, signatures.names)
+    return IdentifiedEvent(request_id, event, keys, signer, problem)
+
+
+def parked_dedup_keys(group: ClassicGroup | None) -> set[int]:
+    """Return the keys of a group's parked requests, however long they have been parked."""
+    members = () if group is None else group.members.values()
+    return {
+        digest(parked.request_id)
+        for member in members
+        for parked in (member.awaiting_join, member.awaiting_sync)
+        if parked is not None
+    }

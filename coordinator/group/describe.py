@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
@@ -31,7 +31,7 @@ def describe_groups(decision: Decision, event: RequestEvent, _body: DescribeGrou
         decision.answer(event, ErrorCode.NONE, dead)
 
 
-def _describe(group: Group) -> DescribeGroupsResponse:
+def _describe(group: ClassicGroup) -> DescribeGroupsResponse:
     stable = group.state is GroupState.STABLE
     return DescribeGroupsResponse(
         state=group.state.value,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
@@ -20,7 +20,7 @@ def heartbeat(decision: Decision, event: RequestEvent, body: HeartbeatRequest) -
     decision.answer(event, _decide(decision.group, body, decision.now), _EMPTY)
 
 
-def _decide(group: Group | None, body: HeartbeatRequest, now: int) -> ErrorCode:
+def _decide(group: ClassicGroup | None, body: HeartbeatRequest, now: int) -> ErrorCode:
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is _DEAD:

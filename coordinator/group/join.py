@@ -8,10 +8,12 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step j
 from __future__ import annotations
 
 from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.decision import Decision, shape_join
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import group_value, new_group_value
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
 from group_coordinator.coordinator.group.rebalance import (
     complete_if_all_joined,
     current_generation,
@@ -19,6 +21,7 @@ from group_coordinator.coordinator.group.rebalance import (
     prepare_or_complete,
     start_session,
 )
+from group_coordinator.coordinator.group.record_helpers import group_value, new_group_value
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
@@ -96,7 +99,7 @@ def join_group(decision: Decision, event: RequestEvent, body: JoinGroupRequest) 
 
 def _create_group(decision: Decision) -> ErrorCode:
     """Create a group and append its first record; create nothing if the append fails."""
-    group = Group(decision.group_id, state_timestamp=decision.now, recorded=True)
+    group = ClassicGroup(decision.group_id, state_timestamp=decision.now, recorded=True)
     error = decision.append(decision.group_record(new_group_value(group), "group created"))
     if error is ErrorCode.NONE:
         decision.group = group
@@ -161,7 +164,7 @@ def _client_id(event: RequestEvent) -> str:
 def _add_member(call: JoinCall, member_id: str) -> None:
     decision, body, event = call.decision, call.body, call.event
     group = decision.present
-    member = Member(
+    member = ClassicGroupMember(
         member_id=member_id,
         group_instance_id=body.group_instance_id,
         client_id=event.client_id or "",
@@ -216,7 +219,7 @@ def _join_existing_member(call: JoinCall) -> None:
             call.refuse(code, member_id)
 
 
-def _rejoin(call: JoinCall, member: Member) -> None:
+def _rejoin(call: JoinCall, member: ClassicGroupMember) -> None:
     group = call.decision.present
     unchanged = member.protocols == call.body.protocols
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -235,14 +238,14 @@ def _rejoin(call: JoinCall, member: Member) -> None:
         _update_member(call, member, f"Updating metadata for member {member.member_id}")
 
 
-def _update_member(call: JoinCall, member: Member, what: str) -> None:
+def _update_member(call: JoinCall, member: ClassicGroupMember, what: str) -> None:
     decision = call.decision
     state = decision.present.state.value
     _apply_update(call, member)
     prepare_or_complete(decision, f"{what} during {state}; {call.client_reason}")
 
 
-def _apply_update(call: JoinCall, member: Member) -> None:
+def _apply_update(call: JoinCall, member: ClassicGroupMember) -> None:
     """Update the member from the join, and park the join in place of one parked before."""
     decision, body = call.decision, call.body
     decision.present.set_protocols(member, body.protocols)
@@ -307,7 +310,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
         complete_if_all_joined(decision)
 
 
-def _fence(decision: Decision, member: Member, new_id: str) -> None:
+def _fence(decision: Decision, member: ClassicGroupMember, new_id: str) -> None:
     """Answer the requests parked under the old member id FENCED_INSTANCE_ID."""
     decision.note("member_fenced", f"replaced by {new_id}", member)
     decision.complete_join(
@@ -327,7 +330,7 @@ def replaced_id(record: CoordinatorRecord, new_id: str) -> str | None:
 
 
 def answer_replacement(
-    call: JoinCall, group: Group, member: Member, leader_before: str | None
+    call: JoinCall, group: ClassicGroup, member: ClassicGroupMember, leader_before: str | None
 ) -> None:
     """Answer a static member that rejoined a Stable group under a new member id."""
     if call.version >= SKIP_ASSIGNMENT_VERSION:
@@ -338,7 +341,7 @@ def answer_replacement(
     call.answer(ErrorCode.NONE, _as_follower(group, leader_before, member.member_id))
 
 
-def _as_follower(group: Group, leader: str | None, member_id: str) -> JoinGroupResponse:
+def _as_follower(group: ClassicGroup, leader: str | None, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
@@ -349,8 +352,8 @@ def _as_follower(group: Group, leader: str | None, member_id: str) -> JoinGroupR
 
 
 def _undo_replacement(
-    group: Group,
-    member: Member,
+    group: ClassicGroup,
+    member: ClassicGroupMember,
     old_id: str,
     before: tuple[tuple[JoinGroupProtocol, ...], int, int],
 ) -> None:

@@ -1,22 +1,25 @@
-"""LeaveGroup, for one or more members.
+"""Members that leave a group: by LeaveGroup, or because a session or an unused member id expired.
 
-Source: Apache Kafka, GroupMetadataManager.classicGroupLeave; KIP-345.
+Source: Apache Kafka, GroupMetadataManager (classicGroupLeave, expireClassicGroupMemberHeartbeat,
+expirePendingJoin); KIP-345.
 """
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.rebalance import (
+    complete,
     complete_if_all_joined,
     prepare_or_complete,
 )
-from group_coordinator.coordinator.group.removal import answer_removed
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NO_MEMBER_ID,
+    JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
     LeaveGroupResponseMember,
@@ -25,6 +28,7 @@ from group_coordinator.schemas.messages import (
 )
 
 BATCH_VERSION = 3
+_NO_JOIN = JoinGroupResponse()
 
 
 def leave_group(decision: Decision, event: RequestEvent, body: LeaveGroupRequest) -> None:
@@ -55,7 +59,7 @@ def refuse_leave(decision: Decision, event: RequestEvent, code: ErrorCode) -> No
     decision.answer(event, code, LeaveGroupResponse(() if version >= BATCH_VERSION else None))
 
 
-def _leave(decision: Decision, group: Group, leaving: LeavingMember) -> ErrorCode:
+def _leave(decision: Decision, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
     member_id = leaving.member_id
     instance_id = leaving.group_instance_id
     reason = f"client reason: {leaving.reason or 'not provided'}"
@@ -93,3 +97,47 @@ def answer_leave(
         for m, code in zip(body.members, codes, strict=True)
     )
     decision.answer(event, ErrorCode.NONE, LeaveGroupResponse(members))
+
+
+# --- removal --------------------------------------------------------------------------------------
+
+
+def answer_removed(decision: Decision, member: ClassicGroupMember) -> None:
+    """Answer a removed member's parked requests, so that a live client joins again.
+
+    Kafka answers the join and drops the sync; here every request is answered.
+    """
+    if member.awaiting_join is not None:
+        parked, member.awaiting_join = member.awaiting_join, None
+        decision.answer_parked_join(parked, ErrorCode.UNKNOWN_MEMBER_ID, _NO_JOIN)
+    decision.complete_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def expire_session(decision: Decision, member_id: str) -> None:
+    """Remove a member after its session deadline, unless it has a parked request."""
+    group = decision.present
+    member = group.members[member_id]
+    member.session_deadline = None
+    if member.has_satisfied_heartbeat:
+        return
+    reason = f"session of {member.session_timeout_ms} ms expired without a heartbeat"
+    if member.is_new:
+        reason = "its first join was not answered in time"
+    group.remove(member_id)
+    decision.note("member_expired", reason, member)
+    answer_removed(decision, member)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        prepare_or_complete(decision, f"removing member {member_id} on heartbeat expiration")
+    elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        complete(decision)
+
+
+def expire_pending_join(decision: Decision, member_id: str) -> None:
+    """Remove a pending member id that was never used; the rebalance stops waiting for it."""
+    group = decision.present
+    del group.pending_joins[member_id]
+    decision.note(
+        "member_expired", "was given its id and never joined with it", member_id=member_id
+    )
+    if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        complete(decision)

@@ -31,9 +31,9 @@ from group_coordinator.coordinator.group.control import (
     request_of,
 )
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator
+from group_coordinator.coordinator.group.group_snapshot import GroupSnapshot, decode
 from group_coordinator.coordinator.group.log_time import log_time
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue

@@ -6,8 +6,8 @@ Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateO
 from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.rebalance import start_session
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.apis import version_of
@@ -125,7 +125,7 @@ def _commit(
 
     Creates the group of a simple consumer, even if no offset is stored, as Kafka does.
     """
-    group = decision.group or Group(decision.group_id, state_timestamp=decision.now)
+    group = decision.group or ClassicGroup(decision.group_id, state_timestamp=decision.now)
     if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         start_session(decision, group.members[body.member_id or NO_MEMBER_ID])
     expire_at = NO_TIMESTAMP

@@ -7,10 +7,10 @@ tryCompleteInitialRebalanceElseSchedule, expirePendingSync); KIP-134 for the ini
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup, DelayedJoin
+from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.group import Group, JoinTimer
-from group_coordinator.coordinator.group.log import group_value
-from group_coordinator.coordinator.group.member import Member
+from group_coordinator.coordinator.group.record_helpers import group_value
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -39,9 +39,9 @@ def prepare(decision: Decision, reason: str) -> None:
     if initial:
         delay = decision.config.group_initial_rebalance_delay_ms
         remaining = max(group.rebalance_timeout_ms - delay, 0)
-        group.join_timer = JoinTimer(decision.now + delay, True, delay, remaining)
+        group.delayed_join = DelayedJoin(decision.now + delay, True, delay, remaining)
     decision.transition(GroupState.PREPARING_REBALANCE, reason)
-    if initial and group.join_timer is not None and group.join_timer.delay_ms == 0:
+    if initial and group.delayed_join is not None and group.delayed_join.delay_ms == 0:
         # Kafka schedules this timer at zero delay too, and fires it before the next request.
         fire_delayed_join(decision)
     elif not initial:
@@ -67,7 +67,7 @@ def _complete_or_wait(decision: Decision) -> None:
     if group.has_all_members_joined:
         complete(decision)
     else:
-        group.join_timer = JoinTimer(decision.now + group.rebalance_timeout_ms)
+        group.delayed_join = DelayedJoin(decision.now + group.rebalance_timeout_ms)
 
 
 def fire_delayed_join(decision: Decision) -> None:
@@ -76,12 +76,12 @@ def fire_delayed_join(decision: Decision) -> None:
     The initial delay is extended if a member joined during it and time remains.
     """
     group = decision.present
-    timer = group.join_timer
+    timer = group.delayed_join
     if timer is not None and timer.initial and group.new_member_added and timer.remaining_ms:
         group.new_member_added = False
         delay = min(decision.config.group_initial_rebalance_delay_ms, timer.remaining_ms)
         remaining = max(timer.remaining_ms - timer.delay_ms, 0)
-        group.join_timer = JoinTimer(decision.now + delay, True, delay, remaining)
+        group.delayed_join = DelayedJoin(decision.now + delay, True, delay, remaining)
     else:
         complete(decision)
 
@@ -92,7 +92,7 @@ def complete(decision: Decision) -> None:
     Static members are not removed here.
     """
     group = decision.present
-    group.join_timer = None
+    group.delayed_join = None
     late = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
     for member in late:
         group.remove(member.member_id)
@@ -100,7 +100,7 @@ def complete(decision: Decision) -> None:
     if not group.elect_joined_leader() and group.members:
         # Only static members are left and none rejoined: wait until their sessions end. A delay of
         # 0 would be due again at once, in an endless loop, because `now` is fixed in a batch.
-        group.join_timer = JoinTimer(decision.now + max(group.rebalance_timeout_ms, 1))
+        group.delayed_join = DelayedJoin(decision.now + max(group.rebalance_timeout_ms, 1))
         return
     before = group.state
     group.begin_generation(decision.now)
@@ -141,7 +141,7 @@ def _answer_joins(decision: Decision, before: GroupState) -> None:
 
 
 def current_generation(
-    group: Group, member: Member, skip_assignment: bool = False
+    group: ClassicGroup, member: ClassicGroupMember, skip_assignment: bool = False
 ) -> JoinGroupResponse:
     """Return the answer to a join in the current generation.
 
@@ -159,7 +159,7 @@ def current_generation(
     )
 
 
-def _member_list(group: Group) -> tuple[JoinGroupResponseMember, ...]:
+def _member_list(group: ClassicGroup) -> tuple[JoinGroupResponseMember, ...]:
     return tuple(
         JoinGroupResponseMember(
             member.member_id, member.group_instance_id, member.metadata(group.protocol_name)
@@ -168,7 +168,9 @@ def _member_list(group: Group) -> tuple[JoinGroupResponseMember, ...]:
     )
 
 
-def start_session(decision: Decision, member: Member, timeout_ms: int | None = None) -> None:
+def start_session(
+    decision: Decision, member: ClassicGroupMember, timeout_ms: int | None = None
+) -> None:
     """Start the member's session; `timeout_ms` replaces the member's session timeout."""
     timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
     member.session_deadline = decision.now + timeout
@@ -212,7 +214,7 @@ def expire_pending_syncs(decision: Decision) -> None:
     prepare(decision, f"removing {names} on pending sync request expiration")
 
 
-def received_sync(group: Group, member_id: str) -> None:
+def received_sync(group: ClassicGroup, member_id: str) -> None:
     """Record that the member sent its sync; stop the pending-sync timer after the last one."""
     if member_id in group.pending_syncs:
         group.pending_syncs.remove(member_id)

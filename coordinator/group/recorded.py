@@ -18,16 +18,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision, shape_sync
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.join import JoinCall, answer_replacement, replaced_id
 from group_coordinator.coordinator.group.leave import answer_leave
-from group_coordinator.coordinator.group.log import replay
 from group_coordinator.coordinator.group.offset_commit import (
     answer_commit,
     is_known_partition,
     is_too_long,
 )
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -63,7 +63,7 @@ def answer_recorded(
     if answer is not None and answer(decision, event, getattr(event, event.api), records):
         return True
     if event.api == "join_group" and decision.group is None:
-        decision.group = Group(decision.group_id, state_timestamp=decision.now)
+        decision.group = ClassicGroup(decision.group_id, state_timestamp=decision.now)
     return False
 
 

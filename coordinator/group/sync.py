@@ -5,16 +5,19 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the pro
 
 from __future__ import annotations
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.decision import Decision, shape_sync
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import group_value
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
 from group_coordinator.coordinator.group.rebalance import (
     prepare_or_complete,
     propagate_assignments,
     received_sync,
     reset_assignments,
 )
+from group_coordinator.coordinator.group.record_helpers import group_value
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
@@ -45,7 +48,7 @@ def sync_group(decision: Decision, event: RequestEvent, body: SyncGroupRequest) 
     decision.answer(event, ErrorCode.NONE, shape_sync(answer, version))
 
 
-def _validate(group: Group | None, body: SyncGroupRequest) -> ErrorCode:
+def _validate(group: ClassicGroup | None, body: SyncGroupRequest) -> ErrorCode:
     if group is None or group.state is GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is GroupState.DEAD:
@@ -68,7 +71,7 @@ def _differs(requested: str | None, selected: str | None) -> bool:
     return requested is not None and selected is not None and requested != selected
 
 
-def _park(decision: Decision, member: Member, request: ParkedRequest) -> None:
+def _park(decision: Decision, member: ClassicGroupMember, request: ParkedRequest) -> None:
     replaced = member.awaiting_sync
     if replaced is not None and replaced.request_id != request.request_id:
         # Kafka never answers the older request; here every request gets exactly one answer.

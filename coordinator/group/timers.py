@@ -11,7 +11,7 @@ from enum import IntEnum
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 
 
 class TimerKind(IntEnum):
@@ -27,7 +27,7 @@ class TimerKind(IntEnum):
 Timer = tuple[int, TimerKind, str]
 
 
-def next_deadline(group: Group) -> int | None:
+def next_deadline(group: ClassicGroup) -> int | None:
     """Return the deadline of the group's earliest timer, None if no timer runs."""
     # Called twice per batch for every group: a list is twice as fast as a generator.
     deadlines = [
@@ -39,12 +39,12 @@ def next_deadline(group: Group) -> int | None:
         deadlines += group.pending_joins.values()
     if group.sync_deadline is not None:
         deadlines.append(group.sync_deadline)
-    if group.join_timer is not None:
-        deadlines.append(group.join_timer.deadline)
+    if group.delayed_join is not None:
+        deadlines.append(group.delayed_join.deadline)
     return min(deadlines, default=None)
 
 
-def due_timers(group: Group, now: int) -> list[Timer]:
+def due_timers(group: ClassicGroup, now: int) -> list[Timer]:
     """Return the timers that are due at `now`, in the order in which they fire."""
     due: list[Timer] = [
         (member.session_deadline, TimerKind.SESSION, member.member_id)
@@ -58,13 +58,13 @@ def due_timers(group: Group, now: int) -> list[Timer]:
     ]
     if group.sync_deadline is not None and group.sync_deadline <= now:
         due.append((group.sync_deadline, TimerKind.PENDING_SYNC, ""))
-    if group.join_timer is not None and group.join_timer.deadline <= now:
-        due.append((group.join_timer.deadline, TimerKind.DELAYED_JOIN, ""))
+    if group.delayed_join is not None and group.delayed_join.deadline <= now:
+        due.append((group.delayed_join.deadline, TimerKind.DELAYED_JOIN, ""))
     # The sort is stable: members keep the order of joining.
     return sorted(due, key=lambda timer: timer[:2])
 
 
-def is_running(group: Group, timer: Timer) -> bool:
+def is_running(group: ClassicGroup, timer: Timer) -> bool:
     """Whether the timer still runs with the same deadline."""
     deadline, kind, member_id = timer
     if kind is TimerKind.SESSION:
@@ -74,10 +74,10 @@ def is_running(group: Group, timer: Timer) -> bool:
         return group.pending_joins.get(member_id) == deadline
     if kind is TimerKind.PENDING_SYNC:
         return group.sync_deadline == deadline
-    return group.join_timer is not None and group.join_timer.deadline == deadline
+    return group.delayed_join is not None and group.delayed_join.deadline == deadline
 
 
-def restart_timers(group: Group, now: int) -> None:
+def restart_timers(group: ClassicGroup, now: int) -> None:
     """Restart every running timer at `now`: the coordinator was down, not the members."""
     for member in group.members.values():
         if member.session_deadline is not None:
@@ -89,10 +89,10 @@ def restart_timers(group: Group, now: int) -> None:
         group.pending_joins[member_id] = max(deadline, now + longest)
     if group.sync_deadline is not None:
         group.sync_deadline = max(group.sync_deadline, now + group.rebalance_timeout_ms)
-    timer = group.join_timer
+    timer = group.delayed_join
     if timer is not None:
         delay = timer.delay_ms if timer.initial else group.rebalance_timeout_ms
-        group.join_timer = type(timer)(
+        group.delayed_join = type(timer)(
             deadline=max(timer.deadline, now + delay),
             initial=timer.initial,
             delay_ms=timer.delay_ms,
@@ -100,7 +100,7 @@ def restart_timers(group: Group, now: int) -> None:
         )
 
 
-def shift_timers(group: Group, by_ms: int) -> None:
+def shift_timers(group: ClassicGroup, by_ms: int) -> None:
     """Move the deadline of every running timer by `by_ms`."""
     for member in group.members.values():
         if member.session_deadline is not None:
@@ -109,6 +109,6 @@ def shift_timers(group: Group, by_ms: int) -> None:
         group.pending_joins[member_id] += by_ms
     if group.sync_deadline is not None:
         group.sync_deadline += by_ms
-    timer = group.join_timer
+    timer = group.delayed_join
     if timer is not None:
-        group.join_timer = replace(timer, deadline=timer.deadline + by_ms)
+        group.delayed_join = replace(timer, deadline=timer.deadline + by_ms)

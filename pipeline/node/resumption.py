@@ -13,7 +13,8 @@ from the streaming checkpoint in that folder if all of these conditions hold:
 * The checkpoint has read the present table of requests, not one that was replaced since.
 * The bootstrap has all of its versions that the checkpoint has read.
 * No later start of the node has begun another stream.
-* The version of its group states is the version of this release (`coordinator.group.snapshot`).
+* The version of its group states is the version of this release
+  (`coordinator.group.group_snapshot`).
 * The bootstrap has at least one present claim of the node. If all claims are later, other nodes
   have decided for all of its partitions since.
 
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.group.snapshot import VERSION
+from group_coordinator.coordinator.group.group_snapshot import VERSION
 from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.node.bootstrap import (
     number_of_requests_table,

@@ -20,14 +20,14 @@ import msgspec
 
 from group_coordinator.coordinator.config import ConfigError, GroupCoordinatorConfig, parse_config
 from group_coordinator.coordinator.group.batch import answer_malformed, new_member_uuid
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.coordinator import (
     GroupCoordinator,
     Node,
     refuse,
 )
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.expiry import cleanup
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.offset_deletion import cleanup
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.schemas.decoding import Malformed, decode_request
@@ -69,7 +69,7 @@ class Simulator:
         self.now = 0
         self._on_event = on_event
         self._config = config
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, ClassicGroup] = {}
         self._logs: dict[str, list[CoordinatorRecord]] = {}
         self._next_offset: dict[int, int] = {}
         self._ownership: dict[int, ErrorCode] = {}
@@ -167,7 +167,7 @@ class Simulator:
         # As in the Spark job, an exception in a handler fails only its request.
         except Exception:
             _log.exception("request %s failed", event.request_id)
-            restored = msgspec.msgpack.decode(safe, type=Group | None)
+            restored = msgspec.msgpack.decode(safe, type=ClassicGroup | None)
             decision = self._coordinator.begin_decision(event.group_id, restored, self.now)
             refuse(decision, event, ErrorCode.UNKNOWN_SERVER_ERROR)
         return decision

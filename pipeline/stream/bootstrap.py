@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.group.snapshot import VERSION
+from group_coordinator.coordinator.group.group_snapshot import VERSION
 
 
 class Bootstrap(Struct, frozen=True):

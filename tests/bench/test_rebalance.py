@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.schemas.messages import RequestEvent

@@ -13,19 +13,19 @@ from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group import batch as batch_module
 from group_coordinator.coordinator.group import coordinator as coordinator_module
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput, new_member_uuid
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.coordinator import HANDLERS
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.snapshot import (
+from group_coordinator.coordinator.group.group_snapshot import (
     VERSION,
     GroupSnapshot,
     UnknownSnapshot,
     decode,
     encode,
 )
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import CoordinatorRecord
@@ -61,7 +61,7 @@ class Stream:
         return decode(self.state)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         group = self.snapshot.group
         assert group is not None
         return group
@@ -124,7 +124,7 @@ def codes(output: GroupOutput) -> dict[str, int]:
     return found
 
 
-def committed(group: Group) -> int:
+def committed(group: ClassicGroup) -> int:
     return group.offsets["foo"][0].offset
 
 

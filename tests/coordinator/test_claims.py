@@ -10,9 +10,9 @@ from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT, remember_event
 from group_coordinator.coordinator.group.dedup import digest_bytes
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.snapshot import decode
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
 
 CONFIG = parse_config(KAFKA_TEST_SETTINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.coordinator.group.expiry import next_expiry
+from group_coordinator.coordinator.group.offset_deletion import next_expiry
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import OffsetCommitPartition

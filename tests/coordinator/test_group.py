@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
@@ -25,8 +28,8 @@ def member(
     metadata: bytes = b"",
     rebalance_ms: int = 500,
     waiting: bool = False,
-) -> Member:
-    return Member(
+) -> ClassicGroupMember:
+    return ClassicGroupMember(
         member_id=member_id,
         group_instance_id=instance_id,
         client_id="client",
@@ -39,9 +42,11 @@ def member(
 
 
 def group_of(
-    *members: Member, state: GroupState = GroupState.PREPARING_REBALANCE, kind: str = "consumer"
-) -> Group:
-    group = Group("g", state=state, protocol_type=kind)
+    *members: ClassicGroupMember,
+    state: GroupState = GroupState.PREPARING_REBALANCE,
+    kind: str = "consumer",
+) -> ClassicGroup:
+    group = ClassicGroup("g", state=state, protocol_type=kind)
     for one in members:
         group.add(one)
     return group
@@ -63,7 +68,7 @@ def group_of(
 def test_an_empty_group_takes_whoever_says_what_it_speaks(
     kind: str, names: list[str], supported: bool
 ) -> None:
-    assert Group("g").supports_protocols(kind, offer(*names)) is supported
+    assert ClassicGroup("g").supports_protocols(kind, offer(*names)) is supported
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_nobody_cannot_choose() -> None:
     with pytest.raises(
         LookupError, match="group 'g' has no members, so no protocol can be selected"
     ):
-        Group("g").select_protocol()
+        ClassicGroup("g").select_protocol()
 
 
 def test_a_member_cannot_vote_for_what_it_does_not_offer() -> None:

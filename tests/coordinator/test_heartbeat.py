@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, SESSION_MS, Call, Context
@@ -28,7 +28,7 @@ def test_h02_there_is_no_such_group() -> None:
 
 def test_h03_a_dead_group_is_to_be_looked_for_elsewhere() -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     assert ctx.heartbeat("member", generation=1).code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import LeavingMember
@@ -53,7 +53,7 @@ def test_l04_a_member_leaves() -> None:
 @pytest.mark.parametrize("members", [["one"], ["one", "two"]], ids=["l05", "l06"])
 def test_l05_l06_a_dead_group_is_to_be_looked_for_elsewhere(members: list[str]) -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     leave = ctx.leave(*members)
     assert leave.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert leave.body.members == ()

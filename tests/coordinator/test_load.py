@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -322,7 +322,7 @@ def test_r28_a_tombstone_of_an_unknown_kind_is_nothing() -> None:
 def test_a_group_with_a_record_of_an_unknown_kind_is_known_by_its_kinds_alone() -> None:
     records = [unknown(b"m", b"", "z"), group(member()), offset(FOO, 1), unknown(b"m", b"", "a")]
     ctx = loaded(*records)
-    assert ctx.group == Group(GROUP_ID, unknown_kinds="a, z")
+    assert ctx.group == ClassicGroup(GROUP_ID, unknown_kinds="a, z")
     assert [event.event for event in ctx.events] == ["loaded"]
     assert "records of the kind a, z, which" in str(ctx.events[0].reason)
 
@@ -330,7 +330,7 @@ def test_a_group_with_a_record_of_an_unknown_kind_is_known_by_its_kinds_alone() 
 def test_it_is_of_its_kind_until_the_last_such_record_is_deleted() -> None:
     two = [unknown(b"m1", b"1", at=1), unknown(b"m2", b"2", at=2), offset(FOO, 5)]
     one_left = [*two, unknown(b"m1", None, at=3)]
-    assert loaded(*one_left).group == Group(GROUP_ID, unknown_kinds="member_metadata")
+    assert loaded(*one_left).group == ClassicGroup(GROUP_ID, unknown_kinds="member_metadata")
     none_left = [*one_left, unknown(b"m2", None, at=4)]
     assert loaded(*none_left).fetched() == {FOO: 5}
     assert loaded(*none_left, unknown(b"m2", b"2", at=3)).fetched() == {FOO: 5}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT, remember_event
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS, LogTime, log_time
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import decode
 from tests.coordinator.test_claims import commit
 
 NOW = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -114,7 +114,7 @@ def test_a_member_of_the_old_generation_commits_while_the_next_is_prepared() -> 
 
 def test_c08_a_dead_group_is_to_be_looked_for_elsewhere() -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     assert ctx.commit({FOO: 0}).code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from tests.context import GROUP_ID, Context, subscription
@@ -18,7 +18,7 @@ def test_n01_there_is_no_such_group() -> None:
 
 def test_n02_a_dead_group_is_no_group() -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     assert ctx.delete_offsets({"foo": [0]}).code == ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import OffsetCommitPartition, OffsetFetchPartition
@@ -35,7 +35,7 @@ def test_f02_what_was_never_committed_is_minus_one_and_no_error(exists: bool) ->
 
 def test_f02_a_dead_group_has_nothing() -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     assert ctx.fetch().body.topics == ()
 
 

@@ -265,7 +265,7 @@ def test_a_group_whose_static_members_all_stay_away_waits_for_their_sessions() -
         ctx.advance(started + timeouts * 500 - ctx.now)
         assert ctx.state is GroupState.PREPARING_REBALANCE
         assert ctx.group.generation_id == 1
-        assert ctx.group.join_timer.deadline == ctx.now + 500
+        assert ctx.group.delayed_join.deadline == ctx.now + 500
     ctx.advance(200)
     assert ctx.state is GroupState.EMPTY
     assert ctx.group.generation_id == 2
@@ -292,7 +292,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(rebalance_ms: in
     for member in ctx.group.members.values():
         member.rebalance_timeout_ms = rebalance_ms
     ctx.leave(ctx.two_step_join(protocols=SUPERSET, **PATIENT))
-    ctx.now = ctx.group.join_timer.deadline
+    ctx.now = ctx.group.delayed_join.deadline
     assert len(list(islice(ctx.coordinator.fire_due(ctx.begin_decision()), 2))) == 1
     assert ctx.state is GroupState.PREPARING_REBALANCE
     assert ctx.deadline > ctx.now

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState, IllegalTransition
 
 E = GroupState.EMPTY
@@ -34,7 +34,7 @@ def steps(pairs: set[tuple[GroupState, GroupState]]) -> pytest.MarkDecorator:
 
 @steps(LEGAL)
 def test_a_legal_step_is_taken(before: GroupState, after: GroupState) -> None:
-    group = Group("g", state=before, previous_state=D, state_timestamp=1)
+    group = ClassicGroup("g", state=before, previous_state=D, state_timestamp=1)
     group.transition_to(after, 77)
     assert (group.state, group.previous_state) == (after, before)
     assert group.state_timestamp == 77
@@ -42,7 +42,7 @@ def test_a_legal_step_is_taken(before: GroupState, after: GroupState) -> None:
 
 @steps(ILLEGAL)
 def test_an_illegal_step_fails_and_changes_nothing(before: GroupState, after: GroupState) -> None:
-    group = Group("orders", state=before, previous_state=D, state_timestamp=1)
+    group = ClassicGroup("orders", state=before, previous_state=D, state_timestamp=1)
     with pytest.raises(IllegalTransition, match=f"'orders' is {before.value}; {after.value} can"):
         group.transition_to(after, 77)
     assert (group.state, group.previous_state, group.state_timestamp) == (before, D, 1)
@@ -50,14 +50,14 @@ def test_an_illegal_step_fails_and_changes_nothing(before: GroupState, after: Gr
 
 def test_the_error_names_the_states_that_would_have_been_right() -> None:
     with pytest.raises(IllegalTransition, match=r"CompletingRebalance, Empty, Stable$"):
-        Group("g", state=D).transition_to(P, 0)
+        ClassicGroup("g", state=D).transition_to(P, 0)
 
 
 @pytest.mark.parametrize(
     ("state", "can"), [(E, True), (S, True), (C, True), (P, False), (D, False)]
 )
 def test_which_states_a_rebalance_may_follow(state: GroupState, can: bool) -> None:
-    assert Group("g", state=state).can_rebalance is can
+    assert ClassicGroup("g", state=state).can_rebalance is can
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_which_states_a_rebalance_may_follow(state: GroupState, can: bool) -> No
 def test_only_a_group_that_was_empty_gathers_its_members(
     before: GroupState, state: GroupState, initial: bool
 ) -> None:
-    group = Group("g", state=state, previous_state=before)
+    group = ClassicGroup("g", state=state, previous_state=before)
     assert group.in_initial_rebalance is initial
 
 
 def test_a_group_is_born_empty_and_of_generation_zero() -> None:
-    group = Group("g")
+    group = ClassicGroup("g")
     assert (group.state, group.generation_id) == (E, 0)
     assert group.protocol_type is None and group.leader_id is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.subscription import subscribed_topics
+from group_coordinator.coordinator.group.classic_group import subscribed_topics
 from tests.context import subscription
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, Call, Context
@@ -57,7 +57,7 @@ def test_s04_another_generation(generation: int) -> None:
 
 def test_s05_a_dead_group_is_to_be_looked_for_elsewhere() -> None:
     ctx = Context()
-    ctx.group = Group(GROUP_ID, state=GroupState.DEAD)
+    ctx.group = ClassicGroup(GROUP_ID, state=GroupState.DEAD)
     assert ctx.sync("member", generation=1).code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

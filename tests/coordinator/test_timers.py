@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.coordinator.group import coordinator
-from group_coordinator.coordinator.group.group import Group, JoinTimer
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.classic_group import ClassicGroup, DelayedJoin
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.timers import (
     TimerKind,
@@ -18,12 +21,16 @@ from group_coordinator.coordinator.group.timers import (
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, TWO_STEP, Context
 
 
-def member(member_id: str, deadline: int | None, session: int = 500, new: bool = False) -> Member:
-    return Member(member_id, None, "", "", 2000, session, (), is_new=new, session_deadline=deadline)
+def member(
+    member_id: str, deadline: int | None, session: int = 500, new: bool = False
+) -> ClassicGroupMember:
+    return ClassicGroupMember(
+        member_id, None, "", "", 2000, session, (), is_new=new, session_deadline=deadline
+    )
 
 
-def group(*members: Member, **fields: object) -> Group:
-    found = Group(GROUP_ID, state=GroupState.STABLE)
+def group(*members: ClassicGroupMember, **fields: object) -> ClassicGroup:
+    found = ClassicGroup(GROUP_ID, state=GroupState.STABLE)
     for one in members:
         found.add(one)
     for name, value in fields.items():
@@ -42,7 +49,7 @@ def test_timers_fire_in_the_order_of_their_deadlines_whatever_their_kind() -> No
         member("two", 30),
         pending_joins={"pending": 20},
         sync_deadline=10,
-        join_timer=JoinTimer(5),
+        delayed_join=DelayedJoin(5),
     )
     assert next_deadline(found) == 5
     assert due_timers(found, 4) == []
@@ -60,7 +67,7 @@ def test_of_timers_due_together_sessions_come_first_in_the_order_of_joining() ->
         member("a", 10),
         pending_joins={"z": 10, "y": 10},
         sync_deadline=10,
-        join_timer=JoinTimer(10),
+        delayed_join=DelayedJoin(10),
     )
     assert [timer[1:] for timer in due_timers(found, 10)] == [
         (TimerKind.SESSION, "b"),
@@ -77,14 +84,14 @@ def test_a_timer_that_was_stopped_or_started_afresh_does_not_run() -> None:
         member("one", 10),
         pending_joins={"pending": 10},
         sync_deadline=10,
-        join_timer=JoinTimer(10),
+        delayed_join=DelayedJoin(10),
     )
     due = due_timers(found, 10)
     assert all(is_running(found, timer) for timer in due)
     found.members["one"].session_deadline = None
     found.pending_joins["pending"] = 11
     found.sync_deadline = 12
-    found.join_timer = None
+    found.delayed_join = None
     assert not any(is_running(found, timer) for timer in due)
     found.remove("one")
     found.remove("pending")
@@ -184,16 +191,16 @@ def test_a_first_join_that_waits_keeps_its_longer_time() -> None:
 def test_a_rebalance_has_its_timeout_again_and_never_less_than_was_left(
     deadline: int, restarted: int
 ) -> None:
-    found = group(member("one", None), join_timer=JoinTimer(deadline), sync_deadline=deadline)
+    found = group(member("one", None), delayed_join=DelayedJoin(deadline), sync_deadline=deadline)
     restart_timers(found, 1000)
-    assert found.join_timer == JoinTimer(restarted)
+    assert found.delayed_join == DelayedJoin(restarted)
     assert found.sync_deadline == restarted
 
 
 def test_the_initial_delay_starts_again() -> None:
-    found = group(member("one", None), join_timer=JoinTimer(100, True, 50, 1950))
+    found = group(member("one", None), delayed_join=DelayedJoin(100, True, 50, 1950))
     restart_timers(found, 1000)
-    assert found.join_timer == JoinTimer(1050, True, 50, 1950)
+    assert found.delayed_join == DelayedJoin(1050, True, 50, 1950)
 
 
 def test_half_finished_joins_are_given_a_session() -> None:

@@ -12,10 +12,10 @@ import msgspec
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.control import WAKE_EVENT
-from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.group_snapshot import decode, encode
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import decode, encode
 from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
@@ -41,7 +41,7 @@ class Stream:
         return result.output or NOTHING
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         group = decode(self.state).group
         assert group is not None
         return group

@@ -11,9 +11,9 @@ from msgspec import Struct
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.control import is_control
 from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import Settings, load_settings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.coordinator.group.snapshot import VERSION, UnknownSnapshot, decode
+from group_coordinator.coordinator.group.group_snapshot import VERSION, UnknownSnapshot, decode
 from group_coordinator.pipeline.delta.torn import find_torn
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.node import start

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.session.checkpoint_files import last_planned

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pyspark
 
-from group_coordinator.coordinator.group.snapshot import VERSION, decode
+from group_coordinator.coordinator.group.group_snapshot import VERSION, decode
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog

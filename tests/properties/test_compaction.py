@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.group.log import group_value, replay
+from group_coordinator.coordinator.group.record_helpers import group_value, replay
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord

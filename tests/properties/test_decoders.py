@@ -34,8 +34,8 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
     encode_subscription,
 )
+from group_coordinator.coordinator.group.classic_group import subscribed_topics
 from group_coordinator.coordinator.group.control import readable_records
-from group_coordinator.coordinator.group.subscription import subscribed_topics
 from group_coordinator.coordinator.signatures import RequestKey, Signatures, signed
 from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
 from group_coordinator.pipeline.delta.protocol import writer_features

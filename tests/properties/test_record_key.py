@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from group_coordinator.coordinator.group.control import decode_control, readable_records
-from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.view_text import read_statements
 from group_coordinator.pipeline.node.load_events import shown_log, write_load_events

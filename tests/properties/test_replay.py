@@ -28,10 +28,10 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchSettings, new_member_uuid
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.group_snapshot import GroupSnapshot, decode, encode
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import GroupSnapshot, decode, encode
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.schemas.errors import ErrorCode
@@ -251,7 +251,7 @@ def created() -> GroupMetadataValue:
     return GroupMetadataValue("", 0, None, None, -1, ())
 
 
-def hard_state(group: Group | None) -> GroupMetadataValue | None:
+def hard_state(group: ClassicGroup | None) -> GroupMetadataValue | None:
     """What of a group is in its record, made from the group itself."""
     if group is None or not group.recorded:
         return None
@@ -280,7 +280,7 @@ def hard_state(group: Group | None) -> GroupMetadataValue | None:
 # --- what holds at any time -----------------------------------------------------------------------
 
 
-def check_invariants(group: Group | None, now: int) -> None:
+def check_invariants(group: ClassicGroup | None, now: int) -> None:
     if group is None:
         return
     members = group.members
@@ -305,7 +305,7 @@ def check_invariants(group: Group | None, now: int) -> None:
     assert waits_join or group.num_awaiting_join == 0
     assert waits_sync or all(m.awaiting_sync is None for m in members.values())
     # No deadline without a cause, no cause without a deadline.
-    assert (group.join_timer is not None) == waits_join
+    assert (group.delayed_join is not None) == waits_join
     owed = bool(group.pending_syncs) and state in (
         GroupState.COMPLETING_REBALANCE,
         GroupState.STABLE,

@@ -18,8 +18,8 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import HANDLERS
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.dedup import MAX_RECENT
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.pipeline.gateway.apis import APIS as SERVED
 from group_coordinator.pipeline.stream.lingering import least_linger
 from group_coordinator.schemas import decoding, messages

@@ -223,7 +223,7 @@ def test_a_trial_that_is_interrupted_reports_on_what_it_has_done(
 @pytest.mark.full
 def test_the_checkout_is_copied_with_its_links(tmp_path: Path) -> None:
     copied = copy_checkout(TOP, tmp_path / "copy")
-    copied.check_imports(["coordinator/group/group.py", "pipeline/stream/sink.py"])
+    copied.check_imports(["coordinator/group/classic_group.py", "pipeline/stream/sink.py"])
     assert (copied.folder / ".src/group_coordinator/pipeline").is_symlink()
     with pytest.raises(Failure, match="a clone is copied only"):
         copy_checkout(tmp_path, tmp_path / "other")

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.control import decode_control, readable_records
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
     shown_log,
@@ -220,7 +220,7 @@ def unknown(group: str, kind: str, key: bytes, value: bytes | None) -> Coordinat
     return CoordinatorRecord(len(group) % 3, kind, group, 5, key=key, value=value)
 
 
-def loaded_group(name: str, event: str) -> Group:
+def loaded_group(name: str, event: str) -> ClassicGroup:
     records, problems = readable_records(decode_control(event[KEY_WIDTH:]).records)
     assert not problems
     group = replay(name, records)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.coordinator.ownership import CLAIMED, RELEASED, ClusterState
 from group_coordinator.pipeline import clock

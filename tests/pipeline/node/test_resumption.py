@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from group_coordinator.coordinator.group.group_snapshot import VERSION
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.coordinator.group.snapshot import VERSION
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles

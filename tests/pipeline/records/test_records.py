@@ -18,9 +18,9 @@ import pytest
 from deltalake import write_deltalake
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.errors import Failure
@@ -127,7 +127,7 @@ def records_of(root: str) -> list[CoordinatorRecord]:
     return [msgspec.convert(row, CoordinatorRecord) for row in found]
 
 
-def groups(root: str) -> dict[str, Group]:
+def groups(root: str) -> dict[str, ClassicGroup]:
     """Every group as a coordinator would load it."""
     logs: dict[str, list[CoordinatorRecord]] = defaultdict(list)
     for record in records_of(root):

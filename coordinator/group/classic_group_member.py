@@ -1,4 +1,4 @@
-"""One member of a group."""
+"""One member of a group. Source: Apache Kafka, ClassicGroupMember."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):
     api_version: int
 
 
-class Member(Struct, array_like=True, gc=False):
+class ClassicGroupMember(Struct, array_like=True, gc=False):
     """A member's data. Timeouts in ms; `session_deadline` (absolute ms) None: no session is timed.
 
     A member with a parked join or sync counts as alive: an expired session does not remove it, and

@@ -11,8 +11,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow
-from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log_time import LogTime
 from group_coordinator.schemas.unreadable import UNREADABLE
 
@@ -43,7 +43,7 @@ class GroupSnapshot(Struct, array_like=True):
     earlier releases lack the last five fields.
     """
 
-    group: Group | None = None
+    group: ClassicGroup | None = None
     recent: RecentRequests = field(default_factory=RecentRequests)
     touched_at: int = 0
     held_back_at: int | None = None

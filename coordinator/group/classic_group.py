@@ -7,28 +7,33 @@ Source: Apache Kafka, ClassicGroup.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.classic_group_member import (
+    ClassicGroupMember,
+    ParkedRequest,
+)
 from group_coordinator.coordinator.group.offsets import Offsets
 from group_coordinator.coordinator.group.state import (
     VALID_PREVIOUS_STATES,
     GroupState,
     IllegalTransition,
 )
-from group_coordinator.coordinator.group.subscription import subscribed_topics
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 # Looked up once: every heartbeat needs it.
 _NONE = ErrorCode.NONE
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
 
 
-class JoinTimer(Struct, frozen=True, array_like=True):
+class DelayedJoin(Struct, frozen=True, array_like=True):
     """The delayed join; `deadline` in absolute ms.
 
     `initial` marks the initial rebalance delay of an Empty group (KIP-134): `delay_ms` is the
@@ -41,7 +46,7 @@ class JoinTimer(Struct, frozen=True, array_like=True):
     remaining_ms: int = 0
 
 
-class Group(Struct, array_like=True):
+class ClassicGroup(Struct, array_like=True):
     """A group, its members, its timers and its committed offsets.
 
     `members` keeps the order of joining: if the leader leaves, the member that joined first leads.
@@ -64,7 +69,7 @@ class Group(Struct, array_like=True):
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader_id: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     supported_protocols: dict[str, int] = field(default_factory=dict)
     pending_joins: dict[str, int] = field(default_factory=dict)
@@ -72,7 +77,7 @@ class Group(Struct, array_like=True):
     num_awaiting_join: int = 0
     new_member_added: bool = False
     subscribed_topics: list[str] | None = None
-    join_timer: JoinTimer | None = None
+    delayed_join: DelayedJoin | None = None
     sync_deadline: int | None = None
     recorded: bool = False
     offsets: Offsets = field(default_factory=Offsets)
@@ -114,7 +119,7 @@ class Group(Struct, array_like=True):
 
     # --- members --------------------------------------------------------------------------------
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         """Add a member; the first one becomes the leader."""
         instance_id = member.group_instance_id
         if instance_id is not None:
@@ -127,7 +132,7 @@ class Group(Struct, array_like=True):
             self.num_awaiting_join += 1
         self.pending_joins.pop(member.member_id, None)
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
         """Remove a member or a pending member id.
 
         If it led, the member that joined first becomes the leader. Returns the member, None for a
@@ -147,7 +152,7 @@ class Group(Struct, array_like=True):
             self.pending_syncs.remove(member_id)
         return member
 
-    def rename_static(self, old_id: str, new_id: str) -> Member:
+    def rename_static(self, old_id: str, new_id: str) -> ClassicGroupMember:
         """Give a static member a new id; it keeps its place in the order and its leadership."""
         renamed = self.members[old_id]
         renamed.member_id = new_id
@@ -166,7 +171,7 @@ class Group(Struct, array_like=True):
         ]
         return renamed
 
-    def park_join(self, member: Member, request: ParkedRequest) -> ParkedRequest | None:
+    def park_join(self, member: ClassicGroupMember, request: ParkedRequest) -> ParkedRequest | None:
         """Park a member's join until the rebalance ends; return the join that it replaces."""
         replaced = member.awaiting_join
         if replaced is None:
@@ -174,7 +179,7 @@ class Group(Struct, array_like=True):
         member.awaiting_join = request
         return replaced
 
-    def unpark_join(self, member: Member) -> ParkedRequest | None:
+    def unpark_join(self, member: ClassicGroupMember) -> ParkedRequest | None:
         """Remove and return the member's parked join; the caller must answer it."""
         parked = member.awaiting_join
         if parked is not None:
@@ -238,13 +243,15 @@ class Group(Struct, array_like=True):
             self.supported_protocols.get(name, 0) == everybody for name in names
         )
 
-    def set_protocols(self, member: Member, protocols: tuple[JoinGroupProtocol, ...]) -> None:
+    def set_protocols(
+        self, member: ClassicGroupMember, protocols: tuple[JoinGroupProtocol, ...]
+    ) -> None:
         """Replace the protocols that a member offers."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
 
-    def _count_protocols(self, member: Member, change: int) -> None:
+    def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
         for name in {protocol.name for protocol in member.protocols}:
             count = self.supported_protocols.get(name, 0) + change
             if count:
@@ -304,3 +311,42 @@ class Group(Struct, array_like=True):
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
+    """Return the sorted union of the topics of ConsumerProtocolSubscription blobs.
+
+    None if a blob cannot be parsed. As in Kafka's coordinator, a blob is parsed as version 0,
+    whatever version it claims: every later version begins with version 0's fields. The coordinator
+    reads nothing else of the consumer protocol.
+    """
+    topics: set[str] = set()
+    try:
+        for blob in subscriptions:
+            topics.update(_topics(blob))
+    except (struct.error, ValueError):
+        return None
+    return sorted(topics)
+
+
+def _topics(blob: bytes) -> list[str]:
+    (count,) = _INT32.unpack_from(blob, 2)
+    if count < 0:
+        raise ValueError("the list of topics is null")
+    position = 6
+    topics = []
+    for _ in range(count):
+        (length,) = _INT16.unpack_from(blob, position)
+        end = position + 2 + length
+        if length < 0 or end > len(blob):
+            raise ValueError("a topic name runs past the end")
+        topics.append(blob[position + 2 : end].decode(errors="replace"))
+        position = end
+    # The user data is not read, but a blob that ends before it is not a subscription.
+    (length,) = _INT32.unpack_from(blob, position)
+    if position + 4 + length > len(blob):
+        raise ValueError("the user data runs past the end")
+    return topics

@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
+from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Append
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.member import Member
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
@@ -35,7 +35,9 @@ _RECORD_OVERHEAD = 21
 _key_of = attrgetter(*RECORD_KEY)
 
 
-def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
+def group_value(
+    group: ClassicGroup, assignments: Mapping[str, bytes] | None = None
+) -> GroupMetadataValue:
     """Return the value of the group's record.
 
     `assignments`, by member id, replace the members' assignments.
@@ -52,17 +54,17 @@ def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) ->
     )
 
 
-def new_group_value(group: Group) -> GroupMetadataValue:
+def new_group_value(group: ClassicGroup) -> GroupMetadataValue:
     """Return the value of a new group's first record: generation 0, without members."""
     return GroupMetadataValue("", 0, None, None, _timestamp(group), ())
 
 
-def _timestamp(group: Group) -> int:
+def _timestamp(group: ClassicGroup) -> int:
     return NO_TIMESTAMP if group.state_timestamp is None else group.state_timestamp
 
 
 def _member_value(
-    group: Group, member: Member, assignments: Mapping[str, bytes] | None
+    group: ClassicGroup, member: ClassicGroupMember, assignments: Mapping[str, bytes] | None
 ) -> MemberMetadata:
     if assignments is None:
         assignment = member.assignment
@@ -100,7 +102,7 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 # --- replay ---------------------------------------------------------------------------------------
 
 
-def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
+def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> ClassicGroup | None:
     """Restore a group from its records; return None if all its keys end with tombstones.
 
     The last record of a key wins: in the order of `log_offset`, or in the given order where it is
@@ -108,7 +110,7 @@ def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
     `unknown_kinds` explain why no request is decided for it.
     """
     value: GroupMetadataValue | None = None
-    group = Group(group_id)
+    group = ClassicGroup(group_id)
     unknown: dict[Any, str] = {}
     for record in sorted(records, key=lambda record: record.log_offset or 0):
         if record.record_type == GROUP_METADATA:
@@ -120,7 +122,7 @@ def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
         else:
             unknown[_key_of(record)] = record.record_type
     if unknown:
-        return Group(group_id, unknown_kinds=", ".join(sorted(set(unknown.values()))))
+        return ClassicGroup(group_id, unknown_kinds=", ".join(sorted(set(unknown.values()))))
     if value is not None:
         _restore(group, value)
     elif not group.offsets:
@@ -128,7 +130,7 @@ def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> Group | None:
     return group
 
 
-def _replay_offset(group: Group, record: CoordinatorRecord) -> None:
+def _replay_offset(group: ClassicGroup, record: CoordinatorRecord) -> None:
     if record.topic is None or record.topic_partition is None:
         return
     if record.offset_commit is None:
@@ -137,7 +139,7 @@ def _replay_offset(group: Group, record: CoordinatorRecord) -> None:
         group.offsets.commit(record.topic, record.topic_partition, record.offset_commit)
 
 
-def _restore(group: Group, value: GroupMetadataValue) -> None:
+def _restore(group: ClassicGroup, value: GroupMetadataValue) -> None:
     group.recorded = True
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None
@@ -148,7 +150,7 @@ def _restore(group: Group, value: GroupMetadataValue) -> None:
     for stored in value.members:
         timeout = stored.rebalance_timeout
         group.add(
-            Member(
+            ClassicGroupMember(
                 member_id=stored.member_id,
                 group_instance_id=stored.group_instance_id,
                 client_id=stored.client_id,

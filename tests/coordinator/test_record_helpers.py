@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import group_value, new_group_value, replay, size_limit
+from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.record_helpers import (
+    group_value,
+    new_group_value,
+    replay,
+    size_limit,
+)
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import LeavingMember
@@ -86,7 +91,7 @@ def test_heartbeats_and_fetches_write_nothing() -> None:
 
 
 def test_w01_an_empty_group_reads_back() -> None:
-    group = Group(GROUP_ID, generation_id=27, protocol_type="consumer", state_timestamp=11)
+    group = ClassicGroup(GROUP_ID, generation_id=27, protocol_type="consumer", state_timestamp=11)
     record = CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=group_value(group))
     again = replay(GROUP_ID, [record])
     assert again is not None
@@ -100,7 +105,7 @@ def test_w01_an_empty_group_reads_back() -> None:
 
 def test_w02_an_empty_simple_group_reads_back() -> None:
     record = CoordinatorRecord(
-        0, GROUP_METADATA, GROUP_ID, 0, group_metadata=new_group_value(Group(GROUP_ID))
+        0, GROUP_METADATA, GROUP_ID, 0, group_metadata=new_group_value(ClassicGroup(GROUP_ID))
     )
     again = replay(GROUP_ID, [record])
     assert again is not None
