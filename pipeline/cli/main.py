@@ -1,21 +1,23 @@
 """The command `group-coordinator`; `python -m group_coordinator` is the same.
 
 The exit status is 0 on success, 1 on a failure with a message of one line, 2 on invalid arguments.
-Each verb, or group of verbs, has a module in this package. Only the module of the called verb is
-imported, so that it does not wait for the imports of other verbs.
+Verbs are in the modules of this package. Only the module of the called verb is imported, so that it
+does not wait for the imports of other verbs.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from group_coordinator.pipeline.cli.help import WholeHelp
-from group_coordinator.pipeline.cli.without_pandas import hide_pandas
 from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 from group_coordinator.pipeline.quoting import quoted_lines
@@ -37,14 +39,19 @@ _PANELS = {
     "Look after the tables": ("compact", "retain", "repair", "records"),
     "Say who may do what": ("acls", "users", "keys"),
 }
-# The groups of verbs; each has a module of its name.
 _GROUPS = {"groups", "offsets", "partitions", "topics", "acls", "keys", "users", "records"}
-# The modules of verbs without a module of their name.
+# The modules of verbs and groups of verbs that have no module of their name.
 _MODULES = {
     "compact": "upkeep",
-    "retain": "upkeep",
+    "demo": "replay",
+    "keys": "credentials",
+    "nodes": "partitions",
+    "package": "run",
     "repair": "upkeep",
     "report": "ui",
+    "retain": "upkeep",
+    "simulate": "replay",
+    "users": "credentials",
     "watch": "ui",
 }
 # Verbs that start Spark, or package code that runs in it.
@@ -61,12 +68,38 @@ _FAILURES = (
 )
 
 
+class VerbGroup(TyperGroup):
+    """A group of verbs that lists them under their `rich_help_panel`, a heading for a task.
+
+    Typer's plain list cuts a sentence at the end of a line. Its rich list has panels, but draws
+    boxes, and interprets brackets as markup.
+    """
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the verbs by panel, in the order of their creation."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is None or command.hidden:
+                continue
+            panel = getattr(command, "rich_help_panel", None)
+            rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
+            rows.append((name, _first_paragraph(command.help or "")))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.partition("\n\n")[0].split())
+
+
 def make_app(verb: str | None = None) -> typer.Typer:
     """Return the command with one verb, or with all verbs if there is no such verb."""
     known = {name for names in _PANELS.values() for name in names}
     made = typer.Typer(
         name="group-coordinator",
-        cls=WholeHelp,
+        cls=VerbGroup,
         help="Kafka's consumer-group coordination for the lakehouse, on Spark and Delta.",
         no_args_is_help=True,
         # Completion increases the import time of Typer by half.
@@ -78,15 +111,16 @@ def make_app(verb: str | None = None) -> typer.Typer:
     chosen = {verb} if verb in known else known
     for panel, names in _PANELS.items():
         for name in filter(chosen.__contains__, names):
+            module = _MODULES.get(name, name)
             if name in _GROUPS:
-                group = _of(name, f"{name}_app")
-                made.add_typer(group, name=name, cls=WholeHelp, rich_help_panel=panel)
+                group = _attribute(module, f"{name}_app")
+                made.add_typer(group, name=name, cls=VerbGroup, rich_help_panel=panel)
             else:
-                made.command(rich_help_panel=panel)(_of(_MODULES.get(name, name), name))
+                made.command(rich_help_panel=panel)(_attribute(module, name))
     return made
 
 
-def _of(module: str, name: str) -> Any:
+def _attribute(module: str, name: str) -> Any:
     return getattr(import_module(f"group_coordinator.pipeline.cli.{module}"), name)
 
 
@@ -115,6 +149,29 @@ def check_spark(verb: str) -> None:
         from group_coordinator.pipeline.extras import how_to_install
 
         raise Failure(f"{verb} needs {', '.join(missing)}: {how_to_install('coordinator')}")
+
+
+class _PandasBlocker(MetaPathFinder):
+    """An import hook that refuses pandas.
+
+    pyarrow imports pandas, if installed, when it creates its first array from Python objects. The
+    import takes as long as a short verb. Only a coordinator's environment has pandas, for Spark.
+    """
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("verbs that start no Spark do not load pandas", name=name)
+
+
+def hide_pandas() -> None:
+    """Hide pandas from pyarrow and deltalake in this process from now on."""
+    # `sys.modules["pandas"] = None` does not work: pyarrow uses the None as the module.
+    sys.meta_path.insert(0, _PandasBlocker())
 
 
 def main() -> None:

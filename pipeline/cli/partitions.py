@@ -1,4 +1,4 @@
-"""The verbs `partitions`: they list the owners of offsets partitions, and move partitions."""
+"""The verbs `partitions` and `nodes`: which coordinator owns which offsets partition, and moves."""
 
 from __future__ import annotations
 
@@ -48,3 +48,11 @@ def partitions_move(
         return
     partitions.await_move(decisions, partition, to, timeout / 1000, progress)
     typer.echo(f"partition {partition} is at node {to}")
+
+
+def nodes(root: Root) -> None:
+    """Describe each coordinator: whether it is alive, and which offsets partitions it owns."""
+    from group_coordinator.pipeline.ownership.listing import describe_nodes
+
+    for line in describe_nodes(root):
+        typer.echo(line)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.cli.users import users_app
+from group_coordinator.pipeline.cli.credentials import users_app
 from group_coordinator.pipeline.gateway import authenticator
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts

@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer.group import HeartbeatResponse
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.keys import keys_app
+from group_coordinator.pipeline.cli.credentials import keys_app
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
 from group_coordinator.pipeline.client.request_signer import KEY_FILE, PRINCIPAL
 from group_coordinator.pipeline.gateway_settings import GatewaySettings

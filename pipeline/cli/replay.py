@@ -1,4 +1,4 @@
-"""The verb `simulate`: it runs a scenario on a virtual clock."""
+"""The verbs `demo` and `simulate`, which need no client: recorded traffic, and a scenario."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ import typer
 from group_coordinator.pipeline.cli.options import Config
 from group_coordinator.pipeline.cli.printing import counted
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
+
+
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Tell of every group and each of its transitions.")
+    ] = False,
+) -> None:
+    """Run a demonstration: a coordinator answers clients that were recorded at a real broker."""
+    from group_coordinator.pipeline.replay.demo import run_demo
+
+    with interrupted_by_signals():
+        went_well = run_demo(keep, verbose)
+    if not went_well:
+        raise Failure("not every request was answered in time")
 
 
 def simulate(

@@ -1,4 +1,8 @@
-"""The verbs `users`: they manage the file of users that may log in to a gateway."""
+"""The verbs `users` and `keys`: they manage the files of credentials.
+
+A gateway authenticates clients by the file of users. Gateways and clients sign requests with keys,
+which prove the principals of the requests to a coordinator.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_
 
 users_app = typer.Typer(help="Say who may log in to a gateway.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Option("--file", help="The file of users (the setting users.file).")]
+UsersFile = Annotated[
+    Path, typer.Option("--file", help="The file of users (the setting users.file).")
+]
 
 
 @users_app.command("add")
 def users_add(
     name: str,
-    file: File,
+    file: UsersFile,
     mechanism: Annotated[
         list[str] | None,
         typer.Option("--mechanism", help="SCRAM-SHA-256, SCRAM-SHA-512; both by default."),
@@ -56,7 +62,7 @@ def _password(name: str) -> str:
 
 
 @users_app.command("list")
-def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
+def users_list(file: UsersFile, format_: Format = OutputFormat.TABLE) -> None:
     """List every user, and the mechanisms for its login."""
     from group_coordinator.pipeline.gateway.security.users import read_users
 
@@ -70,9 +76,58 @@ def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
 
 
 @users_app.command("remove")
-def users_remove(name: str, file: File) -> None:
+def users_remove(name: str, file: UsersFile) -> None:
     """Remove a user. The user cannot log in again; open connections stay until they end."""
     from group_coordinator.pipeline.gateway.security.users import remove_user
 
     remove_user(file, name)
     typer.echo(f"user {name!r} removed")
+
+
+keys_app = typer.Typer(
+    help="Make and remove the keys by which requests are signed.", no_args_is_help=True
+)
+
+KeysFile = Annotated[
+    Path, typer.Option("--file", help="The coordinator's file (the setting requests.keys.file).")
+]
+
+
+@keys_app.command("add")
+def keys_add(
+    name: str,
+    file: KeysFile,
+    principal: Annotated[
+        str, typer.Option("--principal", help="Whose requests it signs; `*` for a gateway's key.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="A new file with the key alone, for who is to sign by it.")
+    ],
+) -> None:
+    """Create a key. A coordinator accepts it from its next start."""
+    from group_coordinator.pipeline.tables.request_keys import KeysError, add_key, new_key
+
+    if out.exists():
+        raise KeysError(f"{out} is there already")
+    key = new_key(name, principal)
+    add_key(file, key)
+    add_key(out, key)
+    typer.echo(f"key {name!r} signs the requests of {principal}; it is in {file} and {out}")
+
+
+@keys_app.command("list")
+def keys_list(file: KeysFile, format_: Format = OutputFormat.TABLE) -> None:
+    """List every key's name, and the principal of the requests that it signs."""
+    from group_coordinator.pipeline.tables.request_keys import read_keys
+
+    rows = [(key.name, key.principal) for key in read_keys(file)]
+    print_rows(format_, ("name", "principal"), rows)
+
+
+@keys_app.command("remove")
+def keys_remove(name: str, file: KeysFile) -> None:
+    """Remove a key. A coordinator accepts it until its next start."""
+    from group_coordinator.pipeline.tables.request_keys import remove_key
+
+    remove_key(file, name)
+    typer.echo(f"key {name!r} removed")
