@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import math
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline import background
+
+if TYPE_CHECKING:
+    import duckdb
+
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # The interval at which a waiting thread wakes up for signals, s. Python calls handlers only in the
 # main thread. A signal does not wake it if another thread received it, or if it arrived just before
 # the main thread blocked in C.
 _LOOK_S = 0.2
+# What ends the thread that reads the signals of a DuckDB query; no signal has the number 0.
+_END = b"\0"
 # The message of DuckDB's RuntimeError when a signal handler raised during a statement.
 _BY_DUCKDB = "Query interrupted"
 
@@ -122,6 +132,47 @@ def duckdb_interrupted() -> Iterator[None]:
         if str(error) != _BY_DUCKDB:
             raise
         raise KeyboardInterrupt from None
+
+
+@contextmanager
+def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Interrupt the connection's query on a SIGINT in the block, if this is the main thread.
+
+    DuckDB checks for a signal only between two steps of a query, and one step may take hours.
+    Python's signal handler does not help, because it runs in the main thread, which is within that
+    step. But Python's C code writes a byte to a socket at once (`signal.set_wakeup_fd`). A second
+    thread reads this socket and interrupts the query.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tell = socket.socketpair()
+    # A signal handler must not block on a full socket.
+    tell.setblocking(False)
+
+    def look() -> None:
+        while (number := told.recv(1)) not in (_END, b""):
+            if number[0] == signal.SIGINT:
+                connection.interrupt()
+
+    def stop() -> None:
+        # At the exit of the process, `stop` is also called for a thread that has ended.
+        if tell.fileno() >= 0:
+            tell.send(_END)
+
+    def end(worker: background.BackgroundThread, before: int) -> None:
+        with interrupts_deferred():
+            signal.set_wakeup_fd(before)
+            stop()
+            worker.join()
+
+    with told, tell, ExitStack() as ends:
+        # Stop the thread before its socket is closed, even if a signal arrives while it starts.
+        with interrupts_deferred():
+            worker = background.start("interrupts", look, stop)
+            before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+            ends.callback(end, worker, before)
+        yield
 
 
 def _raise_interrupt() -> None:

@@ -1,8 +1,8 @@
 """All settings: the defaults, and a user's file that overrides single keys.
 
 A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator]
-this project's, [gateway] is `pipeline.gateway_settings`, [upkeep] `pipeline.upkeep_settings`;
-[spark] holds Spark's own, which override conf/spark-defaults.conf.
+this project's, [upkeep] those of compaction and retention. [gateway] is in
+`pipeline.gateway_settings`. [spark] holds Spark's own, which override conf/spark-defaults.conf.
 
 conf/coordinator.toml describes each setting. A test compares it with the Structs, and no other code
 reads it.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from group_coordinator.coordinator.config import (
     ConfigError,
@@ -30,8 +30,12 @@ from group_coordinator.coordinator.config import (
 )
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+# A pending request or a slow reader may still need rows younger than an hour.
+Retention = Annotated[int, Meta(ge=HOUR_MS)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 
@@ -69,6 +73,48 @@ class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
     def longest_trigger_ms(self) -> int:
         """Return the longest time that a batch waits for requests or timers, ms."""
         return max(self.trigger_interval_ms, self.trigger_max_interval_ms)
+
+
+class UpkeepSettings(KafkaSettings, frozen=True, kw_only=True):
+    """The section [upkeep]; conf/coordinator.toml describes each setting. Times in ms.
+
+    Kafka's settings keep their names.
+    """
+
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: PositiveLong = 60_000
+    log_cleaner_threads: PositiveLong = 1
+    log_cleaner_memory: Annotated[int, Meta(ge=64 << 20)] = field(
+        name="log.cleaner.dedupe.buffer.size", default=512 << 20
+    )
+    min_cleanable_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    min_compaction_lag_ms: NonNegativeLong = 0
+    delete_retention_ms: NonNegativeLong = DAY_MS
+    offsets_history_retention_ms: NonNegativeLong = field(
+        name="offsets_history.retention.ms", default=7 * DAY_MS
+    )
+    retain_interval_ms: PositiveLong = HOUR_MS
+    log_retention_check_interval_ms: PositiveLong = 300_000
+    requests_retention_ms: Retention = 7 * DAY_MS
+    responses_retention_ms: Retention = 9 * DAY_MS
+    group_events_retention_ms: Retention = field(
+        name="group_events.retention.ms", default=30 * DAY_MS
+    )
+    vacuum_retention_ms: Retention = HOUR_MS
+
+    @property
+    def vacuum_retention_hours(self) -> int:
+        """Return `vacuum_retention_ms` in hours, rounded up: Delta's VACUUM takes whole hours."""
+        return -(-self.vacuum_retention_ms // HOUR_MS)
+
+    def __post_init__(self) -> None:
+        # Retention deletes whole files, and a file holds up to a day of rows. The clocks of a
+        # client and a coordinator may differ by another day. If an answer were deleted before its
+        # request, a coordinator that starts without its streaming checkpoint would answer it again.
+        if self.responses_retention_ms < self.requests_retention_ms + 2 * DAY_MS:
+            raise ValueError(
+                "responses.retention.ms must be at least two days more than requests.retention.ms"
+            )
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -17,12 +17,14 @@ from group_coordinator.pipeline.admin.plans import (
     OffsetChange,
     check_groups,
     committed_of,
+    parse_scope,
+    partition_counts,
+    partitions_of,
 )
-from group_coordinator.pipeline.admin.scope import parse_scope, partition_counts, partitions_of
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.pipeline.settings import UpkeepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Plans of changes to a group's committed offsets, which an operator reviews first."""
+"""Plans of changes to a group's committed offsets, and the partitions to which they apply.
+
+An operator reviews a plan before it is executed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
@@ -71,3 +74,62 @@ def committed_of(
     for group_id, topic, partition, offset in rows:
         found[group_id][topic, partition] = offset
     return found
+
+
+class TopicScope(Struct, frozen=True):
+    """A topic, or some of its partitions; if `partitions` is None, all of them."""
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+
+
+def parse_scope(text: str) -> TopicScope:
+    """Return the scope that is written as `TOPIC` or `TOPIC:0,2`. Raises Failure."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return TopicScope(topic)
+    try:
+        partitions = tuple(sorted({int(each) for each in numbers.split(",")}))
+    except ValueError:
+        partitions = ()
+    if not topic or not partitions or partitions[0] < 0:
+        raise Failure(f"{text!r} is no topic such as orders, or orders:0,2 for some partitions")
+    return TopicScope(topic, partitions)
+
+
+def partition_counts(catalog: Catalog, topics: Iterable[str]) -> dict[str, int]:
+    """Return the number of partitions of each of the topics that is in the catalogue."""
+    chosen, parameters = among("topic", list(topics))
+    query = f"SELECT topic, partitions FROM topics WHERE {chosen}"
+    return dict(catalog.query(query, parameters).rows)
+
+
+def partitions_of(
+    scopes: Iterable[TopicScope],
+    committed: Collection[tuple[str, int]],
+    counts: Mapping[str, int],
+) -> list[tuple[str, int]]:
+    """Return the (topic, partition) pairs of the scopes, sorted; without scopes, all committed.
+
+    The partitions of a whole topic are those of the catalogue; for a topic that is not in it, the
+    committed ones. Raises Failure for a partition that the topic does not have. Raises Failure for
+    a whole topic that is neither in the catalogue nor committed.
+    """
+    found = set(committed) if not (scopes := list(scopes)) else set()
+    for scope in scopes:
+        count = counts.get(scope.topic)
+        mine = {each for each in committed if each[0] == scope.topic}
+        if scope.partitions is not None:
+            beyond = [each for each in scope.partitions if count is not None and each >= count]
+            if beyond:
+                raise Failure(f"topic {scope.topic!r} has no partition {beyond[0]}: it has {count}")
+            mine = {(scope.topic, each) for each in scope.partitions}
+        elif count is not None:
+            mine = {(scope.topic, each) for each in range(count)}
+        elif not mine:
+            raise Failure(
+                f"how many partitions topic {scope.topic!r} has is not known, and the group has no "
+                f"offsets of it: name them, as in {scope.topic}:0,1,2"
+            )
+        found |= mine
+    return sorted(found)

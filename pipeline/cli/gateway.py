@@ -18,15 +18,14 @@ import typer
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
+from group_coordinator.pipeline.gateway_settings import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
-from group_coordinator.pipeline.listeners import ALL_ADDRESSES
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts
-    from group_coordinator.pipeline.gateway_settings import GatewaySettings
-    from group_coordinator.pipeline.listeners import Listener
+    from group_coordinator.pipeline.gateway_settings import GatewaySettings, Listener
 
 log = logging.getLogger(__name__)
 

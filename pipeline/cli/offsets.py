@@ -124,7 +124,7 @@ def offsets_undo(
 ) -> None:
     """Restore a group's offsets before its last reset, deletion or undo, or at a given time."""
     from group_coordinator.pipeline.admin.history import plan_return, plan_undo
-    from group_coordinator.pipeline.admin.times import parse_time
+    from group_coordinator.pipeline.admin.reset import parse_time
 
     plan = plan_undo(root, group) if to is None else plan_return(root, group, parse_time(to))
     _change(root, [plan], execute, format_, timeout)
@@ -173,7 +173,7 @@ def offsets_diff(
 ) -> None:
     """Show a group's committed offsets at two times, and the difference."""
     from group_coordinator.pipeline.admin.history import differences
-    from group_coordinator.pipeline.admin.times import parse_time
+    from group_coordinator.pipeline.admin.reset import parse_time
     from group_coordinator.pipeline.clock import clock_ms
 
     later = clock_ms() if to is None else parse_time(to)

@@ -43,7 +43,7 @@ def report(
 ) -> None:
     """Write a group's page as one self-contained HTML file."""
     with _extra():
-        from group_coordinator.pipeline.ui.report import write_report
+        from group_coordinator.pipeline.ui.pages import write_report
     text = write_report(root, group)
     if out is None:
         typer.echo(text)

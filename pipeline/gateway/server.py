@@ -28,8 +28,7 @@ from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway.topics import Topics
-from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.listeners import Endpoint, Listener
+from group_coordinator.pipeline.gateway_settings import Endpoint, GatewaySettings, Listener
 
 if TYPE_CHECKING:
     import socket

@@ -11,15 +11,16 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.interrupt import duckdb_interrupted
-from group_coordinator.pipeline.monitor import log_segments, unindexed
-from group_coordinator.pipeline.monitor.interrupting import interrupts_end
-from group_coordinator.pipeline.monitor.log_segments import (
+from group_coordinator.pipeline.interrupt import duckdb_interrupted, interrupts_end
+from group_coordinator.pipeline.monitor.log_tables import (
+    COMPUTED,
+    LOG_SEGMENTS,
+    UNINDEXED,
     read_log_segments,
     read_past_log_segments,
+    read_unindexed,
 )
-from group_coordinator.pipeline.monitor.table_files import files_query
-from group_coordinator.pipeline.monitor.unindexed import read_unindexed
+from group_coordinator.pipeline.monitor.table_rows import files_query
 from group_coordinator.pipeline.monitor.view_text import Named, Statement, names_in, read_statements
 from group_coordinator.schemas import rows as stored
 from group_coordinator.schemas.rows import TableRows, sql_columns
@@ -57,10 +58,6 @@ class Result(Struct):
 
 # Names of the change logs in SQL: the table's own name belongs to the view of the current state.
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
-LOG_SEGMENTS = "log_segments"
-UNINDEXED = "unindexed_topics"
-# Tables that Python computes from the logs of the topics' tables: their columns in DuckDB's types.
-COMPUTED = {LOG_SEGMENTS: log_segments.COLUMNS, UNINDEXED: unindexed.COLUMNS}
 _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
 # Tables that must be opened before another one. Compaction writes a record to the history before it
 # removes it from the log. If the history were opened first, the record could be missing from both.
@@ -261,7 +258,7 @@ class Catalog:
 
     def _show_rows(self, name: str, rows: TableRows) -> None:
         """Show a table with delta-rs and Arrow: any store, any release, any kept version."""
-        from group_coordinator.pipeline.monitor.arrow_rows import table_rows
+        from group_coordinator.pipeline.monitor.table_rows import table_rows
 
         self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
         self._show_plain(name, rows, f"FROM {name}_rows")

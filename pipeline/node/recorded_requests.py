@@ -23,9 +23,9 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import data_files, modified_within
 from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.node.shown_table import ShownTable
+from group_coordinator.pipeline.settings import HOUR_MS
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from group_coordinator.pipeline.tables.store import open_table
-from group_coordinator.pipeline.upkeep_settings import HOUR_MS
 from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from group_coordinator.pipeline.monitor.catalog import COMPUTED, Catalog
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.session.submitted import driver_path
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
-from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, read_source
-from group_coordinator.pipeline.spark.table_offsets import TableOffsets
+from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, TableOffsets, read_source
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from group_coordinator.pipeline.delta import is_table, local_folder, open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.as_of import open_as_of, to_ms
-from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS, Catalog
+from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
+from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.session.checkpoint_location import (
     hadoop_uri,
     store_class,

@@ -23,8 +23,8 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.delta.log import commit_name
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.columns import add_missing_columns, check_format
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.tables import (
     COORDINATORS,
     GROUP_EVENTS,

@@ -23,15 +23,16 @@ from group_coordinator.pipeline.ui.group import PARTITIONS, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
 from group_coordinator.pipeline.ui.guard import Guard
 from group_coordinator.pipeline.ui.pages import STATIC, render, static_file, static_url, url
-from group_coordinator.pipeline.ui.previews import Previews, carry_out_preview
-from group_coordinator.pipeline.ui.request import follow_request
-from group_coordinator.pipeline.ui.resets import (
+from group_coordinator.pipeline.ui.previews import (
     AIM_EXAMPLES,
     AIM_WORDS,
+    Previews,
     ResetForm,
+    carry_out_preview,
     undo_plan,
     undo_words,
 )
+from group_coordinator.pipeline.ui.request import follow_request
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, RootSnapshot
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.admin.described import unindexed_topics
 from group_coordinator.pipeline.ui.audit import AuditFilter, AuditPage, list_changes
-from group_coordinator.pipeline.ui.charts import Trend, trend
-from group_coordinator.pipeline.ui.lag import LagHistory, read_lag_history
+from group_coordinator.pipeline.ui.lag import LagHistory, Trend, read_lag_history, trend
 from group_coordinator.pipeline.ui.timeline import Chapter, tell
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""A group's lag over time, by partition and in total."""
+"""A group's lag over time, by partition and in total, and its chart line as SVG paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+
 
 # The lag is computed from the newest commits of a group, up to this number.
 _COMMITS = 20_000
@@ -135,3 +136,61 @@ def _sum(points: Mapping[_Key, Iterable[tuple[datetime, bool, int]]]) -> list[_P
         latest[key] = lag
         totals[at, is_after] = total
     return [(at, lag) for (at, _), lag in totals.items()]
+
+
+# A chart with more points than pixels is no clearer.
+_MOST_POINTS = 300
+
+
+class Trend(Struct, frozen=True):
+    """A value over time within a box of `width` x `height`; `line` and `area` are SVG paths.
+
+    Consecutive values are joined by straight lines.
+    """
+
+    width: int
+    height: int
+    line: str
+    area: str
+    first_at: datetime
+    last_at: datetime
+    highest: int
+    last: int
+
+
+def trend(
+    points: Sequence[tuple[datetime, int]], width: int, height: int, pad: int = 2
+) -> Trend | None:
+    """Return the paths for (time, value) pairs in order of time; None for less than two times."""
+    thinned = _thin(points)
+    if len(thinned) < 2 or thinned[0][0] >= thinned[-1][0]:
+        return None
+    first, last = thinned[0][0], thinned[-1][0]
+    span = (last - first).total_seconds()
+    highest = max(value for _, value in thinned)
+    scale = (height - 2 * pad) / max(1, highest)
+
+    def x(at: datetime) -> float:
+        return round((at - first).total_seconds() / span * width, 1)
+
+    def y(value: int) -> float:
+        return round(height - pad - value * scale, 1)
+
+    line = [f"M{x(first)} {y(thinned[0][1])}"]
+    for at, value in thinned[1:]:
+        line.append(f"L{x(at)} {y(value)}")
+    path = "".join(line)
+    area = f"{path}V{height}H0Z"
+    return Trend(width, height, path, area, first, last, highest, thinned[-1][1])
+
+
+def _thin(points: Sequence[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
+    """Reduce the points to the highest point of each interval, and the last point."""
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    step = -(-len(points) // _MOST_POINTS)
+    kept = [
+        max(points[start : start + step], key=lambda point: point[1])
+        for start in range(0, len(points) - 1, step)
+    ]
+    return [*kept, points[-1]]

@@ -1,7 +1,11 @@
-"""The templates with their filters and functions. All inserted values are escaped."""
+"""The templates with their filters and functions, and a group's page as a self-contained file.
+
+All inserted values are escaped.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from functools import cache
 from importlib import resources
@@ -10,7 +14,10 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.ui.audit import KIND_WORDS
+from group_coordinator.pipeline.ui.group import read_group
+from group_coordinator.pipeline.ui.snapshot import RootSnapshot
 from group_coordinator.pipeline.ui.words import (
     VERDICTS,
     ago,
@@ -87,3 +94,24 @@ def url(path: str, **query: Any) -> str:
     """Return a path with a query; parameters that are None or empty are omitted."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def write_report(root: str, group_id: str) -> str:
+    """Return the page as HTML with an inline style sheet, without scripts.
+
+    Its Content-Security-Policy allows only this style sheet. Raises NoRoot and UnknownGroup.
+    """
+    snapshot = RootSnapshot(root, 1)
+    group = read_group(snapshot, group_id)
+    if not group.is_known:
+        raise UnknownGroup(f"there is no group {group_id!r} under {root}")
+    style = static_file("style.css").decode()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return render(
+        "report.html",
+        root=root,
+        snapshot=snapshot,
+        group=group,
+        style=style,
+        style_hash=digest,
+    )

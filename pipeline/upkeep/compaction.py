@@ -49,7 +49,7 @@ from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

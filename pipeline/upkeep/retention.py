@@ -54,9 +54,9 @@ from group_coordinator.pipeline.delta import (
     open_delta,
 )
 from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.settings import DAY_MS
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
-from group_coordinator.pipeline.upkeep_settings import DAY_MS
 from group_coordinator.schemas.tables import (
     COORDINATORS,
     GATEWAYS,
@@ -73,7 +73,7 @@ from group_coordinator.schemas.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

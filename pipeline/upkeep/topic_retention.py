@@ -43,6 +43,7 @@ from group_coordinator.pipeline.delta import (
     open_files,
 )
 from group_coordinator.pipeline.errors import first_line
+from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS
 from group_coordinator.pipeline.topics import (
     PartitionSegments,
     Segment,
@@ -61,13 +62,12 @@ from group_coordinator.pipeline.upkeep.retention import (
     RetentionResult,
 )
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
-from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from group_coordinator.pipeline.delta import DataFile
-    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.settings import UpkeepSettings
     from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)

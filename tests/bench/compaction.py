@@ -27,10 +27,9 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.session.start import SessionStart
-from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.settings import UpkeepSettings, load_settings
 from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
 from group_coordinator.pipeline.upkeep.compaction import compact
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 from tests.bench.report import Aim, Column, Report
 

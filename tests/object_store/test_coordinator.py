@@ -12,10 +12,10 @@ import pytest
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.records.exporter import export
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep.retention import retain
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.tables import REJECTED_REQUESTS
 from tests.end_to_end.cluster import Cluster
 from tests.ends import check_end

@@ -9,8 +9,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,

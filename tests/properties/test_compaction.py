@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from group_coordinator.coordinator.group.record_helpers import group_value, replay
+from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS
 from group_coordinator.pipeline.upkeep.compaction import compact
-from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord
 from tests.examples import examples
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep

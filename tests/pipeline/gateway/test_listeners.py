@@ -24,8 +24,12 @@ from group_coordinator.pipeline.cli.gateway import who_may
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import CannotListen, WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
-from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.listeners import Endpoint, Listener, read_listeners
+from group_coordinator.pipeline.gateway_settings import (
+    Endpoint,
+    GatewaySettings,
+    Listener,
+    read_listeners,
+)
 from group_coordinator.pipeline.settings import SettingsError, to_settings
 from group_coordinator.pipeline.tables.store import read_table, table_uri
 from group_coordinator.pipeline.tables.topics import create_topic

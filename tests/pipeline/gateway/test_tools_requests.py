@@ -47,7 +47,7 @@ from group_coordinator.pipeline.gateway.apis import delete_groups
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS
 from group_coordinator.pipeline.monitor import catalog
-from group_coordinator.pipeline.monitor.table_files import files_query
+from group_coordinator.pipeline.monitor.table_rows import files_query
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.tables import REQUESTS

@@ -36,9 +36,9 @@ from group_coordinator.pipeline.ownership.decision_log import DECISIONS, Decisio
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
 from group_coordinator.pipeline.ownership.listing import list_partitions
 from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.pipeline.upkeep.retention import retain
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.rows import rows

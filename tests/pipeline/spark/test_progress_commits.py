@@ -15,9 +15,9 @@ from group_coordinator.pipeline.spark import ProgressCommits, progress_commits
 from group_coordinator.pipeline.spark.source_offsets import (
     DeltaPosition,
     SourceOffsets,
+    TableOffsets,
     read_source,
 )
-from group_coordinator.pipeline.spark.table_offsets import TableOffsets
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
 from group_coordinator.pipeline.topics.errors import CannotFollow

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from group_coordinator.pipeline.monitor.catalog import COMPUTED, LOGS
+from group_coordinator.pipeline.monitor.catalog import LOGS
+from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.monitor.view_text import names_in, read_statements
 from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 from group_coordinator.pipeline.spark import views

@@ -14,7 +14,8 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor import catalog as catalog_module
 from group_coordinator.pipeline.monitor.as_of import commit_times
-from group_coordinator.pipeline.monitor.catalog import COMPUTED, Catalog
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.spark import register_views, views
 from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.pipeline.tables.store import table_uri

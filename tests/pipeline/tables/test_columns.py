@@ -14,7 +14,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.records.exporter import export
-from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.settings import CoordinatorSettings, UpkeepSettings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables import topics
@@ -28,7 +28,6 @@ from group_coordinator.pipeline.tables.store import (
     table_uri,
 )
 from group_coordinator.pipeline.upkeep.compaction import compact
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
 from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import (

@@ -20,6 +20,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.topics import alter_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
@@ -32,7 +33,6 @@ from group_coordinator.pipeline.topics import (
 from group_coordinator.pipeline.topics.definition import read_definitions
 from group_coordinator.pipeline.topics.index import Index
 from group_coordinator.pipeline.upkeep.retention import retain
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 from tests.pipeline.topics.tables import (

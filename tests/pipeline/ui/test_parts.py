@@ -11,7 +11,7 @@ import pytest
 from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ui.audit import in_words
-from group_coordinator.pipeline.ui.charts import trend
+from group_coordinator.pipeline.ui.lag import trend
 from group_coordinator.pipeline.ui.previews import PreviewGone, Previews
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
 from group_coordinator.pipeline.ui.timeline import tell

@@ -17,9 +17,9 @@ from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.writer import RewriteConflict
 from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact, segments
-from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep

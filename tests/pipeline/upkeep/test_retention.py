@@ -23,6 +23,7 @@ from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep import schedule as upkeep_module
 from group_coordinator.pipeline.upkeep.retention import (
@@ -34,7 +35,6 @@ from group_coordinator.pipeline.upkeep.retention import (
 )
 from group_coordinator.pipeline.upkeep.schedule import Upkeep
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
-from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
 from group_coordinator.schemas.tables import (
     OFFSETS_TOPIC,

@@ -12,6 +12,7 @@ from deltalake.exceptions import TableNotFoundError
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_file import DataFile, data_files
+from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.pipeline.tables.store import TableMissing, table_uri
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import (
@@ -29,7 +30,6 @@ from group_coordinator.pipeline.upkeep.topic_retention import (
     packs,
     retain_topics,
 )
-from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.schemas.tables import TOPICS
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values

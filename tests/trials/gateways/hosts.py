@@ -13,8 +13,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway import brokers, connection, server, topic_logs
 from group_coordinator.pipeline.gateway.server import running_gateway
-from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.listeners import Endpoint, Listener
+from group_coordinator.pipeline.gateway_settings import Endpoint, GatewaySettings, Listener
 from group_coordinator.pipeline.topics import TableTopics
 from tests.trials.gateways.loop import SimulatedLoop
 from tests.trials.simulation.files import replaced

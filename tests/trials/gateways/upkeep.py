@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from tests.trials.simulation.files import replaced
 from tests.trials.simulation.upkeep import vacuum
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.table import local_folder, refresh
+from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.upkeep import compaction, retention
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.pipeline.upkeep.retention import retain
-from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from tests.trials.simulation.files import replaced
 from tests.trials.simulation.nodes import ENDINGS
 

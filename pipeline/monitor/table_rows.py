@@ -1,13 +1,16 @@
-"""Rows of a plain table, read with DuckDB's own Parquet reader.
+"""The rows of a table for DuckDB: by its own Parquet reader, or by delta-rs and Arrow.
 
-A table is plain if it is in a local folder and has exactly the columns of this release. Nearly
-every table is. DuckDB reads files in parallel, and only the columns that the query needs. It takes
-less CPU than Arrow's datasets, and a command need not import Arrow.
+DuckDB reads a plain table itself (`files_query`). A table is plain if it is in a local folder and
+has exactly the columns of this release. Nearly every table is. DuckDB reads files in parallel, and
+only the columns that the query needs. It takes less CPU than Arrow's datasets, and a command need
+not import Arrow.
+
+`table_rows` reads any table: in every store, of every release, and at an earlier version.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.delta import PlainTable, local_folder, read_plain_table
 from group_coordinator.pipeline.tables.format import is_known_format
@@ -15,9 +18,11 @@ from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from group_coordinator.pipeline.delta import Ask
+
 
 # DuckDB treats these as glob patterns in a path, and `=` as the value of a partition column.
 _PATTERNS = "*?[="
@@ -81,3 +86,21 @@ def _read(folder: Path, paths: Sequence[str], rows: TableRows, nothing: str) -> 
 
 def _types(ask: Ask, query: str) -> list[tuple[str, str]]:
     return [(name, type_) for name, type_, *_ in ask(f"DESCRIBE {query}")]
+
+
+def table_rows(root: str, name: str, as_of: datetime | int | None) -> Any:
+    """Return the rows of an existing table for DuckDB; no rows if it did not exist at `as_of`.
+
+    Raises NotKept, and the errors of `pipeline.tables.columns.check_columns`.
+    """
+    # Imported here because these modules import pyarrow, which `files_query` does not need.
+    from group_coordinator.pipeline.delta import open_delta
+    from group_coordinator.pipeline.monitor.as_of import open_as_of
+    from group_coordinator.pipeline.tables.columns import dataset
+    from group_coordinator.pipeline.tables.store import table_uri
+    from group_coordinator.schemas.tables import ON_DEMAND, TABLES
+
+    (table,) = (each for each in (*TABLES.values(), *ON_DEMAND) if each.name == name)
+    uri = table_uri(root, table)
+    handle = open_delta(uri) if as_of is None else open_as_of(uri, as_of)
+    return table.schema.empty_table() if handle is None else dataset(handle, table)
