@@ -106,8 +106,8 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
     repeated. `check` is called after each read of the catalogue; it raises to cancel the deletion.
     """
     # Imported here because these modules import pyarrow, which plans do not need.
-    from group_coordinator.pipeline.tables.request_log import RequestLog
-    from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
+    from group_coordinator.pipeline.tables import RequestLog
+    from group_coordinator.pipeline.tables import delete_topic as delete_from_catalogue
     from group_coordinator.pipeline.topics import mark_deleted
 
     def prepare(created: int) -> None:

@@ -130,8 +130,7 @@ def acls_add(
     Before the first ACL the command asks for confirmation. A coordinator applies ACLs from its next
     batch, a gateway within a second.
     """
-    from group_coordinator.pipeline.tables.acls import add_acls, read_acls
-    from group_coordinator.pipeline.tables.store import TableMissing
+    from group_coordinator.pipeline.tables import TableMissing, add_acls, read_acls
 
     wanted = asked.bindings()
     if not wanted:
@@ -164,7 +163,7 @@ def acls_list(
     format_: Format = OutputFormat.TABLE,
 ) -> None:
     """List the ACLs in force, all of them or those of some resources."""
-    from group_coordinator.pipeline.tables.acls import read_acls
+    from group_coordinator.pipeline.tables import read_acls
     from group_coordinator.schemas.acls import AclBinding, AclFilter
 
     resources: list[tuple[str, str | None]] = [
@@ -196,7 +195,7 @@ def acls_remove(
 
     When no ACL is left, only super users are allowed to do anything.
     """
-    from group_coordinator.pipeline.tables.acls import remove_acls
+    from group_coordinator.pipeline.tables import remove_acls
     from group_coordinator.schemas.acls import AclFilter
 
     resources = asked.resources()

@@ -105,7 +105,7 @@ def keys_add(
     ],
 ) -> None:
     """Create a key. A coordinator accepts it from its next start."""
-    from group_coordinator.pipeline.tables.request_keys import KeysError, add_key, new_key
+    from group_coordinator.pipeline.tables import KeysError, add_key, new_key
 
     if out.exists():
         raise KeysError(f"{out} is there already")
@@ -118,7 +118,7 @@ def keys_add(
 @keys_app.command("list")
 def keys_list(file: KeysFile, format_: Format = OutputFormat.TABLE) -> None:
     """List every key's name, and the principal of the requests that it signs."""
-    from group_coordinator.pipeline.tables.request_keys import read_keys
+    from group_coordinator.pipeline.tables import read_keys
 
     rows = [(key.name, key.principal) for key in read_keys(file)]
     print_rows(format_, ("name", "principal"), rows)
@@ -127,7 +127,7 @@ def keys_list(file: KeysFile, format_: Format = OutputFormat.TABLE) -> None:
 @keys_app.command("remove")
 def keys_remove(name: str, file: KeysFile) -> None:
     """Remove a key. A coordinator accepts it until its next start."""
-    from group_coordinator.pipeline.tables.request_keys import remove_key
+    from group_coordinator.pipeline.tables import remove_key
 
     remove_key(file, name)
     typer.echo(f"key {name!r} removed")

@@ -229,7 +229,7 @@ def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, st
 
 def _what_may(root: str) -> str:
     """Return the log line about the root's ACLs."""
-    from group_coordinator.pipeline.tables.acls import read_acls
+    from group_coordinator.pipeline.tables import read_acls
 
     acls = read_acls(root)
     if acls is None:
@@ -239,7 +239,7 @@ def _what_may(root: str) -> str:
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
     """Wait until a coordinator has run on the root; return False if asked to stop before that."""
-    from group_coordinator.pipeline.tables.store import has_table
+    from group_coordinator.pipeline.tables import has_table
     from group_coordinator.schemas.tables import RESPONSES
 
     told = False

@@ -11,7 +11,7 @@ from group_coordinator.pipeline.logs import LogFormat
 
 
 def _of_this_release(root: str) -> str:
-    from group_coordinator.pipeline.tables.store import check_release
+    from group_coordinator.pipeline.tables import check_release
 
     check_release(root)
     return root

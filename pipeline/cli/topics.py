@@ -59,7 +59,7 @@ def topics_create(
     Clients produce to the topic through a gateway. Its records are rows of a new Delta table under
     the root. With --table the rows of your Delta table are its records instead.
     """
-    from group_coordinator.pipeline.tables.store import has_root
+    from group_coordinator.pipeline.tables import has_root
     from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
 
     if not create_root and not has_root(root):
@@ -135,7 +135,7 @@ def _index(root: str, name: str) -> None:
 @topics_app.command("alter")
 def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
     """Increase the number of partitions of a topic."""
-    from group_coordinator.pipeline.tables.topics import alter_topic
+    from group_coordinator.pipeline.tables import alter_topic
 
     alter_topic(root, name, partitions)
     typer.echo(f"topic {name!r} has {_counted(partitions)}")

@@ -86,7 +86,7 @@ from group_coordinator.pipeline.client.sent_records import (
 )
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import SettingsError
-from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismatch
+from group_coordinator.pipeline.tables import LaterRelease, SchemaMismatch
 from group_coordinator.pipeline.topics import CannotFollow, TableReplaced
 
 __all__ = [

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.member_driver import MemberDriver, now_ms
 from group_coordinator.pipeline.client.request_client import RequestClient
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables import TopicWatcher
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings

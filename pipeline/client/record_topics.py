@@ -20,7 +20,7 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
 from group_coordinator.pipeline.client.request_signer import PRINCIPAL
 from group_coordinator.pipeline.client.sent_records import NotProducible
 from group_coordinator.pipeline.clock import Freshness
-from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables import AclWatcher
 from group_coordinator.pipeline.topics import Definitions
 from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ErrorCode

@@ -46,8 +46,7 @@ from group_coordinator.pipeline.client.request_signer import Sender
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AppendConflict
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.request_log import open_requests
-from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables import ensure_table, open_requests, table_uri
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 

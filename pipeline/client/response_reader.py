@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.delta import LogGone, follow, is_table, local_folder, newest_first
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.messages import Response
 from group_coordinator.schemas.tables import RESPONSES, from_arrow
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.client.member import GroupMember
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import SignalEvent
-from group_coordinator.pipeline.tables.topics import UnknownTopic
+from group_coordinator.pipeline.tables import UnknownTopic
 from group_coordinator.pipeline.topics import TableTopics
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.gateway.looking import keep_looking
 from group_coordinator.pipeline.gateway.single_flight import SingleFlight
-from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables import AclWatcher
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig

@@ -21,7 +21,7 @@ from zlib import crc32
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS, Appender, open_delta
 from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
-from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
+from group_coordinator.pipeline.tables import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
 from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
 

@@ -12,7 +12,7 @@ from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.request_context import TooLate
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
-from group_coordinator.pipeline.tables.topics import (
+from group_coordinator.pipeline.tables import (
     InvalidPartitions,
     InvalidTopic,
     TopicExists,

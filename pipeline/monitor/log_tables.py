@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING
 from group_coordinator.pipeline.delta import LogGone, is_table, local_folder, read_plain_table
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.segment_stats import (
-    decode_bounds,
-    log_end_id,
-    partition_in,
-    partition_of,
-)
+from group_coordinator.pipeline.tables import decode_bounds, log_end_id, partition_in, partition_of
 from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
 
 if TYPE_CHECKING:

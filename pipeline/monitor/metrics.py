@@ -22,7 +22,7 @@ from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD, Gauge
 from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
-from group_coordinator.pipeline.tables.store import has_table, table_uri
+from group_coordinator.pipeline.tables import has_table, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.delta import PlainTable, local_folder, read_plain_table
-from group_coordinator.pipeline.tables.format import is_known_format
+from group_coordinator.pipeline.tables import is_known_format
 from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def table_rows(root: str, name: str, as_of: datetime | int | None) -> Any:
     # Imported here because these modules import pyarrow, which `files_query` does not need.
     from group_coordinator.pipeline.delta import open_delta
     from group_coordinator.pipeline.monitor.as_of import open_as_of
-    from group_coordinator.pipeline.tables.columns import dataset
-    from group_coordinator.pipeline.tables.store import table_uri
+    from group_coordinator.pipeline.tables import dataset, table_uri
     from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
     (table,) = (each for each in (*TABLES.values(), *ON_DEMAND) if each.name == name)

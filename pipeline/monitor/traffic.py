@@ -24,7 +24,7 @@ from group_coordinator.pipeline.delta import (
     open_files,
 )
 from group_coordinator.pipeline.delta.log import commit_name
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE
-from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables import ensure_tables
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from group_coordinator.pipeline.node.waiting_requests import write_waiting_reque
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:

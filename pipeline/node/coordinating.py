@@ -24,7 +24,7 @@ from group_coordinator.pipeline.node.node import CoordinatorNode, start
 from group_coordinator.pipeline.node.shutdown import HandOver
 from group_coordinator.pipeline.session.start import missing_archive, with_location
 from group_coordinator.pipeline.stream.spark_engine import SparkEngine
-from group_coordinator.pipeline.tables.request_keys import read_keys
+from group_coordinator.pipeline.tables import read_keys
 from group_coordinator.pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:

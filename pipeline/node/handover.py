@@ -32,7 +32,7 @@ from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import RESPONSES
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from group_coordinator.pipeline.delta import Engine, count_bytes, count_records,
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.stream.packed import FIRST_KEY
-from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.records import KNOWN_TYPES, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 

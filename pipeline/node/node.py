@@ -63,7 +63,7 @@ from group_coordinator.pipeline.ownership.lease import (
 )
 from group_coordinator.pipeline.ownership.prepared import Preparations
 from group_coordinator.pipeline.ownership.same_node import check_alone
-from group_coordinator.pipeline.tables.store import ensure_tables, open_table
+from group_coordinator.pipeline.tables import ensure_tables, open_table
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import REQUESTS
 

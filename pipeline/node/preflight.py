@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.errors import WrongCall
-from group_coordinator.pipeline.tables.store import check_release
+from group_coordinator.pipeline.tables import check_release
 
 
 def check_start(root: str) -> None:

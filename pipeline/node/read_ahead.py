@@ -20,7 +20,7 @@ from group_coordinator.pipeline.node.answers import Answers
 from group_coordinator.pipeline.node.remembered import AnsweredLately
 from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.node.waiting_requests import WaitingRequests
-from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.tables import REQUESTS, RESPONSES
 
 if TYPE_CHECKING:

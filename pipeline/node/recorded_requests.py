@@ -25,7 +25,7 @@ from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.settings import HOUR_MS
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 

@@ -38,7 +38,7 @@ from group_coordinator.pipeline.node.bootstrap import (
 )
 from group_coordinator.pipeline.node.handover import bootstrap_end, is_newest_stream, newest_claim
 from group_coordinator.pipeline.stream.offset import offset_of
-from group_coordinator.pipeline.tables.store import last_written
+from group_coordinator.pipeline.tables import last_written
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.stream.contract_types import in_contract_types, 
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from group_coordinator.pipeline.stream.packing import pack_rows
 from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
-from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.tables import REJECTED_REQUESTS, REQUESTS
 
 if TYPE_CHECKING:

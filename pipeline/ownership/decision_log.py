@@ -30,7 +30,7 @@ from group_coordinator.pipeline.delta import (
     to_table,
 )
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.pipeline.tables import open_table, table_uri
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS, from_arrow, to_arrow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta import Epoch, FencedError, raise_epoch
-from group_coordinator.pipeline.tables.store import WRITTEN, table_uri
+from group_coordinator.pipeline.tables import WRITTEN, table_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

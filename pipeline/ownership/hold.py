@@ -29,7 +29,7 @@ from group_coordinator.pipeline.delta import Epoch, FencedError
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
-from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables import ensure_tables
 from group_coordinator.schemas.records import CoordinatorEvent
 
 HOLDER = -2

@@ -15,7 +15,7 @@ from group_coordinator.coordinator.ownership import lease_app_id
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS, Appender
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import COORDINATORS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
 from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS
 

@@ -24,7 +24,7 @@ from group_coordinator.coordinator.ownership import NO_EPOCH, lease_app_id
 from group_coordinator.pipeline.delta import Appender, Patience
 from group_coordinator.pipeline.errors import Failure, address
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS
-from group_coordinator.pipeline.tables.store import check_whole_table, has_table, table_uri
+from group_coordinator.pipeline.tables import check_whole_table, has_table, table_uri
 from group_coordinator.schemas.tables import COORDINATORS
 
 if TYPE_CHECKING:

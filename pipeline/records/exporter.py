@@ -27,8 +27,7 @@ from group_coordinator.pipeline.records.record_file import (
     is_parquet,
     to_stderr,
 )
-from group_coordinator.pipeline.tables.columns import dataset
-from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.pipeline.tables import dataset, open_table, table_uri
 from group_coordinator.schemas.kafka.codec import encode_key, encode_value
 from group_coordinator.schemas.kafka.writing import NotEncodable
 from group_coordinator.schemas.messages import Int64

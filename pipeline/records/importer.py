@@ -34,8 +34,7 @@ from group_coordinator.pipeline.records.record_file import (
     is_parquet,
     to_stderr,
 )
-from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
-from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.pipeline.tables import OffsetsLog, open_table, table_uri
 from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC

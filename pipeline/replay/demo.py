@@ -25,9 +25,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.replay.trace import TOPICS, load_trace, trace_names
 from group_coordinator.pipeline.replay.trace_replay import TraceReplay, to_answers
-from group_coordinator.pipeline.tables.request_log import RequestLog
-from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables import RequestLog, create_topic, ensure_tables, table_uri
 from group_coordinator.pipeline.terminal import grid, open_console
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 

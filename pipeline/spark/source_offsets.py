@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.tables.segment_stats import log_end_id
+from group_coordinator.pipeline.tables import log_end_id
 from group_coordinator.pipeline.topics import TableTopics, log_topics
 
 _DELTA = re.compile(r"DeltaSource\[(?P<table>.*)\]", re.DOTALL)

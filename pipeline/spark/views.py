@@ -31,8 +31,7 @@ from group_coordinator.pipeline.spark.view_sql import (
     table_query,
     with_all_below,
 )
-from group_coordinator.pipeline.tables.columns import check_columns
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import check_columns, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES, Table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from group_coordinator.pipeline.stream.request_pages import (
     read_pages,
     refuse_packed,
 )
-from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
+from group_coordinator.pipeline.tables import wanted_row_groups
 from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS
 

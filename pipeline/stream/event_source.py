@@ -43,7 +43,7 @@ from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
 from group_coordinator.pipeline.stream.packing import pack_together
 from group_coordinator.pipeline.stream.waiting import Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS
 

@@ -47,9 +47,13 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.offset import offset_of
-from group_coordinator.pipeline.tables.acls import AclWatcher
-from group_coordinator.pipeline.tables.store import Looks, ensure_table, table_uri
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables import (
+    AclWatcher,
+    Looks,
+    TopicWatcher,
+    ensure_table,
+    table_uri,
+)
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.messages import Int64

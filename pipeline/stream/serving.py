@@ -12,7 +12,7 @@ from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta import LogGone, trim_log
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.offset import offset_of
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:

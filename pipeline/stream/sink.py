@@ -38,8 +38,7 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
-from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
-from group_coordinator.pipeline.tables.store import WRITTEN, open_table, table_uri
+from group_coordinator.pipeline.tables import WRITTEN, OffsetsLog, open_table, table_uri
 from group_coordinator.schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,

@@ -1,6 +1,176 @@
 """The project's tables: their locations under a root, and how they are created, written and read.
 
-Packages above may import from here; this package imports `pipeline.delta` and `schemas`. It depends
-on neither the decisions of groups, nor the ownership of partitions, nor Spark. The views over the
-tables are in `schemas/views.sql`, and `pipeline.monitor` reads them.
+Packages above import the names below, but not the modules. This package imports `pipeline.delta`
+and `schemas`. It depends on neither the decisions of groups, nor the ownership of partitions, nor
+Spark. The views over the tables are in `schemas/views.sql`, and `pipeline.monitor` reads them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.tables.acl_table import (
+        AclWatcher,
+        add_acls,
+        read_acls,
+        remove_acls,
+    )
+    from group_coordinator.pipeline.tables.columns import (
+        LaterRelease,
+        SchemaMismatch,
+        add_missing_columns,
+        check_columns,
+        dataset,
+    )
+    from group_coordinator.pipeline.tables.format import is_known_format
+    from group_coordinator.pipeline.tables.marks import has_mark, set_mark
+    from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
+    from group_coordinator.pipeline.tables.private_file import (
+        changing,
+        create_private,
+        read_private,
+        write_private,
+    )
+    from group_coordinator.pipeline.tables.request_keys import (
+        KeysError,
+        add_key,
+        new_key,
+        read_key,
+        read_keys,
+        remove_key,
+    )
+    from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
+    from group_coordinator.pipeline.tables.request_log import RequestLog, open_requests
+    from group_coordinator.pipeline.tables.segment_stats import (
+        SegmentBounds,
+        decode_bounds,
+        log_end_id,
+        partition_in,
+        partition_of,
+    )
+    from group_coordinator.pipeline.tables.store import (
+        CHECKPOINT_INTERVAL,
+        WRITTEN,
+        Absent,
+        Looks,
+        TableMissing,
+        check_release,
+        check_whole_table,
+        ensure_table,
+        ensure_tables,
+        has_root,
+        has_table,
+        last_written,
+        open_table,
+        read_table,
+        retention_properties,
+        table_uri,
+    )
+    from group_coordinator.pipeline.tables.topic_catalogue import (
+        InvalidPartitions,
+        InvalidTopic,
+        TopicExists,
+        TopicWatcher,
+        UnknownTopic,
+        alter_topic,
+        check_more_partitions,
+        check_name,
+        check_new_topic,
+        create_topic,
+        creations_of,
+        delete_topic,
+        read_changes,
+    )
+
+# The names that other packages may import, by their modules. A module is imported at the first use
+# of one of its names: most callers must not wait for delta-rs, Arrow or DuckDB.
+_NAMES = {
+    "acl_table": (
+        "AclWatcher",
+        "add_acls",
+        "read_acls",
+        "remove_acls",
+    ),
+    "columns": (
+        "LaterRelease",
+        "SchemaMismatch",
+        "add_missing_columns",
+        "check_columns",
+        "dataset",
+    ),
+    "format": ("is_known_format",),
+    "marks": (
+        "has_mark",
+        "set_mark",
+    ),
+    "offsets_log": ("OffsetsLog",),
+    "private_file": (
+        "changing",
+        "create_private",
+        "read_private",
+        "write_private",
+    ),
+    "request_keys": (
+        "add_key",
+        "KeysError",
+        "new_key",
+        "read_key",
+        "read_keys",
+        "remove_key",
+    ),
+    "request_lanes": ("wanted_row_groups",),
+    "request_log": (
+        "RequestLog",
+        "open_requests",
+    ),
+    "segment_stats": (
+        "SegmentBounds",
+        "decode_bounds",
+        "log_end_id",
+        "partition_in",
+        "partition_of",
+    ),
+    "store": (
+        "Absent",
+        "CHECKPOINT_INTERVAL",
+        "Looks",
+        "TableMissing",
+        "WRITTEN",
+        "check_release",
+        "check_whole_table",
+        "ensure_table",
+        "ensure_tables",
+        "has_root",
+        "has_table",
+        "last_written",
+        "open_table",
+        "read_table",
+        "retention_properties",
+        "table_uri",
+    ),
+    "topic_catalogue": (
+        "InvalidPartitions",
+        "InvalidTopic",
+        "TopicExists",
+        "TopicWatcher",
+        "UnknownTopic",
+        "alter_topic",
+        "check_more_partitions",
+        "check_name",
+        "check_new_topic",
+        "create_topic",
+        "creations_of",
+        "delete_topic",
+        "read_changes",
+    ),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+        return value

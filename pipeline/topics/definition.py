@@ -18,22 +18,21 @@ from msgspec import structs
 
 from group_coordinator.pipeline.delta import Appender, UnsupportedTable, local_folder, open_delta
 from group_coordinator.pipeline.errors import first_line
-from group_coordinator.pipeline.tables.marks import has_mark, set_mark
-from group_coordinator.pipeline.tables.store import (
+from group_coordinator.pipeline.tables import (
     CHECKPOINT_INTERVAL,
     TableMissing,
-    ensure_table,
-    has_table,
-    read_table,
-    table_uri,
-)
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
-from group_coordinator.pipeline.tables.topics import (
+    TopicWatcher,
     check_name,
     check_new_topic,
     create_topic,
     creations_of,
+    ensure_table,
+    has_mark,
+    has_table,
     read_changes,
+    read_table,
+    set_mark,
+    table_uri,
 )
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import InvalidTable

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import Appender, Followed
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import Absent, ensure_table, table_uri
+from group_coordinator.pipeline.tables import Absent, ensure_table, table_uri
 from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 

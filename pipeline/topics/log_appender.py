@@ -45,7 +45,7 @@ from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.errors import Failure, bare
-from group_coordinator.pipeline.tables.segment_stats import log_end_id
+from group_coordinator.pipeline.tables import log_end_id
 from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition
 from group_coordinator.pipeline.topics.new_batch import to_rows
 from group_coordinator.pipeline.topics.producer_state import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import Appender, CommitStateUnknown
-from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables import ensure_table, table_uri
 from group_coordinator.schemas.tables import GATEWAYS
 
 _APP_ID = "producer-ids"

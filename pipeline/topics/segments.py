@@ -26,11 +26,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta import DataFile, LiveFiles, read_whole
-from group_coordinator.pipeline.tables.segment_stats import (
-    SegmentBounds,
-    partition_in,
-    partition_of,
-)
+from group_coordinator.pipeline.tables import SegmentBounds, partition_in, partition_of
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
 from group_coordinator.schemas.unreadable import UNREADABLE
 

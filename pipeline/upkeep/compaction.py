@@ -40,8 +40,7 @@ from group_coordinator.pipeline.delta import (
     count_records,
     data_files,
 )
-from group_coordinator.pipeline.tables.columns import add_missing_columns
-from group_coordinator.pipeline.tables.store import ensure_table, open_table
+from group_coordinator.pipeline.tables import add_missing_columns, ensure_table, open_table
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
 from group_coordinator.schemas.records import OFFSET_COMMIT, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from group_coordinator.pipeline.delta import STORE_FAILS, find_torn, is_table, local_folder, mend
 from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.pipeline.topics import read_definitions
 from group_coordinator.pipeline.upkeep.plain import asked_features, make_plain
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES

@@ -55,7 +55,7 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.settings import DAY_MS
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
 from group_coordinator.schemas.tables import (
     COORDINATORS,

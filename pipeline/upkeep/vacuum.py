@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties
 
 from group_coordinator.pipeline.delta import check_clock, refresh
-from group_coordinator.pipeline.tables.store import retention_properties
+from group_coordinator.pipeline.tables import retention_properties
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

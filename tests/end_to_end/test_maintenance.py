@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import write_deltalake
 
-from group_coordinator.pipeline.tables.acls import add_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
 from group_coordinator.schemas.acls import AclBinding

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from group_coordinator.pipeline.tables.store import ensure_tables
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.end_to_end.member_process import MemberProcess
 from tests.ends import check_end
 from tests.support.process import KillableCoordinator

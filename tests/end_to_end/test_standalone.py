@@ -12,7 +12,7 @@ import pytest
 from group_coordinator.pipeline.client import GroupMember
 from group_coordinator.pipeline.node.packaging import Packaged, write_package
 from group_coordinator.pipeline.session.spark_settings import packages
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.end_to_end.standalone import Standalone
 from tests.end_to_end.submitting import LIMIT_S, is_committed, shipped
 from tests.ends import check_end

@@ -19,7 +19,7 @@ from group_coordinator.pipeline.session.checkpoint_files import query_id
 from group_coordinator.pipeline.stream.offset import Planned, offset_of
 from group_coordinator.pipeline.tables.columns import check_columns
 from group_coordinator.pipeline.tables.store import ensure_tables, has_table, open_table
-from group_coordinator.pipeline.tables.topics import counts_of, read_newest
+from group_coordinator.pipeline.tables.topic_catalogue import counts_of, read_newest
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 from tests.golden.record import (
     HERE,

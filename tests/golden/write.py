@@ -25,7 +25,7 @@ from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.tables.request_log import RequestLog
-from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic, delete_topic
 from group_coordinator.schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,

@@ -17,9 +17,9 @@ from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.replay.trace_replay import to_json
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables.acl_table import AclWatcher
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables.topic_catalogue import TopicWatcher
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.decided import Groups
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ["group_coordinator.pipeline.delta"]
+PACKAGES = ["group_coordinator.pipeline.delta", "group_coordinator.pipeline.tables"]
 
 
 def names_for_type_checkers(package: ModuleType) -> dict[str, set[str]]:

@@ -23,9 +23,9 @@ from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushe
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.tables.acls import add_acls, read_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls, read_acls
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
-from group_coordinator.pipeline.tables.topics import TopicExists, create_topic, read_newest
+from group_coordinator.pipeline.tables.topic_catalogue import TopicExists, create_topic, read_newest
 from group_coordinator.pipeline.topics.index import Index
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.records import CoordinatorEvent

@@ -33,10 +33,13 @@ from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.tables.acls import AclWatcher, add_acls, remove_acls
+from group_coordinator.pipeline.tables.acl_table import AclWatcher, add_acls, remove_acls
 from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
-from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
+from group_coordinator.pipeline.tables.topic_catalogue import (
+    TopicWatcher,
+    create_topic,
+    delete_topic,
+)
 from group_coordinator.pipeline.topics import TableTopics
 from group_coordinator.pipeline.topics.definition import read_definitions
 from group_coordinator.pipeline.topics.index import Index

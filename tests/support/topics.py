@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltalake.exceptions import TableNotFoundError
 
-from group_coordinator.pipeline.tables.topics import counts_of, read_newest
+from group_coordinator.pipeline.tables.topic_catalogue import counts_of, read_newest
 
 
 def read_counts(root: str) -> dict[str, int] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.coordinator.authorization import ALTER, TOPIC
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, ApiError, change, twice
-from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
+from group_coordinator.pipeline.tables import alter_topic, check_more_partitions
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.request_context import TooLate
-from group_coordinator.pipeline.tables.acls import remove_acls
+from group_coordinator.pipeline.tables import remove_acls
 from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,

@@ -16,7 +16,7 @@ from group_coordinator.coordinator.authorization import CLUSTER, CREATE, DESCRIB
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.catalogue import change
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
-from group_coordinator.pipeline.tables.topics import InvalidTopic, check_name
+from group_coordinator.pipeline.tables import InvalidTopic, check_name
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from group_coordinator.pipeline.tables.private_file import create_private, read_private
+from group_coordinator.pipeline.tables import create_private, read_private
 
 _BYTES = 32
 

@@ -27,7 +27,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
 from group_coordinator.pipeline.gateway_settings import HASHES
-from group_coordinator.pipeline.tables.private_file import changing, read_private, write_private
+from group_coordinator.pipeline.tables import changing, read_private, write_private
 from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:

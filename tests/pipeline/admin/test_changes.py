@@ -16,7 +16,7 @@ from group_coordinator.pipeline.admin.reset import Aim, plan_resets
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure, WrongCall
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,

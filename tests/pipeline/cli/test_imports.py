@@ -14,7 +14,7 @@ import pytest
 
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_tables
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.rows import heartbeat

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_log_topic
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define, opened

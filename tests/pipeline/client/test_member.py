@@ -33,7 +33,7 @@ from group_coordinator.pipeline.client import (
     member_hub,
 )
 from group_coordinator.pipeline.client import TopicPartition as Tp
-from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import alter_topic, create_topic
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until
 

@@ -24,7 +24,7 @@ from group_coordinator.pipeline.client import (
     UnknownTopicOrPartitionError,
 )
 from group_coordinator.pipeline.client import TopicPartition as Tp
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,

@@ -25,7 +25,7 @@ from group_coordinator import (
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.client import record_topics
 from group_coordinator.pipeline.delta.log import CommitStateUnknown
-from group_coordinator.pipeline.tables.topics import delete_topic
+from group_coordinator.pipeline.tables.topic_catalogue import delete_topic
 from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,

@@ -24,8 +24,8 @@ from group_coordinator import (
 from group_coordinator.pipeline.client import record_topics
 from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
-from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
-from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
+from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
+from group_coordinator.pipeline.tables.topic_catalogue import alter_topic, create_topic
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from tests.pipeline.topics.logs import make

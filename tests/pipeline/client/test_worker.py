@@ -24,7 +24,11 @@ from group_coordinator.pipeline.client.worker import (
     Worker,
     to_command,
 )
-from group_coordinator.pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import (
+    UnknownTopic,
+    alter_topic,
+    create_topic,
+)
 from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until

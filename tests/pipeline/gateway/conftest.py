@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.pipeline.gateway.kafka_tools.running import jars
 from tests.pipeline.gateway.running import coordinator, gateway
 

@@ -17,7 +17,7 @@ from group_coordinator.pipeline.gateway.brokers import (
     Brokers,
     cluster_id,
 )
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
 

@@ -20,7 +20,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.tables.store import ensure_tables
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import gateway
 from tests.pipeline.gateway.test_long_requests import fetch_request

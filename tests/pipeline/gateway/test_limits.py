@@ -30,7 +30,7 @@ from kafka.protocol.metadata import (
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables.acl_table import AclWatcher
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.gateway.raw import Client, connected, heartbeat

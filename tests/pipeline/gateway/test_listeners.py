@@ -32,7 +32,7 @@ from group_coordinator.pipeline.gateway_settings import (
 )
 from group_coordinator.pipeline.settings import SettingsError, to_settings
 from group_coordinator.pipeline.tables.store import read_table, table_uri
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
 from group_coordinator.schemas.tables import GATEWAYS, from_arrow, to_arrow
 from tests.pipeline.gateway.raw import Client, connected

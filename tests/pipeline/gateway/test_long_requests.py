@@ -34,7 +34,7 @@ from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE, Topics
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
-from group_coordinator.pipeline.tables.topics import delete_topic
+from group_coordinator.pipeline.tables.topic_catalogue import delete_topic
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, create_log_topic
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.connecting import plenty

@@ -35,7 +35,7 @@ from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import (
     LogAppender,
     ProducerIds,

@@ -37,8 +37,12 @@ from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.polls import Polls, SentTimes
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
-from group_coordinator.pipeline.tables.acls import add_acls, read_acls
-from group_coordinator.pipeline.tables.topics import create_topic, delete_topic, read_newest
+from group_coordinator.pipeline.tables.acl_table import add_acls, read_acls
+from group_coordinator.pipeline.tables.topic_catalogue import (
+    create_topic,
+    delete_topic,
+    read_newest,
+)
 from group_coordinator.schemas.acls import (
     AclBinding,
     AclOperation,

@@ -33,7 +33,7 @@ from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.gateway.topics import Topics
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.tables.acls import AclWatcher, add_acls
+from group_coordinator.pipeline.tables.acl_table import AclWatcher, add_acls
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.reading import reader

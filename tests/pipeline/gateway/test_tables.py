@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.tables.store import ensure_table
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
 from group_coordinator.schemas.tables import TOPICS
 from tests.pipeline.gateway.running import coordinator, gateway

@@ -18,7 +18,7 @@ from group_coordinator.pipeline.spark.source_offsets import (
     TableOffsets,
     read_source,
 )
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
 from group_coordinator.pipeline.topics.errors import CannotFollow
 from tests.pipeline.small import SmallCoordinator

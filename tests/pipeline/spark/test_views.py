@@ -17,7 +17,7 @@ from group_coordinator.pipeline.monitor.as_of import commit_times
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.spark import register_views, views
-from group_coordinator.pipeline.tables.acls import add_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.topics import log_topics
 from group_coordinator.schemas.acls import AclBinding

@@ -18,7 +18,7 @@ from group_coordinator.coordinator.consumer.protocol import (
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.replay.demo import Demo
-from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.topics import create_table_topic

@@ -19,8 +19,12 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings, PinsGone
-from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
-from group_coordinator.pipeline.tables.topics import alter_topic, create_topic, delete_topic
+from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
+from group_coordinator.pipeline.tables.topic_catalogue import (
+    alter_topic,
+    create_topic,
+    delete_topic,
+)
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.catalogue import Catalogue
 from tests.support.failing_reads import TOO_MANY_FILES, failing_reads

@@ -17,7 +17,7 @@ from group_coordinator.pipeline.records.exporter import export
 from group_coordinator.pipeline.settings import CoordinatorSettings, UpkeepSettings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.tables import topics
+from group_coordinator.pipeline.tables import topic_catalogue
 from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismatch
 from group_coordinator.pipeline.tables.format import FORMAT_PROPERTY
 from group_coordinator.pipeline.tables.request_log import RequestLog
@@ -170,14 +170,14 @@ def test_the_tables_of_an_earlier_release_are_read_before_anyone_upgrades_them(
 def test_a_catalogue_of_an_earlier_release_is_brought_up_to_date_if_there_is_one(root, monkeypatch):
     ensure_tables(root)
     assert not DeltaTable.is_deltatable(table_uri(root, TOPICS))
-    topics.create_topic(root, "orders", 6)
+    topic_catalogue.create_topic(root, "orders", 6)
     later = TOPICS.schema.append(pa.field("retention_ms", pa.int64()))
     monkeypatch.setattr(
         "group_coordinator.pipeline.tables.store.ON_DEMAND", (replace(TOPICS, schema=later),)
     )
     ensure_tables(root)
     assert "retention_ms" in open_table(root, TOPICS).to_pyarrow_table().column_names
-    assert topics.read_changes(root)[0].topic == "orders"
+    assert topic_catalogue.read_changes(root)[0].topic == "orders"
 
 
 def test_starts_at_the_same_time_add_the_columns_once(earlier_root):

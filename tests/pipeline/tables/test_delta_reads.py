@@ -34,7 +34,7 @@ from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.session.driver_jvm import jvm
 from group_coordinator.pipeline.settings import Settings, load_settings
 from group_coordinator.pipeline.stream.spark_engine import SparkEngine
-from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.pipeline.topics import create_table_topic

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
-from group_coordinator.pipeline.tables import topics
+from group_coordinator.pipeline.tables import topic_catalogue
 from group_coordinator.pipeline.tables.store import TableMissing, ensure_table, table_uri
-from group_coordinator.pipeline.tables.topics import (
+from group_coordinator.pipeline.tables.topic_catalogue import (
     TopicExists,
     alter_topic,
     create_topic,
@@ -181,7 +181,7 @@ def test_definitions_that_are_gone_are_not_none(root: str, uri: str) -> None:
     assert sum(end for _, end in ends(topics)) == 10
 
 
-@pytest.mark.parametrize("module", [definition, topics])
+@pytest.mark.parametrize("module", [definition, topic_catalogue])
 def test_a_folder_that_is_away_for_one_look_is_not_gone(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
@@ -247,7 +247,7 @@ def test_of_two_who_make_a_topic_at_once_one_has_defined_it(
     """Else gateways would append to either one's table, as they read the definitions."""
     create_topic(root, "newest", 1)
     # Both count from the newest change, as with clocks that are behind.
-    monkeypatch.setattr(topics, "clock_ms", lambda: 0)
+    monkeypatch.setattr(topic_catalogue, "clock_ms", lambda: 0)
     made: list[TopicTable] = []
 
     def meanwhile() -> None:
@@ -266,9 +266,9 @@ def test_a_topic_whose_maker_was_killed_is_made_with_another_definition(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(root, "newest", 1)
-    monkeypatch.setattr(topics, "clock_ms", lambda: 0)
+    monkeypatch.setattr(topic_catalogue, "clock_ms", lambda: 0)
     with monkeypatch.context() as patch:
-        patch.setattr(topics, "to_arrow", killed)
+        patch.setattr(topic_catalogue, "to_arrow", killed)
         with pytest.raises(InterruptedError):
             create_log_topic(root, "t", 1)
     made = create_log_topic(root, "t", 1)

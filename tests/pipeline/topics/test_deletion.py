@@ -17,7 +17,7 @@ from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.writer import Writer
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.tables.topics import TopicExists, UnknownTopic, read_newest
+from group_coordinator.pipeline.tables.topic_catalogue import TopicExists, UnknownTopic, read_newest
 from group_coordinator.pipeline.topics import create_log_topic, log_topics
 from group_coordinator.schemas.tables import TOPICS
 from tests.clocks import AheadClocks

@@ -21,7 +21,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import UpkeepSettings
-from group_coordinator.pipeline.tables.topics import alter_topic
+from group_coordinator.pipeline.tables.topic_catalogue import alter_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     TableTopics,

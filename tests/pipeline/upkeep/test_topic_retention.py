@@ -14,7 +14,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_file import DataFile, data_files
 from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.pipeline.tables.store import TableMissing, table_uri
-from group_coordinator.pipeline.tables.topics import delete_topic
+from group_coordinator.pipeline.tables.topic_catalogue import delete_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     PartitionSegments,

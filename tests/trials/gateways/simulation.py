@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.acls import add_acls
+from group_coordinator.pipeline.tables.acl_table import add_acls
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import ANONYMOUS, CLUSTER_NAME, AclBinding

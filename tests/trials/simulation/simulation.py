@@ -28,7 +28,7 @@ from group_coordinator.pipeline.ownership.partitions import move
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 from group_coordinator.pipeline.stream import stateful
 from group_coordinator.pipeline.tables.store import ensure_tables
-from group_coordinator.pipeline.tables.topics import (
+from group_coordinator.pipeline.tables.topic_catalogue import (
     alter_topic,
     create_topic,
     delete_topic,

@@ -63,9 +63,9 @@ from group_coordinator.pipeline.cli.acls import acls_app
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
-from group_coordinator.pipeline.tables.acls import read_acls
+from group_coordinator.pipeline.tables.acl_table import read_acls
 from group_coordinator.pipeline.tables.store import read_table
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent

@@ -31,7 +31,7 @@ from kafka.protocol.sasl import (
 from group_coordinator.pipeline.gateway.security.tls import CertificateError, server_context
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
 from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
-from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client
 from tests.pipeline.gateway.running import coordinator, gateway

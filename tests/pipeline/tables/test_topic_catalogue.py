@@ -19,13 +19,13 @@ from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.table import newest_version
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.tables import topic_watcher, topics
+from group_coordinator.pipeline.tables import topic_catalogue
 from group_coordinator.pipeline.tables.store import ensure_table, ensure_tables, table_uri
-from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
-from group_coordinator.pipeline.tables.topics import (
+from group_coordinator.pipeline.tables.topic_catalogue import (
     InvalidPartitions,
     InvalidTopic,
     TopicExists,
+    TopicWatcher,
     UnknownTopic,
     alter_topic,
     check_name,
@@ -128,7 +128,7 @@ def test_an_illegal_name_is_refused_with_the_reason(empty: str, name: str, messa
 
 def test_who_comes_second_decides_anew(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_topic(empty, "orders", 1)
-    read, both_have_read = topics.read_newest, Barrier(2)
+    read, both_have_read = topic_catalogue.read_newest, Barrier(2)
 
     def read_together(root: str) -> dict[str, TopicChange]:
         newest = read(root)
@@ -136,7 +136,7 @@ def test_who_comes_second_decides_anew(empty: str, monkeypatch: pytest.MonkeyPat
             both_have_read.wait(timeout=20)
         return newest
 
-    monkeypatch.setattr(topics, "read_newest", read_together)
+    monkeypatch.setattr(topic_catalogue, "read_newest", read_together)
     failures: list[Failure] = []
 
     def create() -> None:
@@ -158,7 +158,7 @@ def test_a_clock_that_is_put_back_does_not_bring_an_old_number_back(
     empty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for now, partitions in ((1000, 1), (500, 2), (1000, 3)):
-        monkeypatch.setattr(topics, "clock_ms", lambda now=now: now)
+        monkeypatch.setattr(topic_catalogue, "clock_ms", lambda now=now: now)
         change = create_topic if partitions == 1 else alter_topic
         change(empty, "orders", partitions)
     assert read_counts(empty) == {"orders": 3}
@@ -216,7 +216,7 @@ def test_a_watcher_knows_when_topics_were_deleted_last(root: str) -> None:
 def test_a_watcher_knows_the_last_deletions_only(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_watcher, "MOST_DELETED", 2)
+    monkeypatch.setattr(topic_catalogue, "MOST_DELETED", 2)
     for name in ("a", "b", "c"):
         create_topic(root, name, 1)
         delete_topic(root, name)
@@ -360,4 +360,4 @@ def test_rows_come_back_as_they_went_in() -> None:
 
 def test_the_other_tables_do_not_make_a_catalogue(empty: str) -> None:
     ensure_tables(empty)
-    assert not topics.has_catalogue(empty)
+    assert not topic_catalogue.has_catalogue(empty)

@@ -8,9 +8,9 @@ The table of coordinators has a mark that the root has ACLs. The mark distinguis
 of ACLs from one that was never created. Without the mark, a deleted or temporarily unavailable
 folder would allow all operations to all principals.
 
-Changes are serialized as in `pipeline.tables.topics`: each is the next version of one application
-id in Delta's transaction identifiers. `check` is called after each read of the ACLs and before the
-commit of the change; it raises to cancel the change.
+Changes are serialized as in `pipeline.tables.topic_catalogue`: each is the next version of one
+application id in Delta's transaction identifiers. `check` is called after each read of the ACLs and
+before the commit of the change; it raises to cancel the change.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.acls import Acls, AclsUnknown
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.tables import acls as module
-from group_coordinator.pipeline.tables.acls import (
+from group_coordinator.pipeline.tables import acl_table as module
+from group_coordinator.pipeline.tables.acl_table import (
     AclWatcher,
     InvalidAcl,
     add_acls,
