@@ -12,7 +12,7 @@ JITTER = 0.2
 Jitter = Callable[[], float]
 
 
-class Retrying(Protocol):
+class RetrySettings(Protocol):
     """The retry settings of a client."""
 
     @property
@@ -26,13 +26,13 @@ class Retrying(Protocol):
         ...
 
 
-class Backoff:
+class ExponentialBackoff:
     """A backoff that starts at retry.backoff.ms and doubles up to retry.backoff.max.ms.
 
     Each value has a jitter of 20% up or down, and never exceeds the maximum.
     """
 
-    def __init__(self, settings: Retrying, jitter: Jitter) -> None:
+    def __init__(self, settings: RetrySettings, jitter: Jitter) -> None:
         self._first_ms = min(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._max_ms = settings.retry_backoff_max_ms
         self._jitter = jitter

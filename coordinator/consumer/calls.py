@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     CoordinatorTimeoutError,
@@ -50,15 +50,15 @@ class Operation(Generic[T]):
         return self._value  # type: ignore[return-value]
 
 
-class Call:
+class PendingCall:
     """A call that has not ended, with its retry state.
 
     `attempt` sends the request, `fail` ends the call with an error. `what` names the call in error
-    messages. `tries_again`: whether retriable errors are retried; if False, the first failed
+    messages. `retries`: whether retriable errors are retried; if False, the first failed
     attempt ends the call. `deadline` is in absolute ms, None for no limit.
     """
 
-    __slots__ = ("attempt", "attempts", "deadline", "fail", "retry_at", "tries_again", "what")
+    __slots__ = ("attempt", "attempts", "deadline", "fail", "retries", "retry_at", "what")
 
     def __init__(
         self,
@@ -66,45 +66,45 @@ class Call:
         attempt: Callable[[int], None],
         fail: Callable[[int, ConsumerError], None],
         deadline: int | None,
-        tries_again: bool,
+        retries: bool,
         now: int,
     ) -> None:
         self.what = what
         self.attempt = attempt
         self.fail = fail
         self.deadline = deadline
-        self.tries_again = tries_again
+        self.retries = retries
         self.attempts = 0
         # The time of the next attempt, absolute ms. None while a request is in flight, and for a
         # call that sends none (a synchronous commit without offsets).
         self.retry_at: int | None = now
 
 
-class Calls:
+class PendingCalls:
     """The pending calls, in the order in which they were made."""
 
-    def __init__(self, lookup: CoordinatorLookup, backoff: Backoff) -> None:
+    def __init__(self, lookup: CoordinatorLookup, backoff: ExponentialBackoff) -> None:
         self._lookup = lookup
         self._backoff = backoff
-        self._calls: list[Call] = []
+        self._calls: list[PendingCall] = []
         lookup.on_found.append(self.tick)
         lookup.on_failed.append(self._on_lookup_failed)
 
-    def start(self, now: int, call: Call) -> None:
+    def start(self, now: int, call: PendingCall) -> None:
         """Add a call; send it now if the coordinator is known, else when it is found."""
         self._calls.append(call)
         self.tick(now)
 
-    def end(self, call: Call) -> None:
+    def end(self, call: PendingCall) -> None:
         """Remove a call that has ended."""
         if call in self._calls:
             self._calls.remove(call)
 
-    def failed(self, now: int, call: Call, error: ConsumerError) -> None:
+    def failed(self, now: int, call: PendingCall, error: ConsumerError) -> None:
         """Handle a failed attempt: schedule a retry after the backoff, or fail the call."""
         if call not in self._calls:
             return
-        if call.tries_again and error.retriable:
+        if call.retries and error.retriable:
             call.retry_at = now + self._backoff(call.attempts)
             call.attempts += 1
         else:
@@ -121,12 +121,12 @@ class Calls:
                 call.fail(
                     now,
                     CoordinatorTimeoutError(
-                        f"{call.what} did not succeed in time (default.api.timeout.ms, or the "
-                        "timeout that was given): is the coordinator running?"
+                        f"{call.what} did not succeed within its timeout (the argument, or "
+                        "default.api.timeout.ms): is the coordinator running?"
                     ),
                 )
             elif call.retry_at is not None and self._lookup.node is None:
-                self._lookup.want()
+                self._lookup.request_lookup()
             elif call.retry_at is not None and now >= call.retry_at:
                 call.retry_at = None
                 call.attempt(now)
@@ -141,6 +141,6 @@ class Calls:
 
     def _on_lookup_failed(self, now: int, error: ConsumerError) -> None:
         for call in list(self._calls):
-            if call.retry_at is not None and not (call.tries_again and error.retriable):
+            if call.retry_at is not None and not (call.retries and error.retriable):
                 self.end(call)
                 call.fail(now, error)

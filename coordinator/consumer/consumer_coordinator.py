@@ -16,7 +16,7 @@ two threads:
   max.poll.interval.ms.
 
 Any thread may call `response`. After each call there may be requests to send (`take_requests`) and
-lines to log (`take_notes`). Source: Kafka's ConsumerCoordinator.
+lines to log (`take_log_lines`). Source: Kafka's ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
-from group_coordinator.coordinator.consumer.calls import Calls, Operation
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff, Jitter
+from group_coordinator.coordinator.consumer.calls import Operation, PendingCalls
 from group_coordinator.coordinator.consumer.consumer_errors import (
     NoOffsetForPartitionError,
-    group_of,
+    required_group_id,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
-from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone, Event, Note
+from group_coordinator.coordinator.consumer.coordinator_requests import (
+    CoordinatorLookup,
+    InFlightRequests,
+)
+from group_coordinator.coordinator.consumer.events import CallAssignor, CommitDone, Event, LogLine
 from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
 from group_coordinator.coordinator.consumer.member_rebalance import WAIT, Rebalance, Steps, Wait
 from group_coordinator.coordinator.consumer.member_state import (
@@ -45,7 +48,7 @@ from group_coordinator.coordinator.consumer.member_state import (
 from group_coordinator.coordinator.consumer.membership import Membership
 from group_coordinator.coordinator.consumer.offset_commits import (
     AutoCommit,
-    Commits,
+    OffsetCommits,
     PartitionOffsets,
 )
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
@@ -72,16 +75,16 @@ class ConsumerCoordinator:
         self.settings = settings
         self.subscription = SubscriptionState()
         self.closed = False
-        self._notes: list[Note] = []
-        backoff = Backoff(settings, jitter)
-        self._requests = Requests(settings, new_request_id)
-        self._lookup = CoordinatorLookup(settings, self._requests, backoff, self._notes)
+        self._log_lines: list[LogLine] = []
+        backoff = ExponentialBackoff(settings, jitter)
+        self._requests = InFlightRequests(settings, new_request_id)
+        self._lookup = CoordinatorLookup(settings, self._requests, backoff, self._log_lines)
         self._heartbeat = Heartbeat(settings, backoff, now)
         self._membership = Membership(
-            settings, self._requests, self._lookup, self._heartbeat, self._notes
+            settings, self._requests, self._lookup, self._heartbeat, self._log_lines
         )
-        self._calls = Calls(self._lookup, backoff)
-        self._commits = Commits(
+        self._calls = PendingCalls(self._lookup, backoff)
+        self._commits = OffsetCommits(
             settings,
             self._requests,
             self._lookup,
@@ -99,16 +102,16 @@ class ConsumerCoordinator:
             self._lookup,
             self._auto_commit,
             self._queries,
-            self._notes,
+            self._log_lines,
         )
         self._commit_ids = 0
         # The steps in progress in the user's thread; None: the next poll begins with `_begin`.
         self._steps: Steps | None = None
-        self._begin: Callable[[int], Steps] = self._working
+        self._begin: Callable[[int], Steps] = self._poll_steps
         self._leaving = False
         self._last_step: Event | Wait = WAIT
         self._in_callback = False
-        self._refreshing: tuple[int, Operation[Committed]] | None = None
+        self._position_fetch: tuple[int, Operation[Committed]] | None = None
 
     # --- the user's calls -----------------------------------------------------------------------
 
@@ -118,7 +121,7 @@ class ConsumerCoordinator:
         Replaces the previous subscription; the next poll joins. Raises SubscriptionError, and
         InvalidGroupIdError without a group.
         """
-        group_of(self.settings)
+        required_group_id(self.settings)
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
         else:
@@ -147,7 +150,7 @@ class ConsumerCoordinator:
     def unsubscribe(self, now: int) -> None:
         """Begin to give up all partitions and to leave; poll until `is_subscribed` is False."""
         if self.subscription.is_subscribed:
-            self._leave_by(now, self._unsubscribing)
+            self._begin_leaving(now, self._unsubscribe_steps)
         else:
             self.subscription.unsubscribe()
 
@@ -173,8 +176,8 @@ class ConsumerCoordinator:
         consumer does not leave.
         """
         self._in_callback = False
-        closing = partial(self._closing, ends_at=now + timeout_ms, operation=operation)
-        self._leave_by(now, closing)
+        close_steps = partial(self._close_steps, ends_at=now + timeout_ms, operation=operation)
+        self._begin_leaving(now, close_steps)
 
     def commit_async(self, now: int, offsets: PartitionOffsets | None = None) -> int:
         """Start a commit of these offsets, or of all positions; return its id.
@@ -183,7 +186,7 @@ class ConsumerCoordinator:
         GroupAuthorizationError, InvalidGroupIdError without a group, and ValueError for a negative
         offset.
         """
-        group_of(self.settings)
+        required_group_id(self.settings)
         self._membership.raise_failure()
         self._commit_ids += 1
         wanted = self.subscription.consumed() if offsets is None else offsets
@@ -206,7 +209,7 @@ class ConsumerCoordinator:
         Raises FencedInstanceIdError and GroupAuthorizationError, InvalidGroupIdError without a
         group, and ValueError for a negative offset.
         """
-        group_of(self.settings)
+        required_group_id(self.settings)
         self._membership.raise_failure()
         wanted = self.subscription.consumed() if offsets is None else offsets
         return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
@@ -227,7 +230,7 @@ class ConsumerCoordinator:
         GroupAuthorizationError, TopicAuthorizationError or UnknownTopicOrPartitionError. Raises
         InvalidGroupIdError without a group.
         """
-        group_of(self.settings)
+        required_group_id(self.settings)
         timeout_ms = self._timeout(timeout_ms)
         return self._queries.fetch_committed_offsets(now, partitions, timeout_ms)
 
@@ -250,19 +253,19 @@ class ConsumerCoordinator:
         if self.subscription.is_subscribed and not self._leaving:
             self._membership.raise_failure()
             self._heartbeat.poll(now)
-            self._lookup.want()
+            self._lookup.request_lookup()
         self.tick(now)
         failure = self._lookup.failure
         if failure is not None and not self._leaving:
             self._lookup.failure = None
             raise failure
-        return self._go_on(now)
+        return self._resume_steps(now)
 
     def callback_done(self) -> None:
         """Record that the listener or assignor has returned or raised; the next poll continues."""
         self._in_callback = False
 
-    def _go_on(self, now: int) -> Event | None:
+    def _resume_steps(self, now: int) -> Event | None:
         if self.closed:
             return None
         try:
@@ -273,7 +276,7 @@ class ConsumerCoordinator:
                 step = self._steps.send(now)
         except StopIteration:
             self._steps = None
-            self._begin = self._working
+            self._begin = self._poll_steps
             self._leaving = False
             return None
         except Exception:
@@ -286,9 +289,9 @@ class ConsumerCoordinator:
         self._in_callback = True
         return step
 
-    def _working(self, now: int) -> Steps:
+    def _poll_steps(self, now: int) -> Steps:
         while True:
-            if self._rebalance.needed(now):
+            if self._rebalance.needs_join(now):
                 now = yield from self._rebalance.run(now)
             self._refresh_positions(now)
             self._auto_commit.poll(now)
@@ -301,31 +304,31 @@ class ConsumerCoordinator:
         error of the fetch of committed offsets.
         """
         subscription = self.subscription
-        if self._refreshing is not None:
-            assignment_id, fetch = self._refreshing
+        if self._position_fetch is not None:
+            assignment_id, fetch = self._position_fetch
             if assignment_id == subscription.assignment_id and not fetch.done:
                 return
-            self._refreshing = None
+            self._position_fetch = None
             if assignment_id == subscription.assignment_id:
-                self._start_from(fetch.result())
+                self._initialize_positions(fetch.result())
         wanted = subscription.initializing
         if wanted and self.settings.group_id is None:
-            self._start_from(dict.fromkeys(wanted))
+            self._initialize_positions(dict.fromkeys(wanted))
         elif wanted:
             fetch = self._queries.fetch_committed_offsets(now, wanted)
-            self._refreshing = (subscription.assignment_id, fetch)
+            self._position_fetch = (subscription.assignment_id, fetch)
 
-    def _start_from(self, committed: Committed) -> None:
+    def _initialize_positions(self, committed: Committed) -> None:
         without_offset = self.subscription.refresh(committed, self.settings.auto_offset_reset)
         if without_offset:
             names = ", ".join(f"{topic}-{number}" for topic, number in without_offset)
             raise NoOffsetForPartitionError(
-                f"nothing is committed for {names}, and auto.offset.reset is 'none'"
+                f"no offset is committed for {names}, and auto.offset.reset is 'none': seek first"
             )
 
     # --- leaving --------------------------------------------------------------------------------
 
-    def _leave_by(self, now: int, begin: Callable[[int], Steps]) -> None:
+    def _begin_leaving(self, now: int, begin: Callable[[int], Steps]) -> None:
         """Drop the steps in progress; the next poll begins to leave with the steps of `begin`."""
         if self._steps is not None and not isinstance(self._last_step, Wait | CallAssignor):
             # The listener has run for this event. Apply the event, or the listener would run
@@ -337,15 +340,15 @@ class ConsumerCoordinator:
         self._begin = begin
         self._leaving = True
 
-    def _unsubscribing(self, now: int) -> Steps:
+    def _unsubscribe_steps(self, now: int) -> Steps:
         reason = "the consumer unsubscribed from all topics"
-        now = yield from self._rebalance.drop(now, reason)
+        now = yield from self._rebalance.give_up_partitions(now, reason)
         self._membership.leave(now, reason)
         self.subscription.unsubscribe()
-        self._rebalance.forget()
+        self._rebalance.reset()
         return now
 
-    def _closing(self, now: int, ends_at: int, operation: GroupMembershipOperation) -> Steps:
+    def _close_steps(self, now: int, ends_at: int, operation: GroupMembershipOperation) -> Steps:
         if self._auto_commit.is_enabled:
             offsets = self.subscription.consumed()
             commit = self._commits.commit_sync(now, offsets, max(0, ends_at - now))
@@ -353,14 +356,14 @@ class ConsumerCoordinator:
                 now = yield Wait(ends_at)
             if commit.error is not None:
                 text = f"the automatic commit at close failed: {commit.error}"
-                self._notes.append(Note(now, "warning", text))
+                self._log_lines.append(LogLine(now, "warning", text))
         while self._commits.pending and now < ends_at:
             now = yield Wait(ends_at)
         if self.settings.internal_leave_group_on_close and self.is_subscribed:
             reason = "the consumer is being closed"
-            now = yield from self._rebalance.drop(now, reason)
+            now = yield from self._rebalance.give_up_partitions(now, reason)
             self._membership.leave(now, reason, operation)
-        while self._requests.waiting and self._lookup.node is not None and now < ends_at:
+        while self._requests.count and self._lookup.node is not None and now < ends_at:
             now = yield Wait(ends_at)
         self.closed = True
         return now
@@ -382,17 +385,17 @@ class ConsumerCoordinator:
 
         If True, the driver wakes the user's thread.
         """
-        return not self.closed and self._requests.answer(now, response)
+        return not self.closed and self._requests.complete(now, response)
 
     def take_requests(self) -> list[RequestEvent]:
         """Return and remove the requests to send now, in order."""
         return self._requests.take()
 
-    def take_notes(self) -> list[Note]:
+    def take_log_lines(self) -> list[LogLine]:
         """Return and remove the lines to log."""
-        notes = list(self._notes)
-        self._notes.clear()
-        return notes
+        log_lines = list(self._log_lines)
+        self._log_lines.clear()
+        return log_lines
 
     @property
     def tick_deadline(self) -> int | None:
@@ -400,7 +403,7 @@ class ConsumerCoordinator:
         if self.closed:
             return None
         sources = (self._requests, self._lookup, self._membership, self._calls)
-        times = [one.deadline for one in sources]
+        times = [source.deadline for source in sources]
         return min((time for time in times if time is not None), default=None)
 
     @property

@@ -130,12 +130,12 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         GroupMaxSizeReachedError,
-        "group {group!r} has as many members as the coordinator's group.max.size allows",
+        "group {group!r} is full: it has group.max.size members",
     ),
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         InconsistentGroupProtocolError,
-        "partition.assignment.strategy [{strategy}] has nothing in common with what the other "
-        "members of group {group!r} offer, or they are no consumers",
+        "the members of group {group!r} support none of partition.assignment.strategy "
+        "[{strategy}], or they are not consumers",
     ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         InvalidSessionTimeoutError,
@@ -144,19 +144,19 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
     ),
     ErrorCode.INVALID_GROUP_ID: (
         InvalidGroupIdError,
-        "group.id {group!r} is not accepted by the coordinator",
+        "the coordinator does not accept group.id {group!r}",
     ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
         GroupAuthorizationError,
-        "group.id {group!r} is not to be used by this principal",
+        "the principal is not authorized to use group {group!r}",
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         TopicAuthorizationError,
-        "a topic is not to be used by this principal",
+        "the principal is not authorized to use a topic of the request",
     ),
     ErrorCode.UNSUPPORTED_VERSION: (
         UnsupportedVersionError,
-        "the coordinator is older than this consumer",
+        "the coordinator does not support this version of the request: upgrade the coordinator",
     ),
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         OffsetMetadataTooLargeError,
@@ -169,7 +169,7 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
 }
 
 
-def group_of(settings: ConsumerSettings) -> str:
+def required_group_id(settings: ConsumerSettings) -> str:
     """Return the group.id. Raises InvalidGroupIdError if there is none."""
     if settings.group_id is None:
         raise InvalidGroupIdError(
@@ -179,37 +179,39 @@ def group_of(settings: ConsumerSettings) -> str:
     return settings.group_id
 
 
-def name_of(code: int) -> str:
+def error_name(code: int) -> str:
     """Return Kafka's name of an error code, or the number of an unknown code."""
     return ERROR_NAMES.get(code, str(code))
 
 
-def fatal(
+def fatal_error(
     api: str, code: int, settings: ConsumerSettings, message: str | None = None
 ) -> ConsumerError:
     """Return the exception for a code that is not retried.
 
     `message` is the coordinator's error message, if there is one.
     """
-    kind, text = _FATAL.get(code, (ConsumerError, "an answer that the consumer has no rule for"))
+    kind, text = _FATAL.get(code, (ConsumerError, "an error that the consumer does not expect"))
     text = text.format(
         group=settings.group_id,
         instance=settings.group_instance_id,
         session=settings.session_timeout_ms,
         strategy=", ".join(settings.strategy_names),
     )
-    said = f"; the coordinator says: {message}" if message else ""
-    return kind(f"{api} of group {settings.group_id!r}: {name_of(code)}: {text}{said}", code)
+    detail = f"; message of the coordinator: {message}" if message else ""
+    return kind(f"{api} of group {settings.group_id!r}: {error_name(code)}: {text}{detail}", code)
 
 
-def passing(api: str, code: int) -> RetriableError:
+def retriable_error(api: str, code: int) -> RetriableError:
     """Return the exception for a code that may be retried."""
-    return RetriableError(f"{api}: {name_of(code)}", code)
+    return RetriableError(f"{api}: {error_name(code)}", code)
 
 
-def disconnected(api: str) -> DisconnectedError:
+def disconnected_error(api: str) -> DisconnectedError:
     """Return the exception for a request without an answer."""
-    return DisconnectedError(f"{api}: the coordinator did not answer, or was given up before")
+    return DisconnectedError(
+        f"{api}: no answer in time, or the coordinator became unknown meanwhile"
+    )
 
 
 class Reaction(Enum):

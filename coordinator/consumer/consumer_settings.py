@@ -86,15 +86,16 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be lower than "
                 f"session.timeout.ms ({self.session_timeout_ms})"
             )
-        for one in self.partition_assignment_strategy:
-            _check_strategy(one)
+        for strategy in self.partition_assignment_strategy:
+            _check_strategy(strategy)
         if not self.partition_assignment_strategy:
             raise ConfigError(f"{_STRATEGY} must name at least one assignor")
 
     @property
     def strategy_names(self) -> tuple[str, ...]:
         """The names of the offered assignors, as far as they are known before construction."""
-        return tuple(str(getattr(one, "name", one)) for one in self.partition_assignment_strategy)
+        strategies = self.partition_assignment_strategy
+        return tuple(str(getattr(strategy, "name", strategy)) for strategy in strategies)
 
     def new_assignors(self) -> tuple[ConsumerPartitionAssignor, ...]:
         """Return new assignors for one member, the preferred one first.
@@ -102,16 +103,16 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
         Raises ConfigError if an assignor is no ConsumerPartitionAssignor, has no name, or has the
         name of another. Raises it also if the assignors have no common rebalance protocol.
         """
-        made = tuple(map(_make_assignor, self.partition_assignment_strategy))
-        names = [one.name for one in made]
+        assignors = tuple(map(_make_assignor, self.partition_assignment_strategy))
+        names = [assignor.name for assignor in assignors]
         if len(set(names)) < len(names):
             raise ConfigError(f"{_STRATEGY} names an assignor twice: {', '.join(names)}")
-        if not _common_protocols(made):
+        if not _common_protocols(assignors):
             raise ConfigError(
-                f"{_STRATEGY}: {', '.join(names)} have no rebalance protocol in common: "
-                "they cannot be offered together"
+                f"{_STRATEGY}: {', '.join(names)} have no common rebalance protocol: "
+                "use assignors that are all eager or all cooperative"
             )
-        return made
+        return assignors
 
     @property
     def join_timeout_ms(self) -> int:
@@ -128,25 +129,30 @@ def rebalance_protocol(assignors: tuple[ConsumerPartitionAssignor, ...]) -> Reba
 
 
 def _common_protocols(assignors: tuple[ConsumerPartitionAssignor, ...]) -> set[RebalanceProtocol]:
-    return set.intersection(*(set(one.protocols) for one in assignors))
+    return set.intersection(*(set(assignor.protocols) for assignor in assignors))
 
 
-def _check_strategy(one: Any) -> None:
-    if isinstance(one, str):
+def _check_strategy(strategy: Any) -> None:
+    if isinstance(strategy, str):
         try:
-            assignor(one)
+            assignor(strategy)
         except UnknownAssignor as error:
             raise ConfigError(f"{_STRATEGY}: {error}") from error
-    elif not callable(one):
-        raise ConfigError(f"{_STRATEGY}: {one!r} is neither a name nor makes an assignor")
+    elif not callable(strategy):
+        raise ConfigError(
+            f"{_STRATEGY}: {strategy!r} is neither the name of an assignor nor a function or class "
+            "that returns one"
+        )
 
 
-def _make_assignor(one: Any) -> ConsumerPartitionAssignor:
-    made = assignor(one) if isinstance(one, str) else one()
+def _make_assignor(strategy: Any) -> ConsumerPartitionAssignor:
+    made = assignor(strategy) if isinstance(strategy, str) else strategy()
     if not isinstance(made, ConsumerPartitionAssignor):
-        raise ConfigError(f"{_STRATEGY}: {one!r} made no ConsumerPartitionAssignor, but {made!r}")
+        raise ConfigError(
+            f"{_STRATEGY}: {strategy!r} returned {made!r}, which is not a ConsumerPartitionAssignor"
+        )
     if not getattr(made, "name", ""):
-        raise ConfigError(f"{_STRATEGY}: the assignor of {one!r} has no name")
+        raise ConfigError(f"{_STRATEGY}: the assignor of {strategy!r} has no name")
     return made
 
 
@@ -161,19 +167,19 @@ def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
         given.setdefault("enable.auto.commit", False)
     strategy = given.get(_STRATEGY)
     if strategy is not None:
-        given[_STRATEGY] = _by_our_names(strategy)
+        given[_STRATEGY] = _assignor_names(strategy)
     return typed(ConsumerSettings, given)
 
 
-def _by_our_names(strategy: Any) -> Any:
+def _assignor_names(strategy: Any) -> Any:
     given = strategy.split(",") if isinstance(strategy, str) else strategy
     if not isinstance(given, (list, tuple)):
         return given
-    return tuple(ours for one in given if (ours := _by_our_name(one)))
+    return tuple(name for item in given if (name := _assignor_name(item)))
 
 
-def _by_our_name(one: Any) -> Any:
-    if not isinstance(one, str):
-        return one
-    name = one.strip().removeprefix(_JAVA_PACKAGE)
+def _assignor_name(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    name = item.strip().removeprefix(_JAVA_PACKAGE)
     return _JAVA_NAMES.get(name, name)

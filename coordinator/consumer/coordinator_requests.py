@@ -12,18 +12,18 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ON_FIND_COORDINATOR,
     ConsumerError,
     Reaction,
-    disconnected,
-    fatal,
-    group_of,
-    passing,
+    disconnected_error,
+    fatal_error,
+    required_group_id,
+    retriable_error,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.events import Note
+from group_coordinator.coordinator.consumer.events import LogLine
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     FindCoordinatorRequest,
@@ -36,7 +36,7 @@ from group_coordinator.schemas.messages import (
 Handler = Callable[[int, "Response | None"], None]
 
 
-class InFlight(Struct):
+class InFlightRequest(Struct):
     """A request without an answer, which times out at `deadline` (absolute ms)."""
 
     api: str
@@ -44,14 +44,14 @@ class InFlight(Struct):
     handler: Handler
 
 
-class Requests:
+class InFlightRequests:
     """The outgoing requests, and those in flight with the handlers of their answers."""
 
     def __init__(self, settings: ConsumerSettings, new_request_id: Callable[[], str]) -> None:
         self._settings = settings
         self._new_request_id = new_request_id
         self._outgoing: deque[RequestEvent] = deque()
-        self._in_flight: dict[str, InFlight] = {}
+        self._in_flight: dict[str, InFlightRequest] = {}
 
     def send(
         self, now: int, api: str, body: Struct, handler: Handler, timeout_ms: int | None = None
@@ -62,14 +62,14 @@ class Requests:
         """
         request = RequestEvent(
             request_id=self._new_request_id(),
-            group_id=group_of(self._settings),
+            group_id=required_group_id(self._settings),
             api=api,
             client_id=self._settings.client_id,
             **{api: body},  # type: ignore[arg-type]
         )
         if timeout_ms is None:
             timeout_ms = self._settings.request_timeout_ms
-        self._in_flight[request.request_id] = InFlight(api, now + timeout_ms, handler)
+        self._in_flight[request.request_id] = InFlightRequest(api, now + timeout_ms, handler)
         self._outgoing.append(request)
 
     def take(self) -> list[RequestEvent]:
@@ -78,40 +78,44 @@ class Requests:
         self._outgoing.clear()
         return taken
 
-    def answer(self, now: int, response: Response) -> bool:
+    def complete(self, now: int, response: Response) -> bool:
         """Pass an answer to its request's handler. Return False if the request is not in flight."""
-        asked = self._in_flight.pop(response.request_id, None)
-        if asked is None:
+        request = self._in_flight.pop(response.request_id, None)
+        if request is None:
             return False
-        asked.handler(now, response)
+        request.handler(now, response)
         return True
 
     def expire(self, now: int) -> list[str]:
         """Fail the requests past their deadline; return their APIs."""
-        late = [key for key, asked in self._in_flight.items() if now >= asked.deadline]
-        return self._give_up(now, late)
+        late = [key for key, request in self._in_flight.items() if now >= request.deadline]
+        return self._fail_requests(now, late)
 
-    def abandon(self, now: int, but: str) -> None:
-        """Fail every request except those of the API `but`."""
-        self._give_up(now, [key for key, asked in self._in_flight.items() if asked.api != but])
+    def fail_all(self, now: int, except_api: str) -> None:
+        """Fail every request except those of the API `except_api`."""
+        self._fail_requests(
+            now, [key for key, request in self._in_flight.items() if request.api != except_api]
+        )
 
-    def _give_up(self, now: int, request_ids: list[str]) -> list[str]:
-        given_up = [self._in_flight.pop(key) for key in request_ids]
-        gone = set(request_ids)
-        self._outgoing = deque(one for one in self._outgoing if one.request_id not in gone)
-        for asked in given_up:
-            asked.handler(now, None)
-        return [asked.api for asked in given_up]
+    def _fail_requests(self, now: int, request_ids: list[str]) -> list[str]:
+        failed = [self._in_flight.pop(key) for key in request_ids]
+        failed_ids = set(request_ids)
+        self._outgoing = deque(
+            event for event in self._outgoing if event.request_id not in failed_ids
+        )
+        for request in failed:
+            request.handler(now, None)
+        return [request.api for request in failed]
 
     @property
-    def waiting(self) -> int:
+    def count(self) -> int:
         """The number of requests in flight."""
         return len(self._in_flight)
 
     @property
     def deadline(self) -> int | None:
         """The time (absolute ms) of the next timeout; None if no request is in flight."""
-        return min((asked.deadline for asked in self._in_flight.values()), default=None)
+        return min((request.deadline for request in self._in_flight.values()), default=None)
 
 
 GROUP_KEY_TYPE = 0
@@ -127,14 +131,18 @@ class CoordinatorLookup:
     """
 
     def __init__(
-        self, settings: ConsumerSettings, requests: Requests, backoff: Backoff, notes: list[Note]
+        self,
+        settings: ConsumerSettings,
+        requests: InFlightRequests,
+        backoff: ExponentialBackoff,
+        log_lines: list[LogLine],
     ) -> None:
         self._settings = settings
         self._requests = requests
         self._backoff = backoff
-        self._notes = notes
-        self._wanted = False
-        self._asking = False
+        self._log_lines = log_lines
+        self._lookup_requested = False
+        self._lookup_in_flight = False
         self._attempts = 0
         self._retry_at = 0
         self.node: FindCoordinatorResponse | None = None
@@ -142,10 +150,10 @@ class CoordinatorLookup:
         self.on_found: list[Callable[[int], None]] = []
         self.on_failed: list[Callable[[int, ConsumerError], None]] = []
 
-    def want(self) -> None:
+    def request_lookup(self) -> None:
         """Request a lookup by the next `tick`, if the coordinator is unknown."""
         if self.node is None:
-            self._wanted = True
+            self._lookup_requested = True
 
     def mark_unknown(self, now: int, cause: str) -> None:
         """Mark the coordinator as unknown, and fail its requests in flight.
@@ -155,9 +163,9 @@ class CoordinatorLookup:
         if self.node is None:
             return
         text = f"the coordinator of group {self._settings.group_id!r} is unknown: {cause}"
-        self._notes.append(Note(now, "info", text))
+        self._log_lines.append(LogLine(now, "info", text))
         self.node = None
-        self._requests.abandon(now, but=_API)
+        self._requests.fail_all(now, except_api=_API)
 
     def tick(self, now: int) -> None:
         """Time out requests, and send FindCoordinator if the coordinator is wanted.
@@ -167,8 +175,8 @@ class CoordinatorLookup:
         late = [api for api in self._requests.expire(now) if api != _API]
         if late:
             self.mark_unknown(now, f"no answer in time to {', '.join(late)}")
-        if self._wanted and not self._asking and now >= self._retry_at:
-            self._asking = True
+        if self._lookup_requested and not self._lookup_in_flight and now >= self._retry_at:
+            self._lookup_in_flight = True
             self._requests.send(now, _API, FindCoordinatorRequest(GROUP_KEY_TYPE), self._on_answer)
 
     @property
@@ -177,23 +185,23 @@ class CoordinatorLookup:
 
         None if the coordinator is not wanted, or the request is in flight.
         """
-        return self._retry_at if self._wanted and not self._asking else None
+        return self._retry_at if self._lookup_requested and not self._lookup_in_flight else None
 
     def _on_answer(self, now: int, response: Response | None) -> None:
-        self._asking = False
+        self._lookup_in_flight = False
         if response is None:
-            self._fail(now, disconnected(_API))
+            self._fail(now, disconnected_error(_API))
         elif response.error_code == ErrorCode.NONE and response.find_coordinator is not None:
             self.node = response.find_coordinator
-            self._wanted = False
+            self._lookup_requested = False
             self._attempts = 0
-            for found in self.on_found:
-                found(now)
+            for callback in self.on_found:
+                callback(now)
         elif ON_FIND_COORDINATOR.get(response.error_code) is Reaction.RETRY:
-            self._fail(now, passing(_API, response.error_code))
+            self._fail(now, retriable_error(_API, response.error_code))
         else:
             code, message = response.error_code, response.error_message
-            self.failure = fatal(_API, code, self._settings, message)
+            self.failure = fatal_error(_API, code, self._settings, message)
             self._fail(now, self.failure)
 
     def _fail(self, now: int, error: ConsumerError) -> None:

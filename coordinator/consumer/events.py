@@ -81,7 +81,7 @@ Event: TypeAlias = (
 )
 
 
-class Note(Struct, frozen=True):
+class LogLine(Struct, frozen=True):
     """A line for the log. `at` is in absolute ms, `level` a Python logging level in lower case."""
 
     at: int

@@ -34,7 +34,7 @@ class HasOffset(Protocol):
 
 R = TypeVar("R", bound=HasOffset)
 # Results of offset lookups: the end of the partition that was looked up, and its offset or error.
-Found = dict[TopicPartition, tuple[AutoOffsetReset, "int | Exception"]]
+LookupResults = dict[TopicPartition, tuple[AutoOffsetReset, "int | Exception"]]
 
 
 class CompletedFetch(Generic[R]):
@@ -62,13 +62,13 @@ class CompletedFetch(Generic[R]):
         self._records = records
         self._taken = 0
 
-    def take(self, most: int) -> list[R]:
-        """Remove and return the next records, at most `most`; advance `offset` past them."""
-        some = list(self._records[self._taken : self._taken + most])
-        self._taken += len(some)
-        if some:
-            self.offset = some[-1].offset + 1
-        return some
+    def take(self, limit: int) -> list[R]:
+        """Remove and return the next records, at most `limit`; advance `offset` past them."""
+        taken = list(self._records[self._taken : self._taken + limit])
+        self._taken += len(taken)
+        if taken:
+            self.offset = taken[-1].offset + 1
+        return taken
 
     @property
     def is_drained(self) -> bool:
@@ -79,10 +79,11 @@ class CompletedFetch(Generic[R]):
 class FetchBuffer(Generic[R]):
     """The completed fetches of one consumer, and its pending lookups and fetches.
 
-    The user's thread calls `collect`, `forget_lookups` and `log_end`, the fetcher the other
-    methods. `wanted` and `resets` follow the subscription as of the last `collect`, because Kafka's
-    consumer sends fetches only from `poll`. Partitions take turns when records are handed out and
-    when they are fetched. So a partition that always has records does not starve the others.
+    The user's thread calls `collect`, `discard_lookups` and `log_end`, the fetcher the other
+    methods. `partitions_to_fetch` and `pending_resets` follow the subscription as of the last
+    `collect`, because Kafka's consumer sends fetches only from `poll`. Partitions take turns when
+    records are handed out and when they are fetched. So a partition that always has records does
+    not starve the others.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -93,8 +94,8 @@ class FetchBuffer(Generic[R]):
         self._last_fetched: dict[TopicPartition, int] = {}
         self._turn = 0
         self._resets: dict[TopicPartition, AutoOffsetReset] = {}
-        self._found: Found = {}
-        self._lookup = 0
+        self._lookup_results: LookupResults = {}
+        self._lookup_epoch = 0
         self._log_ends: dict[TopicPartition, int] = {}
 
     # --- the user's thread ----------------------------------------------------------------------
@@ -115,52 +116,54 @@ class FetchBuffer(Generic[R]):
             self._resets = subscription.awaiting_reset()
 
     def _reset(self, subscription: SubscriptionState) -> None:
-        while self._found:
-            one, (reset, offset) = self._found.popitem()
+        while self._lookup_results:
+            partition, (reset, offset) = self._lookup_results.popitem()
             if not isinstance(offset, Exception):
-                subscription.resolve_reset(one, reset, offset)
-            elif one in subscription.awaiting_reset():
+                subscription.resolve_reset(partition, reset, offset)
+            elif partition in subscription.awaiting_reset():
                 raise offset
 
     def _collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[R]]:
         taken: dict[TopicPartition, list[R]] = {}
-        room = self._settings.max_poll_records
+        remaining = self._settings.max_poll_records
         fetchable = subscription.fetchable()
-        for one, fetch in list(self._completed.items()):
-            position = subscription.assignment.get(one)
+        for partition, fetch in list(self._completed.items()):
+            position = subscription.assignment.get(partition)
             if position is None or position.offset != fetch.offset:
-                del self._completed[one]
+                del self._completed[partition]
             # The records of a paused partition are kept until it is resumed.
-            elif one not in fetchable or not room:
+            elif partition not in fetchable or not remaining:
                 continue
             elif fetch.error is not None:
                 if taken:
                     break
-                del self._completed[one]
-                self._fail(subscription, one, fetch.error)
+                del self._completed[partition]
+                self._raise_or_reset(subscription, partition, fetch.error)
             else:
-                taken[one] = fetch.take(room)
-                room -= len(taken[one])
-                subscription.seek(one, fetch.offset)
-                del self._completed[one]
+                taken[partition] = fetch.take(remaining)
+                remaining -= len(taken[partition])
+                subscription.seek(partition, fetch.offset)
+                del self._completed[partition]
                 if not fetch.is_drained:
-                    self._completed[one] = fetch
+                    self._completed[partition] = fetch
         return taken
 
-    def _fail(self, subscription: SubscriptionState, one: TopicPartition, error: Exception) -> None:
+    def _raise_or_reset(
+        self, subscription: SubscriptionState, partition: TopicPartition, error: Exception
+    ) -> None:
         reset = self._settings.auto_offset_reset
         if not isinstance(error, OffsetOutOfRangeError) or reset is AutoOffsetReset.NONE:
             raise error
-        subscription.request_reset(one, reset)
+        subscription.request_reset(partition, reset)
 
-    def forget_lookups(self, partitions: Iterable[TopicPartition]) -> None:
+    def discard_lookups(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard the lookups for these partitions, and the results of all lookups in flight.
 
         A later `collect` then uses only an offset that was looked up after this call.
         """
-        self._lookup += 1
-        for one in partitions:
-            self._found.pop(one, None)
+        self._lookup_epoch += 1
+        for partition in partitions:
+            self._lookup_results.pop(partition, None)
 
     def log_end(self, partition: TopicPartition) -> int | None:
         """Return the partition's log end as of its last fetch; None before the first fetch."""
@@ -173,18 +176,22 @@ class FetchBuffer(Generic[R]):
         """The positions of the fetchable partitions, as of the last `collect`."""
         return self._positions
 
-    def wanted(self) -> dict[TopicPartition, int]:
+    def partitions_to_fetch(self) -> dict[TopicPartition, int]:
         """Return the partitions to fetch with their offsets, the least recently fetched first.
 
         Empty while fetch.max.bytes are buffered. Records of paused partitions do not count, because
         `collect` cannot hand them out to free their memory.
         """
-        ahead = sum(fetch.size for one, fetch in self._completed.items() if one in self._positions)
-        if ahead and ahead >= self._settings.fetch_max_bytes:
+        buffered_bytes = sum(
+            fetch.size
+            for partition, fetch in self._completed.items()
+            if partition in self._positions
+        )
+        if buffered_bytes and buffered_bytes >= self._settings.fetch_max_bytes:
             return {}
-        idle = [one for one in self._positions if one not in self._completed]
-        idle.sort(key=lambda one: self._last_fetched.get(one, -1))
-        return {one: self._positions[one] for one in idle}
+        idle = [partition for partition in self._positions if partition not in self._completed]
+        idle.sort(key=lambda partition: self._last_fetched.get(partition, -1))
+        return {partition: self._positions[partition] for partition in idle}
 
     def add(self, fetch: CompletedFetch[R]) -> None:
         """Add a completed fetch; drop it if its offset is no longer the partition's position."""
@@ -194,16 +201,20 @@ class FetchBuffer(Generic[R]):
         self._last_fetched[fetch.partition] = self._turn
         self._completed[fetch.partition] = fetch
 
-    def saw_log_end(self, partition: TopicPartition, offset: int) -> None:
+    def update_log_end(self, partition: TopicPartition, offset: int) -> None:
         """Record a partition's log end."""
         self._log_ends[partition] = offset
 
-    def resets(self) -> tuple[int, dict[TopicPartition, AutoOffsetReset]]:
-        """Return a number for `resolve`, and the partitions to reset with the end to look up."""
-        waiting = {one: at for one, at in self._resets.items() if one not in self._found}
-        return self._lookup, waiting
+    def pending_resets(self) -> tuple[int, dict[TopicPartition, AutoOffsetReset]]:
+        """Return the epoch for `complete_lookups`, and the end to look up for each partition."""
+        pending = {
+            partition: at
+            for partition, at in self._resets.items()
+            if partition not in self._lookup_results
+        }
+        return self._lookup_epoch, pending
 
-    def resolve(self, lookup: int, found: Found) -> None:
-        """Add the results of a lookup, unless `forget_lookups` was called since `resets`."""
-        if lookup == self._lookup:
-            self._found.update(found)
+    def complete_lookups(self, epoch: int, results: LookupResults) -> None:
+        """Add results of lookups, unless `discard_lookups` was called since `pending_resets`."""
+        if epoch == self._lookup_epoch:
+            self._lookup_results.update(results)

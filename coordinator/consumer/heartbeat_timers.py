@@ -6,14 +6,14 @@ Heartbeat.
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 
 
 class Heartbeat:
     """The deadlines of the next heartbeat, of the session, and of the user's next poll."""
 
-    def __init__(self, settings: ConsumerSettings, backoff: Backoff, now: int) -> None:
+    def __init__(self, settings: ConsumerSettings, backoff: ExponentialBackoff, now: int) -> None:
         self._settings = settings
         self._backoff = backoff
         self._failures = 0

@@ -47,19 +47,19 @@ def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
 
 def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
     """Return the topics that at least one member subscribes to."""
-    return frozenset(topic for one in subscriptions.values() for topic in one.topics)
+    return frozenset(topic for member in subscriptions.values() for topic in member.topics)
 
 
-def partitions_held(group: DescribeGroupsResponse) -> dict[str, int]:
+def assigned_counts(group: DescribeGroupsResponse) -> dict[str, int]:
     """Return the number of assigned partitions of each topic, over all members.
 
     Raises ConsumerError if an assignment cannot be decoded.
     """
     try:
-        held = [decode_assignment(one.assignment) for one in group.members if one.assignment]
+        decoded = [decode_assignment(m.assignment) for m in group.members if m.assignment]
     except ProtocolError as error:
         raise ConsumerError(f"a member's assignment cannot be read: {error}") from error
-    return dict(Counter(one.topic for assignment in held for one in assignment.partitions))
+    return dict(Counter(topic for assignment in decoded for topic, _ in assignment.partitions))
 
 
 def assign(
@@ -72,18 +72,19 @@ def assign(
     `counts` are the partition counts of the topics. Raises InvalidAssignmentError, and what the
     assignor raises.
     """
-    given = assignor.assign(counts, subscriptions)
-    for fault in _faults(given, counts, subscriptions):
+    assignments = assignor.assign(counts, subscriptions)
+    for fault in _find_faults(assignments, counts, subscriptions):
         raise InvalidAssignmentError(f"assignor {assignor.name!r} gave {fault}")
     if assignor.name != CooperativeStickyAssignor.name:
-        _check_moves(assignor.name, given, subscriptions)
+        _check_cooperative_moves(assignor.name, assignments, subscriptions)
     return tuple(
-        SyncGroupAssignment(member_id, encode_assignment(one)) for member_id, one in given.items()
+        SyncGroupAssignment(member_id, encode_assignment(assignment))
+        for member_id, assignment in assignments.items()
     )
 
 
-def _faults(
-    given: Mapping[str, Assignment],
+def _find_faults(
+    assignments: Mapping[str, Assignment],
     counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
 ) -> Iterator[str]:
@@ -92,31 +93,31 @@ def _faults(
     Each member needs an assignment. Each partition must exist, belong to a subscribed topic, and
     have one owner.
     """
-    for member_id in subscriptions.keys() - given.keys():
+    for member_id in subscriptions.keys() - assignments.keys():
         yield f"nothing, not even an empty Assignment, to {member_id!r}"
     owners: dict[TopicPartition, str] = {}
-    for member_id, one in given.items():
+    for member_id, assignment in assignments.items():
         if member_id not in subscriptions:
-            yield f"something to {member_id!r}, who is no member of the group"
+            yield f"something to {member_id!r}, which is not a member of the group"
             continue
-        if not isinstance(one, Assignment):
-            yield f"{member_id!r} a {type(one).__name__}, and no Assignment"
+        if not isinstance(assignment, Assignment):
+            yield f"{member_id!r} a {type(assignment).__name__}, which is not an Assignment"
             continue
         topics = frozenset(subscriptions[member_id].topics)
-        for partition in one.partitions:
+        for partition in assignment.partitions:
             topic, number = partition
             name = f"{topic}-{number}"
             if not 0 <= number < counts.get(topic, 0):
                 yield f"{name} to {member_id!r}, but {name} does not exist"
             if topic not in topics:
-                yield f"{name} to {member_id!r}, who does not subscribe to {topic!r}"
+                yield f"{name} to {member_id!r}, which does not subscribe to {topic!r}"
             if partition in owners:
                 yield f"{name} twice: to {owners[partition]!r} and to {member_id!r}"
             owners[partition] = member_id
 
 
-def _check_moves(
-    name: str, given: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription]
+def _check_cooperative_moves(
+    name: str, assignments: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription]
 ) -> None:
     """Raise InvalidAssignmentError if a partition moves from a member that still owns it.
 
@@ -124,12 +125,12 @@ def _check_moves(
     as in Kafka: it ignores ownership claims of an older generation.
     """
     owned = {m: frozenset(s.owned_partitions) for m, s in subscriptions.items()}
-    owner = {one: member_id for member_id, some in owned.items() for one in some}
-    for member_id, one in given.items():
-        for partition in one.partitions:
+    owner = {partition: m for m, partitions in owned.items() for partition in partitions}
+    for member_id, assignment in assignments.items():
+        for partition in assignment.partitions:
             if partition in owner and partition not in owned[member_id]:
                 raise InvalidAssignmentError(
                     f"assignor {name!r} gave {partition[0]}-{partition[1]} to {member_id!r} while "
-                    f"{owner[partition]!r} owns it: assign it to nobody now, and to "
-                    f"{member_id!r} in the rebalance that follows when it was given up"
+                    f"{owner[partition]!r} owns it: assign it to no member now, and to "
+                    f"{member_id!r} in the rebalance after {owner[partition]!r} has revoked it"
                 )

@@ -26,13 +26,13 @@ from group_coordinator.coordinator.consumer.assignors import (
     ConsumerPartitionAssignor,
     RebalanceProtocol,
 )
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.calls import Operation
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     InconsistentGroupProtocolError,
-    group_of,
-    name_of,
+    error_name,
+    required_group_id,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import (
     ConsumerSettings,
@@ -43,8 +43,8 @@ from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CallAssignor,
     Event,
+    LogLine,
     LosePartitions,
-    Note,
     RevokePartitions,
 )
 from group_coordinator.coordinator.consumer.member_state import (
@@ -52,7 +52,7 @@ from group_coordinator.coordinator.consumer.member_state import (
     Generation,
     MemberState,
 )
-from group_coordinator.coordinator.consumer.membership import Joined, Membership
+from group_coordinator.coordinator.consumer.membership import JoinSucceeded, Membership
 from group_coordinator.coordinator.consumer.offset_commits import AutoCommit
 from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
@@ -89,12 +89,12 @@ class Rebalance:
         self,
         settings: ConsumerSettings,
         subscription: SubscriptionState,
-        backoff: Backoff,
+        backoff: ExponentialBackoff,
         membership: Membership,
         lookup: CoordinatorLookup,
         auto_commit: AutoCommit,
         queries: Queries,
-        notes: list[Note],
+        log_lines: list[LogLine],
     ) -> None:
         self._settings = settings
         self._subscription = subscription
@@ -103,9 +103,9 @@ class Rebalance:
         self._lookup = lookup
         self._auto_commit = auto_commit
         self._queries = queries
-        self._notes = notes
+        self._log_lines = log_lines
         assignors = settings.new_assignors()
-        self._assignors = {one.name: one for one in assignors}
+        self._assignors = {assignor.name: assignor for assignor in assignors}
         self._protocol = rebalance_protocol(assignors)
         # The catalogue of topics with their partition counts; None before the first one.
         self._catalogue: dict[str, int] | None = None
@@ -113,7 +113,7 @@ class Rebalance:
         self._watched: dict[str, int] = {}
         self._assigned_for: dict[str, int] | None = None
         # The query for the members' assignments, by a leader that did not assign in its generation.
-        self._held: tuple[Generation, Operation[dict[str, int]]] | None = None
+        self._assigned_query: tuple[Generation, Operation[dict[str, int]]] | None = None
         self._joined_topics: frozenset[str] | None = None
         self._failures = 0
         self._retry_at = 0
@@ -125,13 +125,13 @@ class Rebalance:
         """Set the catalogue: each topic with its number of partitions."""
         self._catalogue = dict(topics)
         self._subscription.match(self._catalogue)
-        self._watch()
+        self._update_watched()
 
     def subscription_changed(self) -> None:
         """Match the pattern and the watched topics again after a change of the subscription."""
         if self._catalogue is not None:
             self._subscription.match(self._catalogue)
-        self._watch()
+        self._update_watched()
 
     def unknown_topics(self) -> frozenset[str]:
         """Return the subscribed topics that the catalogue lacks; none before the first one."""
@@ -139,18 +139,18 @@ class Rebalance:
             return frozenset()
         return self._subscription.topics - self._catalogue.keys()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Clear the state of the last join, because the user has unsubscribed."""
         self._joined_topics = self._assigned_for = None
         self.is_leader = False
-        self._watch()
+        self._update_watched()
 
-    def _watch(self) -> None:
+    def _update_watched(self) -> None:
         catalogue = self._catalogue or {}
         watched = self._subscription.watched_topics
         self._watched = {topic: catalogue[topic] for topic in watched if topic in catalogue}
 
-    def needed(self, now: int) -> bool:
+    def needs_join(self, now: int) -> bool:
         """Whether to begin or to continue a join.
 
         Requests a join if the subscription, or the partition counts of a leader, have changed.
@@ -158,7 +158,7 @@ class Rebalance:
         membership, subscription = self._membership, self._subscription
         if not subscription.is_subscribed:
             return False
-        self._compare_held(now)
+        self._take_assigned_counts(now)
         if self._assigned_for is not None and self._assigned_for != self._watched:
             self._request_rejoin(now, "cached metadata has changed")
         elif self._joined_topics is not None and self._joined_topics != subscription.topics:
@@ -178,52 +178,52 @@ class Rebalance:
         membership and the subscription, so another `run` continues after an error.
         """
         membership = self._membership
-        said: tuple[frozenset[str], list[bytes | None]] | None = None
-        while self.needed(now):
+        offered: tuple[frozenset[str], list[bytes | None]] | None = None
+        while self.needs_join(now):
             if membership.outcome is not None:
                 now = yield from self._take_outcome(now)
             elif self._lookup.node is None or self._catalogue is None:
                 # Without a catalogue no pattern can be matched, and no leader can assign.
-                self._lookup.want()
+                self._lookup.request_lookup()
                 now = yield WAIT
             elif membership.elected is not None:
-                now = yield from self._lead(now, membership.elected)
+                now = yield from self._assign_as_leader(now, membership.elected)
             elif membership.joining:
                 now = yield WAIT
             elif membership.needs_prepare:
                 # Set before the listener runs: if it raises, it must not run a second time.
                 membership.needs_prepare = False
-                now = yield from self._prepare(now)
+                now = yield from self._on_join_prepare(now)
             elif now < self._retry_at:
                 now = yield Wait(self._retry_at)
-            elif said is None:
-                # The loop checks `needed` again, because the state may change during the call.
+            elif offered is None:
+                # The loop checks `needs_join` again, because the state may change during the call.
                 topics = self._subscription.topics
                 call = CallAssignor(partial(self._user_data, topics))
                 now = yield call
-                said = None if call.result is None else (topics, call.result)
+                offered = None if call.result is None else (topics, call.result)
             else:
-                membership.join(now, self._protocols(*said))
-                said = None
+                membership.join(now, self._protocols(*offered))
+                offered = None
         return now
 
     def _take_outcome(self, now: int) -> Steps:
         membership = self._membership
         outcome = membership.outcome
         membership.end_attempt()
-        if isinstance(outcome, Joined):
+        if isinstance(outcome, JoinSucceeded):
             # In another state, the answer to a heartbeat has reset the generation since then, and
             # has requested a join.
             if membership.state is MemberState.STABLE:
                 membership.needs_prepare = True
                 self._failures = 0
-                now = yield from self._complete(now, outcome.assignment)
+                now = yield from self._on_join_complete(now, outcome.assignment)
         elif outcome is not None:
             error = outcome.error
             if error.code != ErrorCode.MEMBER_ID_REQUIRED:
-                cause = type(error).__name__ if error.code is None else name_of(error.code)
+                cause = type(error).__name__ if error.code is None else error_name(error.code)
                 membership.request_rejoin(now, f"rebalance failed due to {cause}", str(error))
-            if not outcome.at_once:
+            if not outcome.without_backoff:
                 if not error.retriable:
                     raise error
                 self._retry_at = now + self._backoff(self._failures)
@@ -232,7 +232,7 @@ class Rebalance:
 
     # --- before the join ------------------------------------------------------------------------
 
-    def _prepare(self, now: int) -> Steps:
+    def _on_join_prepare(self, now: int) -> Steps:
         membership, subscription = self._membership, self._subscription
         if self._auto_commit.is_enabled:
             now = yield from self._commit_before(now)
@@ -246,10 +246,10 @@ class Rebalance:
             now = yield RevokePartitions(owned, reason)
             subscription.assign(())
         else:
-            kept = tuple(one for one in owned if one.topic in subscription.topics)
+            kept = tuple(p for p in owned if p.topic in subscription.topics)
             if kept != owned:
-                gone = tuple(one for one in owned if one not in set(kept))
-                now = yield RevokePartitions(gone, reason)
+                revoked = tuple(p for p in owned if p not in set(kept))
+                now = yield RevokePartitions(revoked, reason)
                 subscription.assign(kept)
         self.is_leader = False
         subscription.group_topics = frozenset()
@@ -278,7 +278,7 @@ class Rebalance:
                 now = yield Wait(again_at)
 
     def _user_data(self, topics: frozenset[str]) -> list[bytes | None]:
-        return [one.user_data(sorted(topics)) for one in self._assignors.values()]
+        return [assignor.user_data(sorted(topics)) for assignor in self._assignors.values()]
 
     def _protocols(
         self, topics: frozenset[str], user_data: list[bytes | None]
@@ -305,7 +305,7 @@ class Rebalance:
 
     # --- during the join: the leader ------------------------------------------------------------
 
-    def _lead(self, now: int, join: JoinGroupResponse) -> Steps:
+    def _assign_as_leader(self, now: int, join: JoinGroupResponse) -> Steps:
         """Assign as the leader, and sync; from now on watch the topics of all members."""
         membership = self._membership
         try:
@@ -317,17 +317,17 @@ class Rebalance:
             )
             return now
         self._subscription.group_topics = leader.subscribed_topics(subscriptions)
-        self._watch()
+        self._update_watched()
         self.is_leader = True
         self._assigned_for = self._watched
         if join.skip_assignment:
             # A static leader has rejoined, and the group keeps its assignment (KIP-814). Partitions
-            # may have been added while the leader was away. To detect this, `needed` compares the
-            # partition counts of the members' assignments with the catalogue.
+            # may have been added while the leader was away. To detect this, `needs_join` compares
+            # the partition counts of the members' assignments with the catalogue.
             what = f"describing group {self._settings.group_id!r}"
-            body, read = DescribeGroupsRequest(), leader.partitions_held
-            held = self._queries.send(now, "describe_groups", body, read, what)
-            self._held = (membership.generation, held)
+            body, read = DescribeGroupsRequest(), leader.assigned_counts
+            query = self._queries.send(now, "describe_groups", body, read, what)
+            self._assigned_query = (membership.generation, query)
             membership.sync(now, ())
             return now
         call = CallAssignor(partial(leader.assign, assignor, self._watched, subscriptions))
@@ -341,20 +341,20 @@ class Rebalance:
         membership.request_rejoin(now, f"rebalance failed due to {cause}", str(call.error))
         return now
 
-    def _compare_held(self, now: int) -> None:
+    def _take_assigned_counts(self, now: int) -> None:
         """Take the assigned partition counts from the members' assignments, once fetched.
 
         The result is ignored if the generation has changed since the query.
         """
-        if self._held is None or not self._held[1].done:
+        if self._assigned_query is None or not self._assigned_query[1].done:
             return
-        generation, held = self._held
-        self._held = None
-        if held.error is not None:
-            text = f"partitions that were added to topics may be left unassigned: {held.error}"
-            self._notes.append(Note(now, "warning", text))
+        generation, query = self._assigned_query
+        self._assigned_query = None
+        if query.error is not None:
+            text = f"partitions that were added to topics may be left unassigned: {query.error}"
+            self._log_lines.append(LogLine(now, "warning", text))
         elif generation == self._membership.generation:
-            self._assigned_for = held.result()
+            self._assigned_for = query.result()
 
     def _assignor(self, name: str | None) -> ConsumerPartitionAssignor:
         assignor = self._assignors.get(name or "")
@@ -368,18 +368,18 @@ class Rebalance:
 
     # --- after the join -------------------------------------------------------------------------
 
-    def _complete(self, now: int, blob: bytes) -> Steps:
+    def _on_join_complete(self, now: int, encoded: bytes) -> Steps:
         membership, subscription = self._membership, self._subscription
         generation = membership.generation
         if not self.is_leader:
             self._assigned_for = None
         assignor = self._assignor(generation.protocol_name)
         try:
-            assignment = decode_assignment(blob)
+            assignment = decode_assignment(encoded)
         except ProtocolError as error:
             raise ConsumerError(
-                f"the leader of group {self._settings.group_id!r} left this member without an "
-                f"assignment that can be read: {error}"
+                f"the leader of group {self._settings.group_id!r} sent this member no valid "
+                f"assignment: {error}"
             ) from error
         assigned = assignment.partitions
         if not subscription.covers(assigned):
@@ -389,14 +389,14 @@ class Rebalance:
             return now
         owned = set(subscription.assigned)
         if self._protocol is RebalanceProtocol.COOPERATIVE:
-            gone = tuple(sorted(owned.difference(assigned)))
-            if gone:
+            revoked = tuple(sorted(owned.difference(assigned)))
+            if revoked:
                 reason = "need to revoke partitions and re-join"
-                now = yield RevokePartitions(gone, reason)
-                membership.request_rejoin(now, reason, f"{reason}: {gone}")
+                now = yield RevokePartitions(revoked, reason)
+                membership.request_rejoin(now, reason, f"{reason}: {revoked}")
         self._add_matched_topics(assigned)
         metadata = ConsumerGroupMetadata(
-            group_of(self._settings),
+            required_group_id(self._settings),
             generation.generation_id,
             generation.member_id,
             self._settings.group_instance_id,
@@ -414,15 +414,15 @@ class Rebalance:
         """
         if self._subscription.pattern is None or self._joined_topics is None:
             return
-        added = {one.topic for one in assigned} - self._joined_topics
+        added = {partition.topic for partition in assigned} - self._joined_topics
         if added:
             self._subscription.topics |= added
             self._joined_topics |= added
-            self._watch()
+            self._update_watched()
 
     # --- giving up ------------------------------------------------------------------------------
 
-    def drop(self, now: int, reason: str) -> Steps:
+    def give_up_partitions(self, now: int, reason: str) -> Steps:
         """Revoke all partitions before the member leaves, or declare them lost.
 
         They are lost if the generation is lost or a rebalance is in progress.

@@ -20,14 +20,17 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     InconsistentGroupProtocolError,
     Reaction,
     RetriableError,
-    disconnected,
-    fatal,
-    name_of,
-    passing,
+    disconnected_error,
+    error_name,
+    fatal_error,
+    retriable_error,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
-from group_coordinator.coordinator.consumer.events import Note
+from group_coordinator.coordinator.consumer.coordinator_requests import (
+    CoordinatorLookup,
+    InFlightRequests,
+)
+from group_coordinator.coordinator.consumer.events import LogLine
 from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
 from group_coordinator.coordinator.consumer.member_state import (
     HEARTBEATING,
@@ -60,17 +63,17 @@ _RESETS = (Reaction.RESET_GENERATION, Reaction.RESET_MEMBER)
 _AFTER_BACKOFF = (Reaction.RETRY, Reaction.FIND_COORDINATOR)
 
 
-class Joined(Struct, frozen=True):
+class JoinSucceeded(Struct, frozen=True):
     """A successful attempt to join. `assignment` is the leader's assignment, encoded."""
 
     assignment: bytes
 
 
 class JoinFailed(Struct, frozen=True):
-    """A failed attempt to join. `at_once`: whether to join again without a backoff."""
+    """A failed attempt to join. `without_backoff`: whether to join again without a backoff."""
 
     error: ConsumerError
-    at_once: bool = False
+    without_backoff: bool = False
 
 
 class Membership:
@@ -86,16 +89,16 @@ class Membership:
     def __init__(
         self,
         settings: ConsumerSettings,
-        requests: Requests,
+        requests: InFlightRequests,
         lookup: CoordinatorLookup,
         heartbeat: Heartbeat,
-        notes: list[Note],
+        log_lines: list[LogLine],
     ) -> None:
         self._settings = settings
         self._requests = requests
         self._lookup = lookup
         self._heartbeat = heartbeat
-        self._notes = notes
+        self._log_lines = log_lines
         self._attempt = 0
         self.state = MemberState.UNJOINED
         self.generation = Generation()
@@ -104,7 +107,7 @@ class Membership:
         self.needs_prepare = True
         self.joining = False
         self.elected: JoinGroupResponse | None = None
-        self.outcome: Joined | JoinFailed | None = None
+        self.outcome: JoinSucceeded | JoinFailed | None = None
         self.failure: ConsumerError | None = None
         lookup.on_found.append(heartbeat.reset_session)
 
@@ -120,7 +123,7 @@ class Membership:
 
         The log gets `detail`, if given, in place of the reason.
         """
-        self._note(now, "info", f"joins again: {detail or reason}")
+        self._log(now, "info", f"joins again: {detail or reason}")
         self.rejoin_reason = reason
         self.rejoin_needed = True
 
@@ -134,7 +137,7 @@ class Membership:
 
     def reset_on_error(self, now: int, api: str, code: int) -> None:
         """Reset after ILLEGAL_GENERATION, which keeps the member id, or UNKNOWN_MEMBER_ID."""
-        reason = f"encountered {name_of(code)} from {api} response"
+        reason = f"encountered {error_name(code)} from {api} response"
         self.reset(now, reason, keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
 
     def end_attempt(self) -> None:
@@ -232,7 +235,7 @@ class Membership:
         self.state = MemberState.STABLE
         self.rejoin_reason = ""
         self.rejoin_needed = False
-        self.outcome = Joined(body.assignment)
+        self.outcome = JoinSucceeded(body.assignment)
 
     def _join_failed(
         self,
@@ -243,12 +246,12 @@ class Membership:
         response: Response | None,
     ) -> None:
         if response is None:
-            self.fail(disconnected(api))
+            self.fail(disconnected_error(api))
             return
         code = response.error_code
         reaction = table.get(code, Reaction.FATAL)
         if reaction is Reaction.FATAL:
-            error = fatal(api, code, self._settings, response.error_message)
+            error = fatal_error(api, code, self._settings, response.error_message)
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self.fence(now, error)
             self.fail(error)
@@ -258,17 +261,17 @@ class Membership:
             self.request_rejoin(now, "need to re-join with the given member-id")
         elif reaction in _RESETS and self.generation == sent:
             self.reset_on_error(now, api, code)
-        self.fail(passing(api, code), at_once=reaction not in _AFTER_BACKOFF)
+        self.fail(retriable_error(api, code), without_backoff=reaction not in _AFTER_BACKOFF)
         if reaction is Reaction.FIND_COORDINATOR:
-            self._lookup.mark_unknown(now, f"{api} answered {name_of(code)}")
+            self._lookup.mark_unknown(now, f"{api} answered {error_name(code)}")
 
-    def fail(self, error: ConsumerError, at_once: bool = False) -> None:
+    def fail(self, error: ConsumerError, without_backoff: bool = False) -> None:
         """End the present attempt to join with an error."""
-        self.outcome = JoinFailed(error, at_once)
+        self.outcome = JoinFailed(error, without_backoff)
 
     def _inconsistent(self, what: str) -> ConsumerError:
         return InconsistentGroupProtocolError(
-            f"group.id {self._settings.group_id!r} is not this consumer's: {what}",
+            f"group {self._settings.group_id!r} does not match this consumer: {what}",
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         )
 
@@ -280,12 +283,12 @@ class Membership:
             return
         heartbeat = self._heartbeat
         if self._lookup.node is None:
-            self._lookup.want()
+            self._lookup.request_lookup()
         elif heartbeat.session_expired(now):
             self._lookup.mark_unknown(now, "no heartbeat was answered for session.timeout.ms")
-            self._lookup.want()
+            self._lookup.request_lookup()
         elif heartbeat.poll_expired(now):
-            self._note(
+            self._log(
                 now,
                 "warning",
                 "leaves: poll() was not called for longer than max.poll.interval.ms "
@@ -316,10 +319,10 @@ class Membership:
         if response is None or code is None or reaction is None:
             self._heartbeat.failed(now)
             if code is not None:
-                self._note(now, "warning", f"heartbeat answered {name_of(code)}")
+                self._log(now, "warning", f"heartbeat answered {error_name(code)}")
         elif reaction is Reaction.FIND_COORDINATOR:
             self._heartbeat.failed(now)
-            self._lookup.mark_unknown(now, f"heartbeat answered {name_of(code)}")
+            self._lookup.mark_unknown(now, f"heartbeat answered {error_name(code)}")
         elif reaction is Reaction.REJOIN:
             # The coordinator knows the member and waits for its join.
             self._heartbeat.received(now)
@@ -329,7 +332,9 @@ class Membership:
             self._heartbeat.failed(now)
             # A fenced member stays fenced, whatever the answers to its other heartbeats are.
             if not isinstance(self.failure, FencedInstanceIdError):
-                self.failure = fatal("heartbeat", code, self._settings, response.error_message)
+                self.failure = fatal_error(
+                    "heartbeat", code, self._settings, response.error_message
+                )
         elif self.generation != sent:
             self._heartbeat.received(now)
         else:
@@ -337,7 +342,9 @@ class Membership:
             if code != ErrorCode.FENCED_INSTANCE_ID:
                 self.reset_on_error(now, "heartbeat", code)
             else:
-                self.fence(now, fatal("heartbeat", code, self._settings, response.error_message))
+                self.fence(
+                    now, fatal_error("heartbeat", code, self._settings, response.error_message)
+                )
 
     def fence(self, now: int, error: ConsumerError) -> None:
         """Fence the member: another consumer has its group.instance.id.
@@ -373,8 +380,8 @@ class Membership:
             operation is GroupMembershipOperation.DEFAULT and not static
         )
         member_id = self.generation.member_id
-        known = self._lookup.node is not None and member_id != NO_MEMBER_ID
-        if leaves and known and self.state is not MemberState.UNJOINED:
+        is_known = self._lookup.node is not None and member_id != NO_MEMBER_ID
+        if leaves and is_known and self.state is not MemberState.UNJOINED:
             leaving = LeavingMember(
                 member_id, self._settings.group_instance_id, reason[:MAX_REASON_LENGTH]
             )
@@ -388,11 +395,11 @@ class Membership:
         if response is not None:
             members = () if response.leave_group is None else response.leave_group.members or ()
             codes = [response.error_code, *(member.error_code for member in members)]
-        failed = [name_of(code) for code in codes if code != ErrorCode.NONE]
+        failed = [error_name(code) for code in codes if code != ErrorCode.NONE]
         if failed:
-            self._note(now, "error", f"leave_group answered {failed[0]}")
+            self._log(now, "error", f"leave_group answered {failed[0]}")
 
-    def _note(self, now: int, level: str, text: str) -> None:
+    def _log(self, now: int, level: str, text: str) -> None:
         name = self.generation.member_id or "a new member"
         text = f"{name} of group {self._settings.group_id!r} {text}"
-        self._notes.append(Note(now, level, text))
+        self._log_lines.append(LogLine(now, level, text))

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
-from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
+from group_coordinator.coordinator.consumer.calls import Operation, PendingCall, PendingCalls
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ON_OFFSET_COMMIT,
     CommitFailedError,
@@ -27,13 +27,16 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     Reaction,
     RebalanceInProgressError,
     RetriableCommitFailedError,
-    disconnected,
-    fatal,
-    name_of,
-    passing,
+    disconnected_error,
+    error_name,
+    fatal_error,
+    retriable_error,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
+from group_coordinator.coordinator.consumer.coordinator_requests import (
+    CoordinatorLookup,
+    InFlightRequests,
+)
 from group_coordinator.coordinator.consumer.events import CommitDone
 from group_coordinator.coordinator.consumer.member_state import Generation, MemberState
 from group_coordinator.coordinator.consumer.membership import Membership
@@ -71,20 +74,20 @@ class PendingCommit:
         self.asynchronous = asynchronous
         self.commit_id = commit_id
         self.operation: Operation[None] = Operation()
-        self.call: Call
+        self.call: PendingCall
 
 
-class Commits:
+class OffsetCommits:
     """The pending commits, and the results of asynchronous ones in `completed`."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
-        requests: Requests,
+        requests: InFlightRequests,
         lookup: CoordinatorLookup,
         membership: Membership,
         subscription: SubscriptionState,
-        calls: Calls,
+        calls: PendingCalls,
     ) -> None:
         self._settings = settings
         self._requests = requests
@@ -135,13 +138,16 @@ class Commits:
         commit = PendingCommit(offsets, of_member, asynchronous, commit_id)
         for partition, offset in commit.offsets.items():
             if offset.offset < 0:
-                raise ValueError(f"no offset to commit: {offset.offset} of {partition}")
-        commit.call = Call(
+                raise ValueError(
+                    f"invalid offset {offset.offset} of {partition.topic}-{partition.partition}: "
+                    "a committed offset must not be negative"
+                )
+        commit.call = PendingCall(
             f"the commit for group {self._settings.group_id!r}",
             partial(self._attempt, commit),
             partial(self._fail, commit),
             deadline,
-            tries_again=not asynchronous,
+            retries=not asynchronous,
             now=now,
         )
         if asynchronous:
@@ -191,7 +197,7 @@ class Commits:
         self, commit: PendingCommit, sent: Generation, now: int, response: Response | None
     ) -> None:
         if response is None:
-            self._calls.failed(now, commit.call, disconnected(_API))
+            self._calls.failed(now, commit.call, disconnected_error(_API))
             return
         code = _deciding_code(response)
         if code == ErrorCode.NONE:
@@ -201,14 +207,14 @@ class Commits:
         error = self._error(now, code, sent, response.error_message)
         self._calls.failed(now, commit.call, error)
         if ON_OFFSET_COMMIT.get(code) is Reaction.FIND_COORDINATOR:
-            self._lookup.mark_unknown(now, f"{_API} answered {name_of(code)}")
+            self._lookup.mark_unknown(now, f"{_API} answered {error_name(code)}")
 
     def _error(self, now: int, code: int, sent: Generation, message: str | None) -> ConsumerError:
         membership = self._membership
         current = sent == membership.generation
         reaction = ON_OFFSET_COMMIT.get(code)
         if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
-            return passing(_API, code)
+            return retriable_error(_API, code)
         if reaction is Reaction.REJOIN:
             membership.request_rejoin(
                 now, "offset commit failed since group is already rebalancing"
@@ -221,8 +227,8 @@ class Commits:
         if reaction in (Reaction.RESET_GENERATION, Reaction.RESET_MEMBER):
             if sent == Generation():
                 return CommitFailedError(
-                    f"group {self._settings.group_id!r} has members, and this consumer is none of "
-                    f"them ({name_of(code)}): only its members commit for it",
+                    f"group {self._settings.group_id!r} has members, and only they may commit: "
+                    f"this consumer is not a member ({error_name(code)})",
                     code,
                 )
             if not current:
@@ -231,7 +237,7 @@ class Commits:
             return self._commit_failed(code)
         if code == ErrorCode.FENCED_INSTANCE_ID and not current:
             return self._of_older_generation(code)
-        error = fatal(_API, code, self._settings, message)
+        error = fatal_error(_API, code, self._settings, message)
         if code == ErrorCode.FENCED_INSTANCE_ID:
             membership.fence(now, error)
         return error
@@ -248,7 +254,7 @@ class Commits:
     def _commit_failed(self, code: int) -> ConsumerError:
         return CommitFailedError(
             f"group {self._settings.group_id!r} has rebalanced and may have given the partitions "
-            f"to another member ({name_of(code)}): poll() more often than max.poll.interval.ms "
+            f"to another member ({error_name(code)}): poll() more often than max.poll.interval.ms "
             f"({self._settings.max_poll_interval_ms}), and heartbeat within session.timeout.ms "
             f"({self._settings.session_timeout_ms})",
             code,
@@ -281,12 +287,11 @@ class Commits:
 
 def _topics(offsets: PartitionOffsets) -> tuple[OffsetCommitTopic, ...]:
     topics: dict[str, list[OffsetCommitPartition]] = {}
-    for one in sorted(offsets):
-        offset = offsets[one]
+    for (topic, number), offset in sorted(offsets.items()):
         partition = OffsetCommitPartition(
-            one.partition, offset.offset, offset.leader_epoch, None, offset.metadata
+            number, offset.offset, offset.leader_epoch, None, offset.metadata
         )
-        topics.setdefault(one.topic, []).append(partition)
+        topics.setdefault(topic, []).append(partition)
     return tuple(OffsetCommitTopic(name, tuple(ps)) for name, ps in topics.items())
 
 
@@ -298,9 +303,9 @@ def _deciding_code(response: Response) -> int:
     body = response.offset_commit
     topics = () if body is None else body.topics
     codes = [p.error_code for topic in topics for p in topic.partitions] or [response.error_code]
-    bad = [code for code in codes if code != ErrorCode.NONE]
-    unauthorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return next((code for code in bad if code != unauthorized), bad[0] if bad else 0)
+    errors = [code for code in codes if code != ErrorCode.NONE]
+    not_authorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return next((code for code in errors if code != not_authorized), errors[0] if errors else 0)
 
 
 class AutoCommit:
@@ -309,7 +314,7 @@ class AutoCommit:
     def __init__(
         self,
         settings: ConsumerSettings,
-        commits: Commits,
+        commits: OffsetCommits,
         subscription: SubscriptionState,
         now: int,
     ) -> None:

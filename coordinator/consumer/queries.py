@@ -11,20 +11,23 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
+from group_coordinator.coordinator.consumer.calls import Operation, PendingCall, PendingCalls
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ON_FETCHED_PARTITION,
     ON_QUERY,
     ConsumerError,
     Reaction,
     RetriableError,
-    disconnected,
-    fatal,
-    name_of,
-    passing,
+    disconnected_error,
+    error_name,
+    fatal_error,
+    retriable_error,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
-from group_coordinator.coordinator.consumer.coordinator_requests import CoordinatorLookup, Requests
+from group_coordinator.coordinator.consumer.coordinator_requests import (
+    CoordinatorLookup,
+    InFlightRequests,
+)
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.subscription_state import OffsetAndMetadata
 from group_coordinator.schemas.errors import ErrorCode
@@ -47,9 +50,9 @@ class Queries:
     def __init__(
         self,
         settings: ConsumerSettings,
-        requests: Requests,
+        requests: InFlightRequests,
         lookup: CoordinatorLookup,
-        calls: Calls,
+        calls: PendingCalls,
     ) -> None:
         self._settings = settings
         self._requests = requests
@@ -99,14 +102,14 @@ class Queries:
                 self._calls.end(call)
                 operation.succeed(value)
             if ON_QUERY.get(code) is Reaction.FIND_COORDINATOR:
-                self._lookup.mark_unknown(at, f"{api} answered {name_of(code)}")
+                self._lookup.mark_unknown(at, f"{api} answered {error_name(code)}")
 
-        call = Call(
+        call = PendingCall(
             what,
             lambda at: self._requests.send(at, api, body, on_answer),
             lambda _, error: operation.fail(error),
             None if timeout_ms is None else now + timeout_ms,
-            tries_again=True,
+            retries=True,
             now=now,
         )
         self._calls.start(now, call)
@@ -114,13 +117,13 @@ class Queries:
 
     def _value(self, api: str, response: Response | None, read: Callable[[Any], T]) -> T:
         if response is None:
-            raise disconnected(api)
+            raise disconnected_error(api)
         code, body = response.error_code, getattr(response, api)
         if code == ErrorCode.NONE and body is not None:
             return read(body)
         if ON_QUERY.get(code) in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
-            raise passing(api, code)
-        raise fatal(api, code, self._settings, response.error_message)
+            raise retriable_error(api, code)
+        raise fatal_error(api, code, self._settings, response.error_message)
 
 
 def _read(settings: ConsumerSettings, body: OffsetFetchResponse) -> Committed:
@@ -136,7 +139,7 @@ def _read(settings: ConsumerSettings, body: OffsetFetchResponse) -> Committed:
                 unstable = True
             elif code != ErrorCode.NONE:
                 where = f"{topic.name}-{partition.partition_index}"
-                raise fatal(_OFFSET_FETCH, code, settings, where)
+                raise fatal_error(_OFFSET_FETCH, code, settings, where)
     if unstable:
         raise RetriableError(
             f"{_OFFSET_FETCH}: offsets are not stable yet", ErrorCode.UNSTABLE_OFFSET_COMMIT

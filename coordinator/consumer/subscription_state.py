@@ -109,7 +109,9 @@ class SubscriptionState:
         """Subscribe to these topics in place of the previous ones. Raises SubscriptionError."""
         wanted = frozenset(topics)
         if not wanted or "" in wanted:
-            raise SubscriptionError("subscribe() needs topic names; unsubscribe() takes them away")
+            raise SubscriptionError(
+                "subscribe() needs topic names; unsubscribe() removes the subscription"
+            )
         self._set_mode(SubscriptionType.AUTO_TOPICS)
         self.topics = wanted
 
@@ -127,9 +129,11 @@ class SubscriptionState:
         A partition that stays assigned keeps its position. Raises SubscriptionError.
         """
         wanted = tuple(partitions)
-        for one in wanted:
-            if not one.topic or one.partition < 0:
-                raise SubscriptionError(f"there is no partition {one.partition} of {one.topic!r}")
+        for partition in wanted:
+            if not partition.topic or partition.partition < 0:
+                raise SubscriptionError(
+                    f"invalid partition {partition.partition} of topic {partition.topic!r}"
+                )
         self._set_mode(SubscriptionType.USER_ASSIGNED)
         self.assign(wanted)
 
@@ -144,8 +148,8 @@ class SubscriptionState:
     def match(self, catalogue: Iterable[str]) -> None:
         """Set `topics` to the catalogue's topics that the pattern matches, if there is one."""
         if self.pattern is not None:
-            matches = self.pattern.fullmatch
-            self.topics = frozenset(topic for topic in catalogue if matches(topic))
+            fullmatch = self.pattern.fullmatch
+            self.topics = frozenset(topic for topic in catalogue if fullmatch(topic))
 
     def unsubscribe(self) -> None:
         """Remove the subscription and the assignment."""
@@ -170,14 +174,15 @@ class SubscriptionState:
     def covers(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether all of these partitions belong to subscribed topics."""
         if self.pattern is not None:
-            return all(self.pattern.fullmatch(one.topic) for one in partitions)
-        return all(one.topic in self.topics for one in partitions)
+            return all(self.pattern.fullmatch(partition.topic) for partition in partitions)
+        return all(partition.topic in self.topics for partition in partitions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment; a partition that stays assigned keeps its position."""
-        kept = self.assignment
+        previous = self.assignment
         self.assignment = {
-            one: kept.get(one) or TopicPartitionState() for one in sorted(partitions)
+            partition: previous.get(partition) or TopicPartitionState()
+            for partition in sorted(partitions)
         }
         self.assignment_id += 1
 
@@ -207,7 +212,7 @@ class SubscriptionState:
         Raises SubscriptionError for a negative offset or a partition that is not assigned.
         """
         if offset < 0:
-            raise SubscriptionError(f"there is no offset {offset}")
+            raise SubscriptionError(f"invalid offset {offset}: it must not be negative")
         self._position(partition).seek(offset)
 
     def request_reset(self, partition: TopicPartition, reset: AutoOffsetReset) -> None:
@@ -229,18 +234,20 @@ class SubscriptionState:
 
         Raises SubscriptionError for a partition that is not assigned.
         """
-        for one in partitions:
-            self._position(one).paused = True
+        for partition in partitions:
+            self._position(partition).paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo `pause`. Raises SubscriptionError for a partition that is not assigned."""
-        for one in partitions:
-            self._position(one).paused = False
+        for partition in partitions:
+            self._position(partition).paused = False
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
         """The paused partitions."""
-        return tuple(one for one, position in self.assignment.items() if position.paused)
+        return tuple(
+            partition for partition, position in self.assignment.items() if position.paused
+        )
 
     @property
     def initializing(self) -> tuple[TopicPartition, ...]:
@@ -250,24 +257,24 @@ class SubscriptionState:
     def awaiting_reset(self) -> dict[TopicPartition, AutoOffsetReset]:
         """Return the partitions with a pending reset, and the end to look up."""
         return {
-            one: position.reset
-            for one, position in self.assignment.items()
+            partition: position.reset
+            for partition, position in self.assignment.items()
             if position.reset is not None
         }
 
     def fetchable(self) -> dict[TopicPartition, int]:
         """Return the positions of the partitions with rows that may be handed to the user."""
         return {
-            one: position.offset
-            for one, position in self.assignment.items()
+            partition: position.offset
+            for partition, position in self.assignment.items()
             if position.is_fetchable and position.offset is not None
         }
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all known positions, which an automatic commit commits."""
         return {
-            one: OffsetAndMetadata(position.offset)
-            for one, position in self.assignment.items()
+            partition: OffsetAndMetadata(position.offset)
+            for partition, position in self.assignment.items()
             if position.offset is not None
         }
 
@@ -281,17 +288,17 @@ class SubscriptionState:
         If `reset` is NONE, return the partitions without a committed offset.
         """
         without_offset = []
-        for one, offset in committed.items():
-            position = self.assignment.get(one)
+        for partition, offset in committed.items():
+            position = self.assignment.get(partition)
             if position is None or position.state is not PositionState.INITIALIZING:
                 continue
             if offset is not None:
                 position.seek(offset.offset)
             elif reset is AutoOffsetReset.NONE:
-                without_offset.append(one)
+                without_offset.append(partition)
             else:
                 position.request_reset(reset)
         return tuple(without_offset)
 
     def _in_state(self, state: PositionState) -> tuple[TopicPartition, ...]:
-        return tuple(one for one, p in self.assignment.items() if p.state is state)
+        return tuple(partition for partition, p in self.assignment.items() if p.state is state)

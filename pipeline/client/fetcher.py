@@ -127,7 +127,7 @@ class Fetcher:
     def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
         """Discard the looked-up ends of these partitions; the thread looks them up again."""
         with self._changed:
-            self._buffer.forget_lookups(partitions)
+            self._buffer.discard_lookups(partitions)
 
     def log_end(self, partition: TopicPartition) -> int | None:
         """Return the partition's log end as of its last fetch, None before the first fetch."""
@@ -212,8 +212,8 @@ class Fetcher:
             return self._work(), questions
 
     def _work(self) -> _Work:
-        lookup, resets = self._buffer.resets()
-        return _Work(self._buffer.wanted(), self._buffer.positions, lookup, resets)
+        lookup, resets = self._buffer.pending_resets()
+        return _Work(self._buffer.partitions_to_fetch(), self._buffer.positions, lookup, resets)
 
     def _fail(self, error: Exception) -> None:
         log.exception("consumer %r reads no more", self._settings.client_id)
@@ -295,7 +295,7 @@ class Fetcher:
                 continue
             found[one] = reset, bounds[0 if reset is AutoOffsetReset.EARLIEST else 1]
         with self._changed:
-            self._buffer.resolve(work.lookup, found)
+            self._buffer.complete_lookups(work.lookup, found)
         return bool(found)
 
     def _fetch(self, work: _Work) -> bool:
@@ -324,7 +324,7 @@ class Fetcher:
             self._held = {fetch.partition: fetch for fetch in done}
         with self._changed:
             for one, end in ends.items():
-                self._buffer.saw_log_end(one, end)
+                self._buffer.update_log_end(one, end)
             for fetch in done if deliver else ():
                 self._buffer.add(fetch)
         return deliver

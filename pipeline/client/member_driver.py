@@ -96,7 +96,7 @@ class MemberDriver:
                     yield self._consumer
                 finally:
                     self._outbox.extend(self._consumer.take_requests())
-                    notes = self._consumer.take_notes()
+                    notes = self._consumer.take_log_lines()
                     self.due = self._consumer.tick_deadline
                     if changes:
                         self._changes += 1

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from group_coordinator.coordinator.config import ConfigError, typed
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.producer.partitioners import Chooser, new_partitioner
 from group_coordinator.coordinator.producer.record_accumulator import (
     Memory,
@@ -115,7 +115,7 @@ class RecordSenders:
         UnknownTopicOrPartitionError and TopicAuthorizationError.
         """
         until = monotonic_ms() + self._settings.max_block_ms
-        backoff = Backoff(self._settings, random.random)
+        backoff = ExponentialBackoff(self._settings, random.random)
         attempt = 0
         while True:
             if self.shared.is_closed:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     UnknownTopicOrPartitionError,
@@ -203,7 +203,7 @@ class TopicSender:
         # The batches without an outcome yet.
         self.open: set[RecordBatch] = set()
         self._shared = shared
-        self._backoff = Backoff(shared.settings, random.random)
+        self._backoff = ExponentialBackoff(shared.settings, random.random)
         self._writer: TopicWriter | None = None
         idempotent = shared.settings.enable_idempotence
         self._sequences = Sequences(shared.new_producer_id if idempotent else None)

@@ -33,7 +33,7 @@ import msgspec
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.request_batches import (
     Accumulator,
@@ -125,7 +125,7 @@ class RequestProducer:
         self.settings = settings or ProducerSettings()
         self._uri = table_uri(root, REQUESTS)
         self._sender = Sender(self.settings.principal, self.settings.request_key_file)
-        self._backoff = Backoff(self.settings, random.random)
+        self._backoff = ExponentialBackoff(self.settings, random.random)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._delivered = threading.Condition(self._lock)

@@ -24,7 +24,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from group_coordinator.coordinator.consumer.assignors.partition_assignor import in_order
+from group_coordinator.coordinator.consumer.assignors.partition_assignor import in_member_order
 from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,
@@ -103,7 +103,7 @@ def kafka_python(
 ) -> Assigned:
     """What kafka-python's assignor `by` makes of the same group; sticky is told what is `owned`."""
     theirs = []
-    for member_id in in_order(members):
+    for member_id in in_member_order(members):
         user_data: Any = b""
         if owned is not None and member_id in owned:
             by_topic: dict[str, list[int]] = {}
@@ -122,7 +122,7 @@ def dealt_out(counts: dict[str, int], members: dict[str, Subscription]) -> Assig
     """Round robin as Kafka's RoundRobinAssignor describes it, step by step."""
     assigned: Assigned = {member_id: [] for member_id in members}
     subscribed = {topic for member in members.values() for topic in member.topics}
-    circle = cycle(in_order(members))
+    circle = cycle(in_member_order(members))
     for topic in sorted(subscribed & counts.keys()):
         for number in range(counts[topic]):
             member_id = next(circle)

@@ -1,7 +1,7 @@
 """Kafka's assignors: range, roundrobin, sticky and cooperative-sticky.
 
-`assignor(name)` makes one; `ConsumerPartitionAssignor` is what all of them are, as is a user's own.
-They know neither the group nor its coordinator.
+`assignor(name)` creates one. `ConsumerPartitionAssignor` is their interface, also for assignors of
+users. Assignors depend neither on the group nor on its coordinator.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _ALL: tuple[type[ConsumerPartitionAssignor], ...] = (
     StickyAssignor,
     CooperativeStickyAssignor,
 )
-ASSIGNORS = {one.name: one for one in _ALL}
+ASSIGNORS = {kind.name: kind for kind in _ALL}
 
 
 class UnknownAssignor(ValueError):
-    """A name that no assignor has; the message lists the names there are."""
+    """An unknown assignor name; the message lists the known names."""
 
 
 def assignor(name: str) -> ConsumerPartitionAssignor:
@@ -49,5 +49,5 @@ def assignor(name: str) -> ConsumerPartitionAssignor:
     try:
         return ASSIGNORS[name]()
     except KeyError:
-        known = ", ".join(ASSIGNORS)
-        raise UnknownAssignor(f"no assignor is called {name!r}; there are {known}") from None
+        names = ", ".join(ASSIGNORS)
+        raise UnknownAssignor(f"unknown assignor {name!r}: use one of {names}") from None

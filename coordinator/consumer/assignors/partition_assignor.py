@@ -75,7 +75,7 @@ def subscribed_counts(
     return {topic: n for topic in sorted(topics) if (n := partition_counts.get(topic, 0)) > 0}
 
 
-def in_order(members: Mapping[str, Subscription]) -> list[str]:
+def in_member_order(members: Mapping[str, Subscription]) -> list[str]:
     """The member ids: static members first by instance id, then dynamic ones by member id.
 
     A static member's instance id outlives its member id, so it keeps its place when it restarts

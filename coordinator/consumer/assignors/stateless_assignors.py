@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from group_coordinator.coordinator.consumer.assignors.partition_assignor import (
     ConsumerPartitionAssignor,
     assignments,
-    in_order,
+    in_member_order,
     subscribed_counts,
 )
 from group_coordinator.coordinator.consumer.protocol import (
@@ -40,7 +40,7 @@ class RangeAssignor(ConsumerPartitionAssignor):
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
         wanted = subscribed_counts(counts, subscriptions)
         subscribers: dict[str, list[str]] = {topic: [] for topic in wanted}
-        for member_id in in_order(subscriptions):
+        for member_id in in_member_order(subscriptions):
             for topic in wanted.keys() & set(subscriptions[member_id].topics):
                 subscribers[topic].append(member_id)
         for topic, count in wanted.items():
@@ -64,7 +64,7 @@ class RoundRobinAssignor(ConsumerPartitionAssignor):
         """Assign the partitions of all topics, sorted by topic and number, in turn."""
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
         wanted = subscribed_counts(counts, subscriptions)
-        circle = in_order(subscriptions)
+        circle = in_member_order(subscriptions)
         # The places of a topic's subscribers in the circle, ascending.
         places: dict[str, list[int]] = {topic: [] for topic in wanted}
         for place, member_id in enumerate(circle):

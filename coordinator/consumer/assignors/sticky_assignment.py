@@ -25,7 +25,7 @@ from heapq import heapify, heappush, heapreplace
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 
 
-def assign_uniform(
+def assign_constrained(
     counts: Mapping[str, int], owned: Mapping[str, Sequence[TopicPartition]]
 ) -> dict[str, list[TopicPartition]]:
     """Divide the partitions of `counts` (sorted by topic) among the members of `owned`.

@@ -34,8 +34,8 @@ from group_coordinator.coordinator.consumer.assignors.partition_assignor import 
     subscribed_counts,
 )
 from group_coordinator.coordinator.consumer.assignors.sticky_assignment import (
+    assign_constrained,
     assign_general,
-    assign_uniform,
 )
 from group_coordinator.coordinator.consumer.member_state import ConsumerGroupMetadata
 from group_coordinator.coordinator.consumer.protocol import (
@@ -117,7 +117,7 @@ class Ownership(Struct, frozen=True):
         return owned
 
 
-def settle(claims: Mapping[str, Claim]) -> Ownership:
+def resolve_ownership(claims: Mapping[str, Claim]) -> Ownership:
     """Settle the claims of all members, given by member id."""
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
@@ -161,7 +161,7 @@ class StickyAssignor(ConsumerPartitionAssignor):
     ) -> dict[str, Assignment]:
         """Divide all partitions; owners are read from the user data, not from the subscriptions."""
         claims = {member_id: decode_claim(s.user_data) for member_id, s in subscriptions.items()}
-        return assignments(assign_sticky(counts, subscriptions, claims, settle(claims)))
+        return assignments(assign_sticky(counts, subscriptions, claims, resolve_ownership(claims)))
 
 
 def assign_sticky(
@@ -175,7 +175,7 @@ def assign_sticky(
     owned = ownership.by_member(counts, claims)
     topics = {member_id: frozenset(member.topics) for member_id, member in members.items()}
     if len(set(topics.values())) <= 1:
-        return assign_uniform(counts, owned)
+        return assign_constrained(counts, owned)
     return assign_general(counts, topics, owned, ownership.former)
 
 
@@ -205,7 +205,7 @@ class CooperativeStickyAssignor(ConsumerPartitionAssignor):
         them give it up. (Kafka leaves it out only if all members have the same subscription.)
         """
         claims = {member_id: _claim(member) for member_id, member in subscriptions.items()}
-        ownership = settle(claims)
+        ownership = resolve_ownership(claims)
         target = assign_sticky(counts, subscriptions, claims, ownership)
         return assignments(
             {

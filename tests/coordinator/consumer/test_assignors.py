@@ -55,7 +55,7 @@ def test_only_cooperative_sticky_is_cooperative_and_it_can_be_eager_too() -> Non
 def test_an_unknown_name() -> None:
     with pytest.raises(
         UnknownAssignor,
-        match="no assignor is called 'stickey'; there are range, roundrobin, sticky, "
+        match="unknown assignor 'stickey': use one of range, roundrobin, sticky, "
         "cooperative-sticky",
     ):
         assignor("stickey")

@@ -45,7 +45,7 @@ def test_closing_takes_no_longer_than_it_may() -> None:
     one.advance(1)
     assert [type(event) for event in one.poll()] == [RevokePartitions]
     assert one.consumer.closed
-    assert any("automatic commit at close failed" in n.text for n in one.consumer.take_notes())
+    assert any("automatic commit at close failed" in n.text for n in one.consumer.take_log_lines())
 
 
 def test_closing_without_a_coordinator_does_not_wait_for_one() -> None:
@@ -161,9 +161,9 @@ def test_a_leave_that_is_refused_is_noted() -> None:
     one = Lone().member()
     one.consumer.unsubscribe(one.now)
     one.poll()
-    one.consumer.take_notes()
+    one.consumer.take_log_lines()
     one.answer(one.sent("leave_group"), ErrorCode.UNKNOWN_MEMBER_ID)
-    (note,) = one.consumer.take_notes()
+    (note,) = one.consumer.take_log_lines()
     assert note.level == "error" and "UNKNOWN_MEMBER_ID" in note.text
 
 

@@ -62,16 +62,18 @@ def rows(first: int, count: int) -> list[int]:
 def test_a_poll_has_max_poll_records_and_positions_move_behind_them() -> None:
     world = World(A, max_poll_records=4)
     assert world.collect() == {}
-    assert world.buffer.wanted() == {A: 0}
+    assert world.buffer.partitions_to_fetch() == {A: 0}
     world.fetch(A, 0, 6)
     assert world.collect() == {A: rows(0, 4)}
-    assert (world.state.position(A), world.buffer.wanted()) == (4, {})
+    assert (world.state.position(A), world.buffer.partitions_to_fetch()) == (4, {})
     assert world.collect() == {A: rows(4, 2)}
-    assert world.buffer.wanted() == {A: 6}, "the next fetch is under way while these are worked on"
+    assert world.buffer.partitions_to_fetch() == {A: 6}, (
+        "the next fetch is under way while these are worked on"
+    )
 
 
 def test_nothing_is_wanted_before_the_first_poll() -> None:
-    assert World(A).buffer.wanted() == {}
+    assert World(A).buffer.partitions_to_fetch() == {}
 
 
 @pytest.mark.parametrize("to", [0, 2, 9])
@@ -82,7 +84,7 @@ def test_a_seek_drops_what_was_fetched(to: int) -> None:
     assert world.collect() == {A: rows(0, 3)}
     world.state.seek(A, to)
     assert world.collect() == {}
-    assert world.buffer.wanted() == {A: to}
+    assert world.buffer.partitions_to_fetch() == {A: to}
     world.fetch(A, to, 2)
     assert world.collect() == {A: rows(to, 2)}
 
@@ -106,7 +108,7 @@ def test_a_paused_partitions_records_wait_until_it_is_resumed() -> None:
     world.fetch(B, 0, 2)
     world.state.pause([A])
     assert world.collect() == {B: rows(0, 2)}
-    assert world.buffer.wanted() == {B: 2}, "a paused partition is not fetched"
+    assert world.buffer.partitions_to_fetch() == {B: 2}, "a paused partition is not fetched"
     world.state.resume([A])
     assert world.collect() == {A: rows(0, 2)}
 
@@ -120,7 +122,7 @@ def test_a_paused_partition_that_is_sought_gives_nothing_of_the_old_place() -> N
     world.state.seek(A, 7)
     world.state.resume([A])
     assert world.collect() == {}
-    assert world.buffer.wanted() == {A: 7}
+    assert world.buffer.partitions_to_fetch() == {A: 7}
 
 
 # --- rebalances -----------------------------------------------------------------------------------
@@ -133,11 +135,11 @@ def test_a_revoked_partitions_records_are_not_handed_out() -> None:
     world.fetch(B, 0, 2)
     world.assign(B)
     assert world.collect() == {B: rows(0, 2)}
-    assert world.buffer.wanted() == {B: 2}
+    assert world.buffer.partitions_to_fetch() == {B: 2}
     world.assign(A, B)
     world.state.seek(A, 1)
     assert world.collect() == {}, "somebody else went on meanwhile"
-    assert set(world.buffer.wanted()) == {A, B}
+    assert set(world.buffer.partitions_to_fetch()) == {A, B}
 
 
 def test_what_is_about_to_be_revoked_is_not_handed_out_so_that_its_commit_is_final() -> None:
@@ -146,7 +148,7 @@ def test_what_is_about_to_be_revoked_is_not_handed_out_so_that_its_commit_is_fin
     world.fetch(A, 0, 2)
     world.state.mark_pending_revocation()
     assert world.collect() == {}
-    assert (world.state.position(A), world.buffer.wanted()) == (0, {})
+    assert (world.state.position(A), world.buffer.partitions_to_fetch()) == (0, {})
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -171,9 +173,11 @@ def test_a_partition_that_always_has_records_keeps_no_other_one_waiting() -> Non
     world = World(A, B, C, fetch_max_bytes=10)
     for _ in range(3):
         world.collect()
-        first = next(iter(world.buffer.wanted()))
+        first = next(iter(world.buffer.partitions_to_fetch()))
         world.fetch(first, world.state.position(first) or 0, 1)
-        assert world.buffer.wanted() == {}, "fetch.max.bytes are waiting to be handed out"
+        assert world.buffer.partitions_to_fetch() == {}, (
+            "fetch.max.bytes are waiting to be handed out"
+        )
         assert list(world.collect()) == [first]
     assert [world.state.position(one) for one in (A, B, C)] == [1, 1, 1]
 
@@ -184,7 +188,7 @@ def test_records_of_paused_partitions_do_not_stop_the_others() -> None:
     world.fetch(A, 0, 5, size=1_000)
     world.state.pause([A])
     world.collect()
-    assert world.buffer.wanted() == {B: 0}
+    assert world.buffer.partitions_to_fetch() == {B: 0}
 
 
 # --- errors and resets ----------------------------------------------------------------------------
@@ -198,7 +202,7 @@ def test_an_error_is_raised_after_the_records_before_it_and_again_when_it_comes_
     assert world.collect() == {A: rows(0, 2)}
     with pytest.raises(LookupError):
         world.collect()
-    assert world.buffer.wanted() == {A: 2, B: 0}
+    assert world.buffer.partitions_to_fetch() == {A: 2, B: 0}
     world.fetch(A, 2, 2)
     world.fail(B, 0, LookupError("B"))
     assert world.collect() == {A: rows(2, 2)}, "an error of one partition holds no other one back"
@@ -216,12 +220,12 @@ def test_an_offset_out_of_range_is_reset(reset: AutoOffsetReset, found: int) -> 
     world.collect()
     world.fail(A, 0, OffsetOutOfRangeError("0"))
     assert world.collect() == {}
-    lookup, resets = world.buffer.resets()
-    assert (resets, world.buffer.wanted()) == ({A: reset}, {})
-    world.buffer.resolve(lookup, {A: (reset, found)})
-    assert world.buffer.resets()[1] == {}
+    lookup, resets = world.buffer.pending_resets()
+    assert (resets, world.buffer.partitions_to_fetch()) == ({A: reset}, {})
+    world.buffer.complete_lookups(lookup, {A: (reset, found)})
+    assert world.buffer.pending_resets()[1] == {}
     assert world.collect() == {}
-    assert world.buffer.wanted() == {A: found}
+    assert world.buffer.partitions_to_fetch() == {A: found}
 
 
 def test_an_offset_out_of_range_is_raised_if_there_is_no_reset() -> None:
@@ -245,14 +249,14 @@ def test_an_end_that_was_looked_up_before_the_last_seek_to_it_is_not_used() -> N
     world = World(A)
     world.state.request_reset(A, LATEST)
     world.collect()
-    early, _ = world.buffer.resets()
-    world.buffer.resolve(early, {A: (LATEST, 10)})
-    world.buffer.forget_lookups([A])
-    world.buffer.resolve(early, {A: (LATEST, 10)})
+    early, _ = world.buffer.pending_resets()
+    world.buffer.complete_lookups(early, {A: (LATEST, 10)})
+    world.buffer.discard_lookups([A])
+    world.buffer.complete_lookups(early, {A: (LATEST, 10)})
     assert world.collect() == {}
     assert world.state.position(A) is None
-    late, _ = world.buffer.resets()
-    world.buffer.resolve(late, {A: (LATEST, 20)})
+    late, _ = world.buffer.pending_resets()
+    world.buffer.complete_lookups(late, {A: (LATEST, 20)})
     world.collect()
     assert world.state.position(A) == 20
 
@@ -261,8 +265,8 @@ def test_a_lookup_that_failed_is_raised_and_made_again() -> None:
     world = World(A)
     world.state.request_reset(A, EARLIEST)
     world.collect()
-    lookup, _ = world.buffer.resets()
-    world.buffer.resolve(lookup, {A: (EARLIEST, LookupError("no table"))})
+    lookup, _ = world.buffer.pending_resets()
+    world.buffer.complete_lookups(lookup, {A: (EARLIEST, LookupError("no table"))})
     with pytest.raises(LookupError, match="no table"):
         world.collect()
-    assert world.buffer.resets()[1] == {A: EARLIEST}
+    assert world.buffer.pending_resets()[1] == {A: EARLIEST}

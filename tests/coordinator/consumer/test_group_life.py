@@ -85,7 +85,7 @@ def test_a_slow_poll_leaves_the_group_and_finds_its_partitions_lost() -> None:
     b.polls = False
     settled(world, a, ms=13_000)
     assert b.consumer.state is MemberState.UNJOINED
-    assert any("max.poll.interval.ms (10000)" in note.text for note in b.consumer.take_notes())
+    assert any("max.poll.interval.ms (10000)" in note.text for note in b.consumer.take_log_lines())
     assert b.owned == {T1}, "it has not heard of it yet"
     b.polls = True
     settled(world, a, b)

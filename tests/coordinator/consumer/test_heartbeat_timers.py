@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_settings import parse_settings
 from group_coordinator.coordinator.consumer.heartbeat_timers import Heartbeat
 
@@ -21,7 +21,7 @@ SETTINGS = parse_settings(
 @pytest.fixture
 def heartbeat() -> Heartbeat:
     """Timers that start at 0."""
-    return Heartbeat(SETTINGS, Backoff(SETTINGS, lambda: 0.5), 0)
+    return Heartbeat(SETTINGS, ExponentialBackoff(SETTINGS, lambda: 0.5), 0)
 
 
 def test_it_is_time_for_a_heartbeat_after_the_interval(heartbeat: Heartbeat) -> None:

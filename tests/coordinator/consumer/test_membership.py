@@ -74,7 +74,9 @@ def test_a_group_that_may_not_be_used_is_an_error_each_time() -> None:
     for _ in range(2):
         one.poll()
         one.answer(one.sent("find_coordinator"), ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        with pytest.raises(GroupAuthorizationError, match=r"group\.id 'groupId'"):
+        with pytest.raises(
+            GroupAuthorizationError, match="the principal is not authorized to use group 'groupId'"
+        ):
             one.poll()
         one.advance(1_000)
 
@@ -185,20 +187,24 @@ def test_a_returned_leader_stays_when_all_is_held() -> None:
 @pytest.mark.parametrize(
     ("code", "body", "words"),
     [
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, m.DescribeGroupsResponse(), "group.id 'groupId'"),
+        (
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            m.DescribeGroupsResponse(),
+            "the principal is not authorized to use group 'groupId'",
+        ),
         (ErrorCode.NONE, described(b"\x00"), "too short"),
-        (ErrorCode.NONE, None, "no rule"),
+        (ErrorCode.NONE, None, "an error that the consumer does not expect"),
     ],
 )
 def test_a_leader_that_is_not_told_what_is_held_notes_it_and_stays(
     code: ErrorCode, body: m.DescribeGroupsResponse | None, words: str
 ) -> None:
     one, asked = returned_leader()
-    one.consumer.take_notes()
+    one.consumer.take_log_lines()
     one.answer(asked, code, body)
     assert one.poll() == []
     assert not one.consumer.is_rejoining
-    (note,) = one.consumer.take_notes()
+    (note,) = one.consumer.take_log_lines()
     assert note.level == "warning" and words in note.text
 
 
@@ -239,11 +245,19 @@ def test_a_subscription_that_cannot_be_read_ends_the_leaders_attempt() -> None:
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocolError, "assignment.str"),
         (ErrorCode.INVALID_SESSION_TIMEOUT, InvalidSessionTimeoutError, "session.timeout.ms 10000"),
         (ErrorCode.INVALID_GROUP_ID, InvalidGroupIdError, "group.id 'groupId'"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError, "group.id 'groupId'"),
+        (
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            GroupAuthorizationError,
+            "the principal is not authorized to use group 'groupId'",
+        ),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError, "group.max.size"),
         (ErrorCode.FENCED_INSTANCE_ID, FencedInstanceIdError, "group.instance.id"),
-        (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "older"),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, ConsumerError, "no rule"),
+        (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "upgrade the coordinator"),
+        (
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            ConsumerError,
+            "an error that the consumer does not expect",
+        ),
     ],
 )
 def test_joins_that_a_person_must_see_to(
@@ -403,7 +417,9 @@ def test_a_member_that_the_leader_left_out_hears_of_it() -> None:
     one.poll()
     one.answer_join()
     one.answer(one.sent("sync_group"))
-    with pytest.raises(ConsumerError, match="left this member without an assignment"):
+    with pytest.raises(
+        ConsumerError, match="the leader of group 'groupId' sent this member no valid assignment"
+    ):
         one.poll()
 
 

@@ -303,14 +303,17 @@ def has(*partitions: TopicPartition) -> Assignment:
     ("gives", "words"),
     [
         ({"member": has(T0)}, "nothing, not even an empty Assignment, to 'other'"),
-        ({"member": has(), "other": has(), "x": has()}, "'x', who is no member of the group"),
+        (
+            {"member": has(), "other": has(), "x": has()},
+            "something to 'x', which is not a member of the group",
+        ),
         ({"member": has(T0, T0), "other": has()}, "t-0 twice: to 'member' and to 'member'"),
         ({"member": has(T0), "other": has(T0)}, "t-0 twice: to 'member' and to 'other'"),
         ({"member": has(TopicPartition("t", 2)), "other": has()}, "t-2 does not exist"),
         ({"member": has(TopicPartition("t", -1)), "other": has()}, "t--1 does not exist"),
         ({"member": has(TopicPartition("x", 0)), "other": has()}, "x-0 does not exist"),
-        ({"member": has(U0), "other": has()}, "u-0 to 'member', who does not subscribe to 'u'"),
-        ({"member": [T0], "other": has()}, "'member' a list, and no Assignment"),
+        ({"member": has(U0), "other": has()}, "u-0 to 'member', which does not subscribe to 'u'"),
+        ({"member": [T0], "other": has()}, "'member' a list, which is not an Assignment"),
     ],
 )
 def test_what_would_break_the_group_is_refused_by_name(gives: Given, words: str) -> None:
@@ -330,7 +333,7 @@ def test_a_partition_that_its_owner_has_not_given_up_is_not_moved() -> None:
     }
     mine = Cooperative(lambda: {"member": has(T0), "other": has(T1)})
     one = led(mine, members)
-    match = "t-1 to 'other' while 'member' owns it: assign it to nobody now"
+    match = "t-1 to 'other' while 'member' owns it: assign it to no member now"
     with pytest.raises(InvalidAssignmentError, match=match):
         one.poll()
     mine.gives = lambda: {"member": has(T0), "other": has()}
@@ -353,9 +356,9 @@ class Unnamed(Mine):
         ([Mine, Mine], "twice: mine"),
         (["range", RangeAssignor], "twice: range"),
         ([Mine, Cooperative, "range"], "twice"),
-        ([dict], "dict.* made no ConsumerPartitionAssignor"),
-        ([3], "3 is neither a name nor makes an assignor"),
-        ([Mine()], "is neither a name nor makes an assignor"),
+        ([dict], "dict.* returned \\{\\}, which is not a ConsumerPartitionAssignor"),
+        ([3], "3 is neither the name of an assignor nor a function or class"),
+        ([Mine()], "is neither the name of an assignor nor a function or class"),
         ([Unnamed], "has no name"),
     ],
 )
@@ -365,7 +368,7 @@ def test_what_cannot_be_offered(strategy: Any, words: str) -> None:
 
 
 def test_no_protocol_in_common() -> None:
-    match = r"partition\.assignment\.strategy: range, mine have no rebalance protocol in common"
+    match = r"partition\.assignment\.strategy: range, mine have no common rebalance protocol"
     with pytest.raises(ConfigError, match=match):
         Lone(partition_assignment_strategy=["range", Cooperative])
 

@@ -8,7 +8,7 @@ import pytest
 
 from group_coordinator.coordinator.config import ConfigError
 from group_coordinator.coordinator.consumer.assignors import RebalanceProtocol
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.coordinator.consumer.consumer_settings import (
     AutoOffsetReset,
     parse_settings,
@@ -105,8 +105,15 @@ def test_a_consumer_without_a_group_commits_nothing_automatically() -> None:
 def test_the_backoff_doubles_up_to_its_maximum_and_is_spread() -> None:
     """KIP-580: 20% either way, and never over the maximum."""
     settings = parse_settings({"group.id": "g"})
-    assert [Backoff(settings, lambda: 0.5)(n) for n in range(6)] == [100, 200, 400, 800, 1000, 1000]
-    assert Backoff(settings, lambda: 0.0)(0) == 80
-    assert Backoff(settings, lambda: 0.999)(0) == 119
-    assert Backoff(settings, lambda: 0.999)(9) == 1000
-    assert Backoff(settings, lambda: 0.5)(10**9) == 1000
+    assert [ExponentialBackoff(settings, lambda: 0.5)(n) for n in range(6)] == [
+        100,
+        200,
+        400,
+        800,
+        1000,
+        1000,
+    ]
+    assert ExponentialBackoff(settings, lambda: 0.0)(0) == 80
+    assert ExponentialBackoff(settings, lambda: 0.999)(0) == 119
+    assert ExponentialBackoff(settings, lambda: 0.999)(9) == 1000
+    assert ExponentialBackoff(settings, lambda: 0.5)(10**9) == 1000

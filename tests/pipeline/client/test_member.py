@@ -368,7 +368,7 @@ def test_what_an_assignor_raises_comes_out_of_poll_and_the_group_goes_on(join: A
 
 @pytest.mark.full
 def test_a_strategy_that_makes_no_assignor_leaves_nothing_behind(join: Any) -> None:
-    with pytest.raises(ConfigError, match="made no ConsumerPartitionAssignor"):
+    with pytest.raises(ConfigError, match="which is not a ConsumerPartitionAssignor"):
         join(partition_assignment_strategy=[dict])
     assert "heartbeats" not in [thread.name for thread in threading.enumerate()]
 

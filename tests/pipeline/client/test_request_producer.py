@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.pipeline.client import (
     BufferExhausted,
     DeliveryFailed,
@@ -375,7 +375,7 @@ def test_a_request_that_no_row_can_hold_fails_alone(root: str) -> None:
 
 def test_the_wait_doubles_up_to_its_limit_give_or_take_a_fifth() -> None:
     settings = ProducerSettings(retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    backoff = Backoff(settings, random.random)
+    backoff = ExponentialBackoff(settings, random.random)
     for failures, middle in ((0, 100), (1, 200), (3, 800), (4, 1000), (5000, 1000)):
         for _ in range(50):
             assert middle * 0.8 <= backoff(failures) <= min(middle * 1.2, 1000)
