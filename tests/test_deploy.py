@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.node.job import _JVM_WAITS_S
+from group_coordinator.pipeline.node.stop_signals import JVM_WAITS_S
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables.store import ensure_tables
 
@@ -117,7 +117,7 @@ def test_the_unit_stops_the_coordinator_alone_and_waits_for_its_end() -> None:
 def longest_end_s() -> float:
     """What a coordinator's end may take, s: its hand-over, and the batch under way."""
     ours = load_settings().coordinator
-    return ours.controlled_shutdown_timeout_ms / 1000 + _JVM_WAITS_S
+    return ours.controlled_shutdown_timeout_ms / 1000 + JVM_WAITS_S
 
 
 def test_the_image_has_what_the_project_asks_for() -> None:

@@ -27,7 +27,7 @@ from group_coordinator.pipeline import background
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.node.process import CoordinatorProcess
-from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE
+from group_coordinator.pipeline.session.java import JAVA_OPTIONS, QUIET_ARCHIVE
 from group_coordinator.pipeline.tables import ensure_tables
 
 log = logging.getLogger(__name__)
@@ -87,14 +87,14 @@ def record_start(folder: Path, options: str) -> None:
 
 def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
     """Start a coordinator with these JVM options."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = options
+    before = os.environ.get(JAVA_OPTIONS)
+    os.environ[JAVA_OPTIONS] = options
     try:
         return CoordinatorProcess(str(root), None, log_path)
     finally:
-        os.environ.pop(VARIABLE)
+        os.environ.pop(JAVA_OPTIONS)
         if before is not None:
-            os.environ[VARIABLE] = before
+            os.environ[JAVA_OPTIONS] = before
 
 
 def make_archive(archive: Path, options: str = "", record: Record = record_start) -> bool:
@@ -114,7 +114,7 @@ def make_archive(archive: Path, options: str = "", record: Record = record_start
             return False
         with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as folder:
             made = Path(folder) / archive.name
-            record(Path(folder), f"{options} {QUIET} -XX:ArchiveClassesAtExit={made}")
+            record(Path(folder), f"{options} {QUIET_ARCHIVE} -XX:ArchiveClassesAtExit={made}")
             if not made.exists():
                 raise Failure(f"the JVM wrote no archive of its classes to {made}")
             made.replace(archive)

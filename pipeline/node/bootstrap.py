@@ -1,4 +1,4 @@
-"""The bootstrap of a take-over: events made from the tables, with which a stream begins.
+"""The bootstrap: events made from the tables, with which a stream begins or changes partitions.
 
 A stream without a streaming checkpoint has no groups. So the node writes a bootstrap before the
 first batch: a table of events that the stream reads in addition to the requests. The bootstrap has
@@ -14,6 +14,18 @@ Therefore the loss of a streaming checkpoint loses no data:
 
 DuckDB and pyarrow write the bootstrap within a memory limit, on local disks and in object stores.
 No JVM is needed.
+
+Later the node appends to the bootstrap, when its partitions change:
+
+* For a partition that it claims, the events that load the groups, and their waiting requests.
+* For a partition that it releases, an event for each group that unloads the group.
+
+All events of a claim are one commit, which has a transaction with the claim's epoch. So a node that
+is killed has either loaded the whole claim or nothing of it.
+
+If the node's query runs, the commit also has the query's next selection
+(`pipeline.stream.selection`). `run` is then the number of the query's run. `run` None: no query has
+begun, and the new query gets its selection as an argument.
 """
 
 from __future__ import annotations
@@ -26,29 +38,37 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
+from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta import TableFiles, open_delta
-from group_coordinator.pipeline.node.load_events import shown_log, write_load_events
+from group_coordinator.pipeline.delta import Appender, TableFiles, open_delta
+from group_coordinator.pipeline.node.answered_requests import write_remembered
+from group_coordinator.pipeline.node.duckdb_view import open_engine
+from group_coordinator.pipeline.node.load_events import (
+    groups_with_records,
+    shown_log,
+    write_load_events,
+)
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
-from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
-from group_coordinator.pipeline.node.remembered import write_remembered
-from group_coordinator.pipeline.node.waiting_requests import write_waiting_requests
+from group_coordinator.pipeline.node.waiting_requests import (
+    RecordedRequests,
+    write_waiting_requests,
+)
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.offset import Bootstrap
+from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables import table_uri
-from group_coordinator.schemas.tables import REQUESTS
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from group_coordinator.coordinator.group.partition import PartitionSet
-    from group_coordinator.pipeline.delta import DataFile
+    from group_coordinator.pipeline.delta import DataFile, Epoch
+    from group_coordinator.pipeline.node.stream_engine import StreamEngine
 
 log = logging.getLogger(__name__)
-
 DEFAULTS = CoordinatorSettings()
-
 # The transactions (`txn`) of a bootstrap's table. Their versions are the fields of its `Bootstrap`.
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
@@ -56,6 +76,14 @@ _STATE_VERSION = "state-version"
 _REQUESTS_TABLE = "requests-table"
 # The state version of a bootstrap without the transaction `state-version`.
 _FIRST_STATE_VERSION = 2
+# The transaction (`txn`) of a bootstrap's table: its version is the epoch of the newest loaded
+# claim.
+CLAIMS = "claims"
+# The transaction of a bootstrap's table: its version is the epoch of the start that began the
+# stream.
+_BEGUN = "begun"
+# The group of the event that wakes the stream without any other effect.
+START_GROUP = "__coordinator_start"
 
 
 def prepare_bootstrap(
@@ -149,3 +177,142 @@ def _write_row(row: tuple[str, str], target: TableFiles) -> list[DataFile]:
     file = target.written(path, 1)
     assert file is not None  # it has a row
     return [file]
+
+
+def begin_afresh(
+    engine: StreamEngine,
+    root: str,
+    checkpoint: str,
+    bootstrap_uri: str,
+    partition_set: PartitionSet | None,
+    epoch: int,
+    ours: CoordinatorSettings = DEFAULTS,
+    start: Epoch | None = None,
+) -> Bootstrap:
+    """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
+
+    The bootstrap includes the claims up to `epoch`. `partition_set` None is every partition.
+    `start` is the epoch of the node's start. With `start`, a streaming checkpoint that an earlier
+    start began is never resumed again, nor is a copy of one.
+    """
+    engine.delete_checkpoint(checkpoint)
+    begun = {} if start is None else {_BEGUN: start.number}
+    if start is not None:
+        appender = Appender(table_uri(root, RESPONSES), start)
+        appender.append(None, _stream_of(start.node_id), start.number)
+    return prepare_bootstrap(root, bootstrap_uri, partition_set, {CLAIMS: epoch} | begun, ours)
+
+
+def is_newest_stream(root: str, bootstrap_uri: str, node_id: int) -> bool:
+    """Whether no later start of the node has begun another stream than the bootstrap's."""
+    newest = Appender(table_uri(root, RESPONSES)).last_version(_stream_of(node_id))
+    return Appender(bootstrap_uri).last_version(_BEGUN) >= newest
+
+
+def _stream_of(node_id: int) -> str:
+    """Return the transaction of `responses` for a node's streams.
+
+    Its version is the epoch of the start that began the newest stream.
+    """
+    return f"coordinator-stream-{node_id}"
+
+
+def bring_in(
+    ahead: ReadAhead,
+    bootstrap_uri: str,
+    partition_set: PartitionSet,
+    epoch: int,
+    run: int | None = None,
+    kept: Collection[int] = (),
+) -> int:
+    """Append the events that load newly claimed partitions, then their waiting requests.
+
+    It is one commit. Its transactions record the newest claim, `epoch`, and the version of
+    `requests` up to which the stream skips the partitions' requests. Without that version, a stream
+    that has not reached it would decide requests again that the former owner has answered. A stream
+    that is past it reads from there the requests that it has missed. With a `run`, the commit also
+    selects the partitions `kept`.
+
+    Returns the version, which is the one that `ahead` has read up to. `ahead` must have read on
+    after the claim, when no other node decides for the partitions.
+    """
+    version = ahead.version
+    last_row = None
+    if run is not None:
+        before = dict.fromkeys(partition_set.partitions, version)
+        selection = select(bootstrap_uri, kept, partition_set.of, before)
+        last_row = change_row(SelectionChange(run, selection))
+    transactions = {CLAIMS: epoch}
+    transactions |= {_passed_over(partition): version for partition in partition_set.partitions}
+    append_bootstrap(ahead, bootstrap_uri, partition_set, transactions, last_row)
+    return version
+
+
+def select(
+    bootstrap_uri: str, kept: Collection[int], of: int, brought_in: Mapping[int, int] | None = None
+) -> Selection:
+    """Return the selection of a stream that has these partitions, of `of` in all.
+
+    `brought_in` maps the partitions that the bootstrap is about to load to the version of
+    `requests` that it covers.
+    """
+    partitions = None if len(kept) == of else tuple(sorted(kept))
+    return Selection(partitions, of, {**passed_over(bootstrap_uri, kept), **(brought_in or {})})
+
+
+def newest_claim(bootstrap_uri: str) -> int:
+    """Return the epoch of the newest claim that a bootstrap loads."""
+    return Appender(bootstrap_uri).last_version(CLAIMS)
+
+
+def bootstrap_end(bootstrap_uri: str) -> int:
+    """Return the version after the newest one of a bootstrap's table."""
+    return open_delta(bootstrap_uri).version() + 1
+
+
+def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Return the version of `requests` up to which the stream skips each partition's requests.
+
+    A partition with which the streaming checkpoint began is left out.
+    """
+    handle = open_delta(bootstrap_uri)
+    versions = {each: handle.transaction_version(_passed_over(each)) for each in sorted(partitions)}
+    return {each: version for each, version in versions.items() if version is not None}
+
+
+def _passed_over(partition: int) -> str:
+    """Return the transaction of a bootstrap's table with the version that `passed_over` returns."""
+    return f"passed-over-{partition}"
+
+
+def give_up(
+    root: str,
+    bootstrap_uri: str,
+    partition_set: PartitionSet,
+    run: int | None = None,
+    kept: Collection[int] = (),
+) -> None:
+    """Append the events that unload partitions: one for each group with records.
+
+    A group without records is removed when its next timer is due. Its parked requests, for example
+    a first join, stay unanswered, so the partition's next owner decides them. With a `run`, the
+    commit also selects the partitions `kept`.
+    """
+    with open_engine(beside_batches=run is not None) as engine:
+        groups = groups_with_records(engine, root, partition_set.partitions)
+    rows = [(group, FIRST_KEY + UNLOAD_EVENT) for group in sorted(groups)]
+    if run is not None:
+        selection = select(bootstrap_uri, kept, partition_set.of)
+        rows.insert(0, change_row(SelectionChange(run, selection)))
+    _append(bootstrap_uri, rows)
+
+
+def wake(bootstrap_uri: str) -> None:
+    """Append an event that makes the stream run a batch, even if there are no requests."""
+    _append(bootstrap_uri, [(START_GROUP, FIRST_KEY + WAKE_EVENT)])
+
+
+def _append(bootstrap_uri: str, rows: Sequence[tuple[str, str]]) -> None:
+    if rows:
+        groups, texts = zip(*rows, strict=True)
+        Appender(bootstrap_uri).append(pa.table([groups, texts], schema=PACKED_SCHEMA))

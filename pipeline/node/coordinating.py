@@ -1,6 +1,18 @@
 """A coordinator in a running Spark session: its engine, node and upkeep, from start to stop.
 
 `pipeline.node.job` imports this module while the JVM starts, because its imports are slow.
+
+A stop is a controlled shutdown: a node that is asked to end first hands its partitions over
+(`HandOver`). The partitions move as in any other move (`pipeline.node.node`): the node decides for
+them until the next owners have read ahead. Without the hand-over, the other nodes would begin to
+read only after the stop. The groups would wait for that, for seconds if there is much data.
+
+The node stops without completing the hand-over in three cases: no other node can take over, the
+timeout has passed, or its query ends. The query ends if a supervisor signals Spark's Python workers
+as well. The remaining partitions are taken over after the node has recorded its stop. A node that
+is killed before that counts as dead when its lease has ended.
+
+Source: Kafka's controlled shutdown (KIP-631, BrokerHeartbeat's WantShutDown).
 """
 
 from __future__ import annotations
@@ -18,10 +30,10 @@ from py4j.protocol import Py4JError
 from group_coordinator.coordinator.config import ConfigError
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.archive_maker import ArchiveMaker
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
-from group_coordinator.pipeline.node.shutdown import HandOver
 from group_coordinator.pipeline.session.start import missing_archive, with_location
 from group_coordinator.pipeline.stream.spark_engine import SparkEngine
 from group_coordinator.pipeline.tables import read_keys
@@ -34,12 +46,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from group_coordinator.coordinator.signatures import RequestKey
-    from group_coordinator.pipeline.node.stop_request import StopRequest
-    from group_coordinator.pipeline.ownership.same_node import SeenLease
+    from group_coordinator.pipeline.node.stop_signals import StopRequest
+    from group_coordinator.pipeline.ownership.fencing import SeenLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
+
 
 # The errors that end a coordinator with one line instead of a traceback.
 ERRORS = (Failure, ConfigError, DeltaError, OSError, pa.ArrowException, Py4JError)
@@ -94,7 +107,7 @@ def _watch(
     announced = False
     maker, make_at = ArchiveMaker(), math.inf
     try:
-        while not stop.asked.wait(coordinator.pause_s() if announced else 0.02):
+        while not stop.requested.wait(coordinator.pause_s() if announced else 0.02):
             coordinator.tick()
             if not announced and coordinator.is_ready():
                 print("ready", flush=True)
@@ -128,3 +141,38 @@ def _set_aside() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class HandOver:
+    """The hand-over of a node's partitions by its ticks, for at most `timeout_s`."""
+
+    def __init__(self, node: CoordinatorNode, timeout_s: float) -> None:
+        self._node = node
+        self._began = monotonic()
+        self._timeout_s = timeout_s
+        self._is_said = False
+
+    def go_on(self) -> bool:
+        """Do the next step; return True if there is more to do after the node's `pause_s`.
+
+        False: the node must be stopped now. An error is logged and also returns False.
+        """
+        node = self._node
+        if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:
+            return False
+        try:
+            if not self._is_said:
+                count = node.to_hand_over()
+                log.info("%d partitions are handed over before the stop", count)
+                node.hand_over()
+                self._is_said = True
+            node.tick()
+        except STORE_FAILS as error:
+            log.warning("others take over after the stop, not before: %s", error)
+            return False
+        took_s, left = monotonic() - self._began, node.to_hand_over()
+        if not left:
+            log.info("no partition is left to hand over after %.1f s", took_s)
+        elif took_s >= self._timeout_s:
+            log.warning("%d partitions were not handed over in %.1f s", left, took_s)
+        return left > 0 and took_s < self._timeout_s

@@ -7,47 +7,62 @@ DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.packaging`).
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
+import re
+import shutil
 import signal
 import sys
-import threading
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.delta import local_folder
+from group_coordinator.pipeline.errors import Failure, WrongCall
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_file
-from group_coordinator.pipeline.node.executors import NoTask, PackagesMissing, check_executors
+from group_coordinator.pipeline.node import needed
 from group_coordinator.pipeline.node.preflight import check_start
-from group_coordinator.pipeline.node.process_tree import jvm_of
-from group_coordinator.pipeline.node.stop_request import StopRequest
-from group_coordinator.pipeline.session.driver_jvm import before_jvm_ends, end_quietly
+from group_coordinator.pipeline.node.process import jvm_of
+from group_coordinator.pipeline.node.stop_signals import JVM_WAITS_S, StartAborted, StopSignals
+from group_coordinator.pipeline.session.driver_jvm import by_value, end_quietly
 from group_coordinator.pipeline.session.guard import unless_missing
 from group_coordinator.pipeline.session.java import JavaMissing
 from group_coordinator.pipeline.session.jvm_log import JvmLog
 from group_coordinator.pipeline.session.start import SessionStart, SparkNotStarted
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.stream import WORKER_IMPORTS
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from group_coordinator.pipeline.ownership.same_node import SeenLease
+    from group_coordinator.pipeline.ownership.fencing import SeenLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
+# With less free space than this, bytes, a disk may refuse one file and accept a smaller one.
+_FULL_BYTES = 64 * 1024
+# A line of a Java stack trace; Py4J puts the whole trace into its message.
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)")
+# Spark repeats the error of a failed task after this line.
+_AGAIN = "Driver stacktrace:"
 
-# How long an ending JVM waits for the coordinator's own end after the hand-over of partitions, s.
-# The coordinator finishes its batch, in at most 10 s, and records its stop for other nodes.
-_JVM_WAITS_S = 60
+
+class PackagesMissing(Failure):
+    """An executor's Python lacks packages; the message names them and says how to ship them."""
+
+
+class NoTask(Failure):
+    """No task runs on an executor; the message says why."""
 
 
 class Logs(Struct, frozen=True):
@@ -56,75 +71,6 @@ class Logs(Struct, frozen=True):
     form: LogFormat = LogFormat.TEXT
     verbose: bool = False
     file: Path | None = None
-
-
-class _AskedToEnd(BaseException):
-    """The process was asked to end before Spark ran."""
-
-
-class _Stop:
-    """The reaction of a process to SIGTERM, Ctrl-C and the end of its JVM.
-
-    Before Spark runs, the process aborts its start (`_AskedToEnd`). When Spark runs, it hands its
-    partitions over and ends between two batches. A second signal skips the hand-over.
-    """
-
-    def __init__(self, jvm_log: JvmLog, jvm_waits_s: int = _JVM_WAITS_S) -> None:
-        self.request = StopRequest()
-        self._jvm_log = jvm_log
-        self._jvm_waits_s = jvm_waits_s
-        self._starts = True
-        self._is_held = False
-        self._done = threading.Event()
-        self._jvm_pid: int | None = None
-
-    def on_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Defer a signal until the block has ended, because an interrupted import is broken."""
-        self._is_held = True
-        yield
-        self._is_held = False
-        if self.request.asked.is_set():
-            self._give_up()
-
-    def with_jvm(self, spark: SparkSession) -> None:
-        """From now on, stop the node in order on a signal to this process or to the JVM."""
-        self._starts = False
-        self._jvm_pid = jvm_of(os.getpid())
-        # Spark has just installed its handler for Ctrl-C, which would cancel the current batch.
-        self.on_signals()
-        with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
-            before_jvm_ends(spark, self._jvm_ends, self._jvm_waits_s)
-
-    def jvm_has_ended(self) -> bool:
-        """Whether Spark's JVM has ended."""
-        return self._jvm_pid is not None and jvm_of(os.getpid()) != self._jvm_pid
-
-    def done(self) -> None:
-        """Let the JVM end: this process no longer needs it."""
-        self._done.set()
-
-    def _signalled(self, _number: int, _frame: object) -> None:
-        if self._is_held:
-            self.request.ask()
-        elif self._starts:
-            self._give_up()
-        else:
-            self._jvm_log.ending()
-            self.request.ask_again()
-
-    def _give_up(self) -> None:
-        self._starts = False
-        raise _AskedToEnd
-
-    def _jvm_ends(self) -> None:
-        self._jvm_log.ending()
-        self.request.ask()
-        self._done.wait(self._jvm_waits_s)
 
 
 def run(
@@ -149,8 +95,8 @@ def run(
     process_log = ProcessLog(logs.form, logs.verbose)
     jvm_log = JvmLog()
     hand_over_s = settings.coordinator.controlled_shutdown_timeout_ms // 1000
-    stop = _Stop(jvm_log, _JVM_WAITS_S + hand_over_s)
-    stop.on_signals()
+    stop = StopSignals(jvm_log, JVM_WAITS_S + hand_over_s)
+    stop.install()
     with unless_missing("the end of the JVM prints a traceback"):
         end_quietly()
     node_id = settings.coordinator.node_id
@@ -166,7 +112,7 @@ def run(
             coordinate(
                 spark, root, settings, make_machine, stop.request, began, makes_archive, seen
             )
-    except (_AskedToEnd, KeyboardInterrupt):
+    except (StartAborted, KeyboardInterrupt):
         _end_jvm()
         log.info("stopped before it had begun")
     except (PackagesMissing, JavaMissing, SparkNotStarted) as error:
@@ -176,14 +122,14 @@ def run(
     except _what_ends_it() as error:
         return _failed(error, root, stop, process_log)
     finally:
-        stop.done()
+        stop.release_jvm()
     return 0
 
 
-def _see_lease(root: str, settings: Settings, stop: _Stop) -> SeenLease:
+def _see_lease(root: str, settings: Settings, stop: StopSignals) -> SeenLease:
     """Return the node's lease before the JVM starts; a process that renews it later is alive."""
-    with stop.held():
-        from group_coordinator.pipeline.ownership.same_node import see_lease
+    with stop.deferred():
+        from group_coordinator.pipeline.ownership.fencing import see_lease
     timeout_ms = settings.group.offsets_commit_timeout_ms
     return see_lease(root, settings.coordinator.node_id, timeout_ms)
 
@@ -201,16 +147,16 @@ def _is_second_attempt(spark: SparkSession) -> bool:
 
 @contextmanager
 def _session(
-    root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: _Stop
+    root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: StopSignals
 ) -> Iterator[SparkSession]:
     """Yield Spark's session; start its JVM before and stop Spark afterwards."""
     begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
-    with stop.held():
+    with stop.deferred():
         # The coordinator's modules are imported while the JVM starts.
         import_module("group_coordinator.pipeline.node.coordinating")
     spark = begun.finish()
     jvm_log.started()
-    stop.with_jvm(spark)
+    stop.watch_jvm(spark)
     log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
     try:
         yield spark
@@ -219,9 +165,9 @@ def _session(
         spark.stop()
 
 
-def _failed(error: Exception, root: str, stop: _Stop, process_log: ProcessLog) -> int:
+def _failed(error: Exception, root: str, stop: StopSignals, process_log: ProcessLog) -> int:
     """Report why the coordinator ended; return the exit status."""
-    if stop.request.asked.is_set():
+    if stop.request.requested.is_set():
         # A supervisor often signals the child processes too, so the JVM may end first.
         log.warning("the JVM ended before the query was stopped; its batch will be run again")
         return 0
@@ -229,13 +175,11 @@ def _failed(error: Exception, root: str, stop: _Stop, process_log: ProcessLog) -
     return 1
 
 
-def _told(error: Exception, root: str, stop: _Stop) -> tuple[str, str]:
+def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
     """Return the line that reports a failure to the user, and further details for the log."""
     if stop.jvm_has_ended():
         # The consequences of the JVM's end, such as a refused connection, are less helpful.
         return "Spark's JVM has ended: it was killed, or had no memory", str(error)
-    from group_coordinator.pipeline.node.diagnosis import one_line
-
     # The tables may not exist before the first task, so their state must not be part of the
     # message.
     told = str(error) if isinstance(error, NoTask) else one_line(error, root)
@@ -284,3 +228,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, WrongCall) else 1
     logs = Logs(options.log_format, options.verbose, options.log_file)
     return run(options.root, settings, logs=logs, takes_over=options.take_over)
+
+
+def check_executors(spark: SparkSession) -> None:
+    """Check one executor of a cluster for the job's packages. Raises PackagesMissing, NoTask.
+
+    Without this check, the first batch fails with an executor's traceback, printed four times.
+    """
+    master = spark.conf.get("spark.master")
+    if master is None or master.startswith("local"):
+        return
+    missing = None
+    # Sent by value, because an executor without this package cannot import the function.
+    with unless_missing("what executors lack is not looked for"), by_value(needed):
+        task = spark.sparkContext.parallelize([needed.NEEDED], 1).map(needed.missing_modules)
+        try:
+            (missing,) = task.collect()
+        except Py4JError as error:
+            raise NoTask(f"no task runs on an executor: {in_one_line(error)}") from error
+    if missing is not None:
+        raise PackagesMissing(needed.advice("executor", missing))
+
+
+def one_line(error: BaseException, root: str) -> str:
+    """Return the failure's text on one line, after the fault of a local root if it has one.
+
+    Java's stack traces are left out; their causes are kept.
+    """
+    text = in_one_line(error)
+    folder = local_folder(root)
+    trouble = None if folder is None else _trouble(folder, text)
+    return text if trouble is None else f"{trouble}: {text}"
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return the failure's text on one line, without Java's stack traces and Spark's repetition."""
+    text = str(error).partition(_AGAIN)[0]
+    lines = [line for line in text.splitlines() if not _FRAME.fullmatch(line)]
+    return " ".join(" ".join(lines).split())
+
+
+def _trouble(root: Path, text: str) -> str | None:
+    if os.strerror(errno.ENOSPC) in text:
+        return f"the disk of {root} is full"
+    # A check of the root itself is not enough: the writer of a checkpoint recreates its parent
+    # folders.
+    if not (root / REQUESTS.name / "_delta_log").is_dir():
+        return f"the tables under {root} are gone"
+    if shutil.disk_usage(root).free < _FULL_BYTES:
+        return f"the disk of {root} is full"
+    return None

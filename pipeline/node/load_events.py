@@ -16,8 +16,8 @@ import pyarrow as pa
 from group_coordinator.coordinator.group.control import PREFIX
 from group_coordinator.pipeline.delta import Engine, count_bytes, count_records, quoted
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.shown_table import ShownTable
-from group_coordinator.pipeline.stream.packed import FIRST_KEY
+from group_coordinator.pipeline.node.duckdb_view import ShownTable
+from group_coordinator.pipeline.stream.packed_events import FIRST_KEY
 from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.records import KNOWN_TYPES, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
@@ -44,7 +44,7 @@ _UNKNOWN = (
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
 # The maximum number of records in a bucket. Records of the usual size then take a quarter of
-# DuckDB's memory (`pipeline.node.scan_engine`).
+# DuckDB's memory (`pipeline.node.duckdb_view`).
 _BUCKET_RECORDS = 250_000
 # The size of a bucket in the log's compressed files. If records compress well, their number limits
 # the bucket.

@@ -3,7 +3,7 @@
 A node reads the cluster state several times a second and carries out the plan of
 `coordinator.ownership.decide`. Its partitions change while its query runs. Control events in the
 stream's bootstrap unload the groups that the node releases and load those that it has claimed. A
-further event changes the query's selection of requests (`pipeline.stream.change`).
+further event changes the query's selection of requests (`pipeline.stream.selection`).
 
 Only requests for a moving partition wait for the change. They are not answered
 COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
@@ -19,7 +19,7 @@ A partition moves in these steps:
 
 A node's query begins at the node's start, with the partitions that the node then owns, or none. So
 a partition that the node gets later does not wait for the start of a query. A controlled shutdown
-first hands over all partitions (`pipeline.node.shutdown`).
+first hands over all partitions (`pipeline.node.coordinating`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from group_coordinator.pipeline.delta import Epoch, FencedError, Patience, local
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
-from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
+from group_coordinator.pipeline.ownership.fencing import check_alone, fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import (
     LeaseRenewal,
     Observer,
@@ -62,7 +62,6 @@ from group_coordinator.pipeline.ownership.lease import (
     longest_gap_s,
 )
 from group_coordinator.pipeline.ownership.prepared import Preparations
-from group_coordinator.pipeline.ownership.same_node import check_alone
 from group_coordinator.pipeline.tables import ensure_tables, open_table
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import REQUESTS
@@ -70,8 +69,8 @@ from group_coordinator.schemas.tables import REQUESTS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
-    from group_coordinator.pipeline.ownership.same_node import SeenLease
+    from group_coordinator.pipeline.node.stream_engine import RunningQuery, StreamEngine
+    from group_coordinator.pipeline.ownership.fencing import SeenLease
     from group_coordinator.pipeline.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState, named
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import Patience
-from group_coordinator.pipeline.node.handover import (
+from group_coordinator.pipeline.node.bootstrap import (
     begin_afresh,
     bootstrap_end,
     bring_in,
@@ -42,9 +42,9 @@ from group_coordinator.pipeline.node.handover import (
     wake,
 )
 from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
-from group_coordinator.pipeline.node.resumption import resumption
-from group_coordinator.pipeline.node.start_folder import (
+from group_coordinator.pipeline.node.resumption import (
     bootstrap_uri,
+    resumption,
     stream_uri,
     tables_folder,
     take_folder,
@@ -56,10 +56,9 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
     from group_coordinator.coordinator.group.coordinator import Node
     from group_coordinator.pipeline.delta import Epoch
-    from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
+    from group_coordinator.pipeline.node.stream_engine import RunningQuery, StreamEngine
     from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-    from group_coordinator.pipeline.stream.offset import Planned
+    from group_coordinator.pipeline.stream.offset import Bootstrap, Planned
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from group_coordinator.pipeline.delta import (
     side_by_side,
     why_undecodable,
 )
-from group_coordinator.pipeline.stream.utf8 import valid_utf8
+from group_coordinator.pipeline.stream.contract_types import valid_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,6 +2,18 @@
 
 DuckDB finds them by their ids alone, within its memory limit. Only the requests found are read
 whole, and packed in the stream's format.
+
+Some of them have records in the log, and are loaded with those records (`RecordedRequests`). A node
+may be killed between the commit of a batch's records and the commit of its answers. Then some
+requests were decided, but their clients have no answer. The next node answers them from their
+records (`coordinator.group.recorded`). There are at most about as many as one batch had, and mostly
+none. So one scan of the log's request ids finds all of them.
+
+Compaction moves a record to `offsets_history` if its segment is closed and its key has a newer
+record. If the commit of a moved record were decided again, it would set back the newer offset. So
+the records that compaction moved within the last hour are searched too. A request is decided again
+only if its records are in neither table. Compaction does not move records of group metadata, and
+moves none if `offsets_history.retention.ms` is 0.
 """
 
 from __future__ import annotations
@@ -13,15 +25,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta import AT_ONCE
+from group_coordinator.coordinator.group.control import recorded_event
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import AT_ONCE, data_files, modified_within
+from group_coordinator.pipeline.node.duckdb_view import ShownTable
+from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.node.table_scan import TableScan
-from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.settings import HOUR_MS, CoordinatorSettings
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, PACKED_SCHEMA, pack_rows
 from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
 from group_coordinator.pipeline.tables import open_table
-from group_coordinator.schemas.tables import REJECTED_REQUESTS, REQUESTS
+from group_coordinator.schemas.decoding import decode_request
+from group_coordinator.schemas.tables import (
+    OFFSETS_HISTORY,
+    OFFSETS_TOPIC,
+    REJECTED_REQUESTS,
+    REQUESTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,21 +51,23 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.group.partition import PartitionSet
     from group_coordinator.pipeline.delta import DataFile, Engine, TableFiles
-    from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 
-    # Returns a table at its newest version at the time of the call.
     NewestVersion = Callable[[], DeltaTable]
+    from collections.abc import Collection
 
 # The default of `max.request.size`, bytes.
 MOST = CoordinatorSettings().max_request_size
 # The reader of the bootstrap holds one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
 _DIGEST_BYTES = 16
-
 _PLACE = {"file": pa.int32(), "row": pa.int64()}
 _ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "rejectable": pa.bool_()})
 _BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
 _REJECTED = pa.schema({"digest": pa.binary()})
+# The fields that a request is answered from. `reason` has the former member id of a static member.
+_FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]
+_WAITING = "SELECT request_id FROM unanswered WHERE NOT rejectable"
+_IDS = pa.schema({"request_id": pa.string()})
 
 
 class WaitingRequests:
@@ -69,7 +92,7 @@ class WaitingRequests:
 
         The first call reads all rows. A call after a rewrite of `requests` does too, because it
         cannot tell which rows of the files were read before. `read_answers` must add all present
-        answers to the engine's table `answered` (`pipeline.node.answers`).
+        answers to the engine's table `answered` (`pipeline.node.answered_requests`).
         """
         asked = requests()
         since = 0 if self._requests is None else self._requests.file_count
@@ -217,3 +240,71 @@ def _digests(events: pa.ChunkedArray) -> pa.Array:
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+class RecordedRequests:
+    """The requests in the engine's table `unanswered` that have records in the log.
+
+    `topic` is the root's offsets topic (`load_events.shown_log`). Only records of `partitions`
+    count; None counts all. `pipeline.node.waiting_requests` describes `unanswered`. Raises Failure
+    with DuckDB's message.
+    """
+
+    def __init__(
+        self, engine: Engine, root: str, topic: ShownTable, partitions: Collection[int] | None
+    ) -> None:
+        self._engine = engine
+        self.count = 0
+        # If no request waits, as is usual, the log need not be read.
+        if not engine.run(f"{_WAITING} LIMIT 1"):
+            return
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE found "
+            "(group_id VARCHAR, request_id VARCHAR, log_offset BIGINT, record VARCHAR)"
+        )
+        self._find(topic, readable(partitions))
+        # After the topic, because compaction adds a record here before it removes it there.
+        history = open_table(root, OFFSETS_HISTORY)
+        moved = modified_within(data_files(history), HOUR_MS, clock_ms())
+        if moved:
+            shown = ShownTable(engine, history, "superseded", moved)
+            self._find(shown, readable(partitions, "superseded"))
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE recorded AS SELECT group_id, request_id, "
+            "string_agg(record, ',' ORDER BY log_offset) AS records "
+            "FROM found GROUP BY group_id, request_id"
+        )
+        ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
+
+    def _find(self, table: ShownTable, records: str) -> None:
+        """Add the records that unanswered requests made to the engine's table `found`."""
+        record = as_json(pa.struct(_FIELDS))
+        query = (
+            "INSERT INTO found "
+            f"SELECT group_id, request_id, log_offset, to_json({record})::VARCHAR FROM ({records}) "
+            f"WHERE request_id IN ({_WAITING})"
+        )
+        table.run(lambda: self._engine.run(query))
+
+    def with_records(self, events: pa.Table) -> pa.Table:
+        """Return packed requests; those that have records become events with these records."""
+        if not self.count:
+            return events
+        groups, texts = (column.to_pylist() for column in events.columns)
+        ids = [decode_request(text[KEY_WIDTH:]).request_id for text in texts]
+        page = pa.record_batch([pa.array(ids, pa.string())], schema=_IDS)
+        self._engine.store("page", pa.RecordBatchReader.from_batches(_IDS, [page]))
+        rows = self._engine.run(
+            "SELECT group_id, request_id, records FROM recorded "
+            "WHERE request_id IN (SELECT request_id FROM page)"
+        )
+        records = {(group_id, request_id): found for group_id, request_id, found in rows}
+        whose = zip(groups, ids, strict=True)
+        brought = [_with(text, records.get(each)) for text, each in zip(texts, whose, strict=True)]
+        return pa.table([groups, brought], schema=PACKED_SCHEMA)
+
+
+def _with(text: str, records: str | None) -> str:
+    if records is None:
+        return text
+    return text[:KEY_WIDTH] + recorded_event(text[KEY_WIDTH:], records)

@@ -3,8 +3,8 @@
 * `decision_log` reads and appends decisions.
 * `lease` determines which nodes are alive.
 * `prepared` determines which partitions a node keeps until their next owner has prepared.
-* `fencing` makes every later write of an earlier start of a node fail.
-* `same_node` determines whether an earlier start of this node is alive.
+* `fencing` makes every later write of an earlier start of a node fail, and determines whether an
+  earlier start of this node is alive.
 * `hold` owns all partitions during a change by an operator.
 * `partitions` moves partitions for operators; `listing` shows partitions and nodes to them.
 

@@ -1,16 +1,92 @@
-"""Fencing of a node's earlier starts in every table that coordinators write."""
+"""Fencing of the earlier starts of a node, and detection of a process that runs the node already.
+
+A start fences every earlier start of its node, in every table that coordinators write, because a
+killed node is started again. A second process with the same number by mistake would therefore end a
+working coordinator.
+
+So a process reads the node's lease when it starts, and again when it decides its start. A JVM
+starts in between, which takes seconds. If the lease was renewed meanwhile, its holder is alive.
+Otherwise the start continues immediately, without a wait for the end of the lease.
+
+In Kafka the controller refuses a broker if its id is registered with a valid session (KIP-631,
+ClusterControlManager.registerBroker, DUPLICATE_BROKER_REGISTRATION). A broker that was killed waits
+until its old session ends.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta import Epoch, FencedError, raise_epoch
-from group_coordinator.pipeline.tables import WRITTEN, table_uri
+from msgspec import Struct
+
+from group_coordinator.coordinator.ownership import NO_EPOCH, lease_app_id
+from group_coordinator.pipeline.delta import Appender, Epoch, FencedError, Patience, raise_epoch
+from group_coordinator.pipeline.errors import Failure, address
+from group_coordinator.pipeline.ownership.decision_log import DECISIONS
+from group_coordinator.pipeline.tables import WRITTEN, check_whole_table, has_table, table_uri
+from group_coordinator.schemas.tables import COORDINATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.coordinator.ownership import ClusterState
+    from group_coordinator.coordinator.ownership import ClusterState, NodeState
+
+
+NO_LEASE = -1
+
+
+class NodeRuns(Failure):
+    """An error: another process runs the node. The message names the process, and what to do."""
+
+
+class SeenLease(Struct, frozen=True):
+    """A node's lease as read once, with the epoch of the last decision of all nodes."""
+
+    lease: int = NO_LEASE
+    epoch: int = NO_EPOCH
+
+
+def see_lease(root: str, node_id: int, timeout_ms: int) -> SeenLease:
+    """Read a node's lease; retry failures for `timeout_ms`.
+
+    Raises CommitTimeoutError after that time, and TornRoot if a loss of power left the table torn.
+    """
+    check_whole_table(root, COORDINATORS)
+    look = partial(_see, root, node_id)
+    return Patience(timeout_ms).until_done(f"look at the lease of node {node_id}", look)
+
+
+def _see(root: str, node_id: int) -> SeenLease:
+    if not has_table(root, COORDINATORS):
+        return SeenLease()
+    table = Appender(table_uri(root, COORDINATORS))
+    return SeenLease(table.last_version(lease_app_id(node_id)), table.last_version(DECISIONS))
+
+
+def is_alive(seen: SeenLease, node: NodeState | None, lease: int) -> bool:
+    """Return whether a process of the node is alive: it renewed its lease or started since `seen`.
+
+    `node` and `lease` are the current ones. A node that has recorded its stop is not alive.
+    """
+    if node is None or node.stopped:
+        return False
+    return lease != seen.lease or node.epoch > seen.epoch
+
+
+def check_alone(seen: SeenLease, node: NodeState | None, lease: int) -> None:
+    """Raise NodeRuns if a process of the node is alive (`is_alive`)."""
+    if node is None or not is_alive(seen, node, lease):
+        return
+    started = datetime.fromtimestamp(node.started_at / 1000, UTC).replace(tzinfo=None)
+    raise NodeRuns(
+        f"node {node.node_id} runs already, at {address(node.host, node.port)} since "
+        f"{started.isoformat(' ', 'seconds')} UTC"
+        + (f" as {node.process}" if node.process else "")
+        + ", and has just renewed its lease; give this one a --node-id of its own, or end that one "
+        "by --take-over"
+    )
 
 
 def fence(root: str, epoch: Epoch) -> None:

@@ -14,12 +14,15 @@ The wire format is Spark's, so the JVM needs no change:
   consumed the outputs. A group that neither updates nor removes its state has no state row, because
   the JVM would only parse a row without effect.
 
-`serve_next` replaces Spark's serializer for one stream (`pipeline.session.group_stream`). Spark's
-UDF profilers do not see that stream.
+`serve_next` replaces Spark's serializer for one stream (`serve_next_stream`). Spark's
+UDF profilers do not see that stream. pyspark's serializers are untyped, hence `Any`. They are
+imported by name in functions, so that workers can import this module on a release without them.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -30,10 +33,9 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
-from group_coordinator.pipeline.session import group_stream
+from group_coordinator.pipeline.session.guard import replace_method
 
 SETTING = "spark.group-coordinator.arrow.groups"
-
 _NO_TIMESTAMP = -1
 _COUNTS = pa.struct({"dataCount": pa.int32(), "stateCount": pa.int32()})
 _OUTPUT = pa.struct({"output": pa.binary()})
@@ -46,10 +48,16 @@ _STATE = pa.struct(
     }
 )
 _SCHEMA = pa.schema({"_0": _COUNTS, "_1": _OUTPUT, "_2": _STATE})
-
 # The opcodes before the column in the JVM's pickle of a state row. A length of four bytes and a
 # UTF-8 string follow; unpickling evaluates `bytes(bytearray(text, "latin-1"))`.
 _BINARY = b"(cbuiltins\nbytes\nc__builtin__\nbytearray\nX"
+# Reads a task's group stream, and writes the results for the JVM.
+Serve = Callable[[IO[bytes], IO[bytes]], None]
+# The class that reads and writes a task's group stream: up to Spark 4.2 a special serializer with
+# pandas frames, from 4.3 on the serializer of all Arrow streams.
+_SERIALIZER = "ApplyInPandasWithStateSerializer", "ArrowStreamSerializer"
+# The function for the next stream, if any. A worker runs one task at a time.
+_next: list[Serve] = []
 
 
 class UnknownFormat(RuntimeError):
@@ -145,7 +153,7 @@ class ArrowGroupState:
         if not (updated or self._removed):
             return None
         known = self._properties.updated if updated else self._properties.removed
-        row = pickle.dumps((self._value,), group_stream.pickle_protocol()) if updated else None
+        row = pickle.dumps((self._value,), pickle_protocol()) if updated else None
         return b"%b%d}" % (known, self._timeout), self._key, row
 
 
@@ -244,7 +252,7 @@ def serve_next(decide: Decide, columns: Sequence[str]) -> None:
 
     `columns` are the names of the stream's two columns.
     """
-    group_stream.serve_next(lambda stream, out: _serve(stream, out, decide, columns))
+    serve_next_stream(lambda stream, out: _serve(stream, out, decide, columns))
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
@@ -253,8 +261,55 @@ def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[
     for batch in answer_batches(pa.ipc.open_stream(stream), decide, columns):
         if writer is None:
             # Start late, because the JVM accepts an error only before the Arrow stream starts.
-            group_stream.start_arrow_stream(out)
+            start_arrow_stream(out)
             writer = pa.RecordBatchStreamWriter(out, _SCHEMA)
         writer.write_batch(batch)
     if writer is not None:
         writer.close()
+
+
+def serve_next_stream(serve: Serve) -> None:
+    """Call `serve` for the next group stream of this worker, and only for that stream.
+
+    A worker loads groups with its task's serializer, maps the task's function over them, and dumps
+    the results with the serializer. For the one stream, `load_stream` returns no groups and
+    `dump_stream` calls `serve`. Streams of other functions in the same worker use Spark's
+    serializer unchanged.
+    """
+    # Remember the original before it is replaced.
+    _load_as_spark_does()
+    _next[:] = [serve]
+    replace_method(serializer(), "load_stream", _load_stream)
+
+
+@functools.cache
+def serializer() -> Any:
+    """Return the serializer class of group streams. Raises AttributeError if there is none."""
+    module = importlib.import_module("pyspark.sql.pandas.serializers")
+    first, second = _SERIALIZER
+    return getattr(module, first, None) or getattr(module, second)
+
+
+@functools.cache
+def pickle_protocol() -> int:
+    """Return the pickle protocol that the JVM reads."""
+    return int(importlib.import_module("pyspark.serializers").pickle_protocol)
+
+
+def start_arrow_stream(out: IO[bytes]) -> None:
+    """Write the marker of an Arrow stream. Before it, the JVM also accepts an error."""
+    serializers = importlib.import_module("pyspark.serializers")
+    serializers.write_int(serializers.SpecialLengths.START_ARROW_STREAM, out)
+
+
+@functools.cache
+def _load_as_spark_does() -> Any:
+    return serializer().load_stream
+
+
+def _load_stream(of: Any, stream: IO[bytes]) -> Iterable[object]:
+    if not _next:
+        return _load_as_spark_does()(of, stream)  # type: ignore[no-any-return]
+    serve = _next.pop()
+    replace_method(of, "dump_stream", lambda _nothing, out: serve(stream, out))
+    return ()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import SparkContext
 
-from group_coordinator.pipeline.session.group_stream import replace
+from group_coordinator.pipeline.session.guard import replace_method
 from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def end_quietly() -> None:
     """
     accumulators = importlib.import_module("pyspark.accumulators")
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        replace(server, "handle_error", _handle_accumulator_error)
+        replace_method(server, "handle_error", _handle_accumulator_error)
 
 
 def _handle_accumulator_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:

@@ -4,7 +4,7 @@ A query starts five Python processes and their workers in sequence. Without the 
 imports Spark's worker, pandas, Arrow and this package. That is a large part of the CPU time of a
 start, and the JVM waits meanwhile. The fork server imports them once, while the JVM starts, and
 forks each Python process. Spark starts `ForkServer.python` instead of Python. This script runs
-`pipeline.session.stand_in`, which starts Python itself if the server has ended.
+`pipeline.session.python_shim`, which starts Python itself if the server has ended.
 
 The server has one thread, because a lock that another thread holds during a fork would stay locked
 in the child. It imports modules but does not call their functions: delta-rs's runtime and Arrow's
@@ -83,8 +83,8 @@ class ForkServer:
                 pass_fds=[listener.fileno()],
                 preexec_fn=ignore_interrupts,
             )
-        stand_in = Path(__file__).with_name("stand_in.py")
-        command = [sys.executable, "-IS", str(stand_in), address, sys.executable]
+        shim = Path(__file__).with_name("python_shim.py")
+        command = [sys.executable, "-IS", str(shim), address, sys.executable]
         script = Path(folder) / "python"
         script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         script.chmod(0o700)

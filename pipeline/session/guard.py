@@ -14,7 +14,7 @@ its test.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyspark
@@ -52,3 +52,9 @@ def unless_missing(cost: str) -> Iterator[None]:
     except _MISSING as missing:
         reason = str(missing).partition("\n")[0]
         log.warning("%s: Spark %s lacks something (%s)", cost, pyspark.__version__, reason)
+
+
+def replace_method(owner: object, method: str, by: Callable[..., object]) -> None:
+    """Replace a method of one of Spark's classes or objects."""
+    # setattr, because mypy rejects an assignment to a method.
+    setattr(owner, method, by)

@@ -1,5 +1,9 @@
 """The settings of a session, from conf/spark-defaults.conf, [coordinator] and [spark].
 
+`spark_settings` returns the settings with which a session starts. `spare_forks`,
+`keep_file_manager` and `forget_clusters` then change settings of Hadoop, which saves time in each
+micro-batch if the checkpoints are on a local disk.
+
 A coordinator's Spark session does not load Delta, because Python reads and writes all tables
 (`pipeline.stream.event_source`, `pipeline.stream.sink`). Delta's jars would make the start slower,
 and a machine without them would need the network. Code that reads or writes Delta tables through
@@ -13,12 +17,14 @@ spark-submit. Its class `DeltaTable` rewrites tables, which this project never d
 
 from __future__ import annotations
 
+import logging
 import os
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyspark
 
 from group_coordinator.pipeline.session.checkpoint_location import (
@@ -26,12 +32,15 @@ from group_coordinator.pipeline.session.checkpoint_location import (
     store_packages,
     store_settings,
 )
-from group_coordinator.pipeline.session.hadoop import FILE_MANAGER
+from group_coordinator.pipeline.session.driver_jvm import hadoop_properties, has_class, jvm
 from group_coordinator.pipeline.session.jars import EXCLUDES, PACKAGES
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from group_coordinator.pipeline.settings import Settings
 
+log = logging.getLogger(__name__)
 _SCALA = "2.13"
 # A small jar with a local file system that does not fork chmod (`spare_forks`).
 BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
@@ -48,8 +57,13 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
+# The setting for the class that writes Spark's streaming checkpoints.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 # Settings only for a streaming checkpoint on a local disk; Spark chooses the class elsewhere.
 LOCAL_ONLY = (FILE_MANAGER,)
+_BARE_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+# Hadoop's defaults for YARN and MapReduce: most of the properties of a session.
+_CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
 
 
 def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:
@@ -112,3 +126,49 @@ def read_defaults() -> dict[str, str]:
             key, value = line.split(maxsplit=1)
             pairs[key] = value.strip()
     return pairs
+
+
+def spare_forks(spark: SparkSession, packages: str) -> None:
+    """Use a local file system that sets file modes without forking chmod.
+
+    Hadoop's local file system forks chmod for each file that it creates. Each batch creates files
+    for the offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs`
+    sets the modes in the JVM. It is set in the session only, with Hadoop's file system cache
+    disabled, because spark-submit opens local files before it loads the package. If the class is
+    missing, a warning names `packages`.
+    """
+    if not has_class(spark, _BARE_FILES):
+        log.warning("batches take 40 ms longer than they must: start Spark with %s", packages)
+        return
+    spark.conf.set("fs.file.impl", _BARE_FILES)
+    spark.conf.set("fs.file.impl.disable.cache", "true")
+
+
+def keep_file_manager(spark: SparkSession) -> None:
+    """Unset the checkpoint file manager, with a warning, if this Spark lacks its class.
+
+    `conf/spark-defaults.conf` names a class in a private package of Spark. It has moved between
+    packages, and a query with a missing class does not start.
+    """
+    manager = spark.conf.get(FILE_MANAGER, None)
+    if manager is not None and not has_class(spark, manager):
+        spark.conf.unset(FILE_MANAGER)
+        log.warning("batches take 100 ms longer than they must: this Spark has no %s", manager)
+
+
+def forget_clusters(spark: SparkSession) -> None:
+    """Unset the defaults of YARN and MapReduce in a session with a local master.
+
+    Each batch sends all Hadoop properties to its tasks, for the state store. The origin of each
+    property is compressed separately, which is slow. Call this only for a session that is not used
+    for anything else.
+    """
+    if not (spark.sparkContext.master or "").startswith("local"):
+        return
+    properties = hadoop_properties(spark)
+    java = jvm(spark)
+    writer = java.java.io.StringWriter()
+    java.org.apache.hadoop.conf.Configuration.dumpConfiguration(properties, writer)
+    for each in msgspec.json.decode(writer.toString())["properties"]:
+        if each["resource"] in _CLUSTER_DEFAULTS:
+            properties.unset(each["key"])

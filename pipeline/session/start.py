@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.session import class_archive, fork_server
+from group_coordinator.pipeline.session import fork_server
 from group_coordinator.pipeline.session.checkpoint_location import (
     checkpoint_location,
     is_local,
@@ -46,18 +46,22 @@ from group_coordinator.pipeline.session.driver_jvm import (
     runs_jvm,
 )
 from group_coordinator.pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
-from group_coordinator.pipeline.session.hadoop import (
-    forget_clusters,
-    keep_file_manager,
-    spare_forks,
-)
 from group_coordinator.pipeline.session.jars import PACKAGES, start_with_jars, with_known_jars
-from group_coordinator.pipeline.session.java import check_java
+from group_coordinator.pipeline.session.java import (
+    DRIVER_OPTIONS,
+    archive_options,
+    archive_path,
+    check_java,
+    may_use_archive,
+)
 from group_coordinator.pipeline.session.scratch import sweep
 from group_coordinator.pipeline.session.spark_settings import (
     BARE_FILES,
     DELTA_CLASS,
+    forget_clusters,
+    keep_file_manager,
     packages,
+    spare_forks,
     spark_settings,
 )
 from group_coordinator.pipeline.session.submitted import (
@@ -260,15 +264,15 @@ def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> N
     """Add the settings of a session with a new JVM to `wanted`. Raises JavaMissing."""
     java = check_java()
     _prepare_workers(wanted, master, imports)
-    options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
-    archive = class_archive.archive_path(java)
-    if class_archive.may_use(wanted) and archive.exists():
-        options.append(class_archive.use(archive))
+    options = [wanted.get(DRIVER_OPTIONS, "")]
+    archive = archive_path(java)
+    if may_use_archive(wanted) and archive.exists():
+        options.append(archive_options(archive))
     with resources.as_file(
         resources.files("group_coordinator.conf") / "log4j2.properties"
     ) as log4j2:
         options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
-    wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
+    wanted[DRIVER_OPTIONS] = " ".join(filter(None, options))
     wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
 
 
@@ -294,9 +298,9 @@ def missing_archive(settings: Settings, root: str) -> Path | None:
     """
     if is_submitted():
         return None
-    if not class_archive.may_use(spark_settings(settings, root)):
+    if not may_use_archive(spark_settings(settings, root)):
         return None
-    archive = class_archive.archive_path(check_java())
+    archive = archive_path(check_java())
     return None if archive.exists() else archive
 
 

@@ -1,12 +1,11 @@
 """The streaming query: it reads requests, decides them, and writes the responses.
 
-`event_source` waits for requests; `event_tables` and `event_pages` read them; `packing` packs them.
-`stateful` decides each group. `sink` writes records and then responses. `timer_watch` makes the
-source begin a batch when a timer is due. `serving` is one run of the query, and `spark_engine`
-begins these runs for a node.
+`event_source` waits for requests; `event_tables` reads them; `packed_events` packs them. `stateful`
+decides each group. `sink` writes records and then responses. `timer_schedule` makes the source
+begin a batch when a timer is due. `spark_engine` runs the query for a node.
 
 `node` may import from here. `pipeline.session` has the Spark session, and all use of interfaces
-that Spark does not publish. The formats (`packed`, `packing`, `offset`, `bootstrap`) import no
+that Spark does not publish. The formats (`packed_events`, `selection`, `offset`) import no
 Spark. No module here knows which node owns a partition, or why.
 """
 

@@ -30,7 +30,7 @@ _ESCAPES[list(b'"\\\b\f\n\r\t')] = 1
 
 
 def event_sizes(rows: pa.Table) -> pa.Array:
-    """Return the length in bytes of each row's event as JSON (`pipeline.stream.packing`).
+    """Return the length in bytes of each row's event as JSON (`pipeline.stream.packed_events`).
 
     Texts may be of a dictionary type. The length is approximate if a text is not UTF-8, or if a
     column has a type outside the contract (`pipeline.stream.contract_types`).

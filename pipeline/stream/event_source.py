@@ -6,15 +6,16 @@ plans a query over the log and a scan of the files for every batch. That takes a
 batch of a few small files.
 
 A read waits for requests and returns as soon as it finds some, so the wait adds nothing to an
-answer's latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`),
-but not before `trigger.interval.ms`, the resolution of timers. A commit that has only requests of
-other nodes' groups begins no batch, because an empty batch costs about as much as a full one. A
-node that shares the partitions waits a little for more requests (`pipeline.stream.lingering`).
+answer's latency. Without requests it returns when a timer is due
+(`pipeline.stream.timer_schedule`), but not before `trigger.interval.ms`, the resolution of timers.
+A commit that has only requests of other nodes' groups begins no batch, because an empty batch costs
+about as much as a full one. A node that shares the partitions waits a little for more requests
+(`pipeline.stream.waiting`).
 
 The stream has one row for each group, or several for a group with many events. `group_id` names the
-group, and `events` has its packed events, one a line (`pipeline.stream.packing`). A batch takes all
-available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
-batch before the batch runs, so a batch that is run again has the same events.
+group, and `events` has its packed events, one a line (`pipeline.stream.packed_events`). A batch
+takes all available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs
+the end of a batch before the batch runs, so a batch that is run again has the same events.
 
 The bootstrap comes before all requests, because a group is loaded before its requests are decided.
 The batch with the end of the bootstrap has requests too. Timers run in every batch, so heartbeats
@@ -34,14 +35,15 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta import Position, local_folder
-from group_coordinator.pipeline.stream.event_pages import Page
-from group_coordinator.pipeline.stream.event_rows import stream_batches
-from group_coordinator.pipeline.stream.event_tables import EventTables, Input
-from group_coordinator.pipeline.stream.lingering import Lingering
-from group_coordinator.pipeline.stream.offset import Offset, Selection, from_plain
-from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
-from group_coordinator.pipeline.stream.packing import pack_together
-from group_coordinator.pipeline.stream.waiting import Waiting
+from group_coordinator.pipeline.stream.event_tables import EventTables, Input, Page
+from group_coordinator.pipeline.stream.offset import Offset, from_plain
+from group_coordinator.pipeline.stream.packed_events import (
+    STREAM_COLUMNS,
+    pack_together,
+    stream_batches,
+)
+from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.waiting import Lingering, Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.apis import LingerMultiple
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Bootstrap
 
 FORMAT = "group-coordinator-events"
 
@@ -76,8 +78,8 @@ def read_events(
 
     `bootstrap_end` is the version after the newest one of the bootstrap's table. `selection` is the
     initial selection of requests; `run` is the number of this run of the query. `wake_file` is the
-    path of the file in which the driver writes when timers are due (`pipeline.stream.timer_watch`);
-    "" for none.
+    path of the file in which the driver writes when timers are due
+    (`pipeline.stream.timer_schedule`); "" for none.
     """
     spark.dataSource.register(EventSource)
     wanted = Input(

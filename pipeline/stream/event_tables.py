@@ -1,7 +1,9 @@
 """Tables of a stream: they are read from position to position, the bootstrap before the requests.
 
+Each table is read by pages of events, each with the position after it.
+
 Once the query has read the bootstrap that it began with, each change of the node's partitions is
-appended to the bootstrap (`pipeline.stream.change`). Meanwhile the stream continues to read
+appended to the bootstrap (`pipeline.stream.selection`). Meanwhile the stream continues to read
 requests by its previous selection. The batch that reads a change also reads the requests of newly
 selected partitions from the first version that the bootstrap does not cover. It does so although
 the stream's position is after that version (`Offset.missed`).
@@ -11,24 +13,121 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta import GoneCheck, LogGone, Position, SameTable, TableAway
-from group_coordinator.pipeline.stream.change import SelectionChange
-from group_coordinator.pipeline.stream.event_pages import (
-    Page,
-    Pages,
-    bootstrap_pages,
-    request_pages,
-    table_files,
+from group_coordinator.pipeline.delta import (
+    GoneCheck,
+    LogGone,
+    Position,
+    SameTable,
+    TableAway,
+    appended,
+    open_files,
 )
-from group_coordinator.pipeline.stream.offset import Offset, Selection
-from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED
+from group_coordinator.pipeline.stream.offset import Offset
+from group_coordinator.pipeline.stream.packed_events import (
+    AFTER_BOOTSTRAP,
+    AFTER_MISSED,
+    MOST_GROWTH,
+    PACKED_SCHEMA,
+    pack_together,
+    select_rows,
+)
+from group_coordinator.pipeline.stream.request_pages import (
+    RefusedRequests,
+    read_pages,
+    refuse_packed,
+)
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, taken_out
+from group_coordinator.pipeline.stream.waiting import least_linger
+from group_coordinator.pipeline.tables import wanted_row_groups
+from group_coordinator.schemas.apis import LingerMultiple
+from group_coordinator.schemas.tables import REQUESTS
 
 log = logging.getLogger(__name__)
+
+# Pages of requests of at most this size, bytes, are packed together with other pages.
+_SMALL_BYTES = 1 << 18
+
+
+class Page(NamedTuple):
+    """Events, packed or still to be packed by `pack_together`; they take at most `size` bytes.
+
+    `linger` is the smallest linger of the page's requests. A page of the bootstrap may begin with a
+    `change`, which is not among the `events`.
+    """
+
+    events: pa.Table
+    size: int
+    linger: LingerMultiple = LingerMultiple.NONE
+    change: SelectionChange | None = None
+
+
+# Pages, each with the position after it. After a version comes None, with the position of the next
+# version.
+Pages = Iterator[tuple[Page | None, Position]]
+
+table_files = functools.lru_cache(maxsize=8)(open_files)
+
+
+def request_pages(
+    most: int,
+    selection: Selection,
+    first: int,
+    uri: str,
+    start: Position,
+    end: Position | None,
+) -> Pages:
+    """Yield the selected requests from `start` on, page by page, with their numbers.
+
+    `most` is `max.request.size`, bytes. `first` is the number of the first row that is read; rows
+    that are not selected are numbered as well. Control events have the number 0. A large page is
+    packed at once, because packing shows its exact size. A small page is packed later, together
+    with others.
+    """
+    read = functools.partial(read_pages, most=most)
+    number = first
+    names = REQUESTS.schema.names
+    wanted = functools.partial(_wanted, selection)
+    for rows, after in appended(
+        table_files(uri), start, names, end, read, RefusedRequests(), wanted
+    ):
+        if rows is None:
+            yield None, after
+            continue
+        partition_set = selection.at(after.version)
+        mine = select_rows(rows, number, partition_set)
+        number += rows.num_rows
+        waits = LingerMultiple.NONE if partition_set is None else least_linger(mine)
+        size = mine.nbytes * MOST_GROWTH
+        if size > _SMALL_BYTES:
+            (mine,) = pack_together([mine])
+            size = mine.nbytes
+        yield Page(mine, max(rows.nbytes, size), waits), after
+
+
+def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) -> Pages:
+    """Yield the bootstrap's events, which are packed already, from `start` on, page by page.
+
+    Requests of more than `most` bytes are refused.
+    """
+    for rows, after in appended(table_files(uri), start, PACKED_SCHEMA.names, end):
+        if rows is None:
+            yield None, after
+        else:
+            events, change = taken_out(rows.cast(PACKED_SCHEMA))
+            yield Page(refuse_packed(events, most), rows.nbytes, change=change), after
+
+
+def _wanted(
+    selection: Selection, version: int, tags: Mapping[str, str | None] | None
+) -> list[bool] | None:
+    """Return which row groups of a file of `requests` may have selected requests, by its tags."""
+    return wanted_row_groups(tags, selection.at(version))
 
 
 class _TableReading(NamedTuple):
@@ -49,7 +148,7 @@ class Input(Struct, frozen=True):
     the bootstrap has no others. `bootstrap_end` is the version after the newest one that the
     bootstrap has when the query begins. A read waits for requests for `wait_ms`. It waits longer,
     up to `longest_wait_ms`, if the driver writes in `wake_file` that no timer is due. For
-    `linger_ms` see `pipeline.stream.lingering`.
+    `linger_ms` see `pipeline.stream.waiting`.
     """
 
     requests: str

@@ -1,4 +1,4 @@
-"""Offset of a stream: its positions in the two tables, as Spark's log of offsets stores it."""
+"""Position of a stream: where it begins, and how far it has read its two tables."""
 
 from __future__ import annotations
 
@@ -6,54 +6,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.coordinator.group.group_snapshot import VERSION
 from group_coordinator.pipeline.delta import Position
+from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.schemas.unreadable import UNREADABLE
-
-
-class Selection(Struct, frozen=True):
-    """The requests that a stream reads: those of `partitions`, None for all, out of `of`.
-
-    `passed_over` maps some partitions to a version of `requests`. The stream skips their requests
-    up to that version, because the partition was claimed later. The former owner has answered these
-    requests, and the bootstrap has those that still waited.
-    """
-
-    partitions: tuple[int, ...] | None = None
-    of: int = 0
-    passed_over: dict[int, int] = {}
-
-    def at(self, version: int) -> PartitionSet | None:
-        """Return the offsets partitions with requests to read in a version; None for all."""
-        passed_over = {p for p, last in self.passed_over.items() if version <= last}
-        if self.partitions is None and not passed_over:
-            return None
-        mine = range(self.of) if self.partitions is None else self.partitions
-        return PartitionSet(frozenset(mine) - passed_over, self.of)
-
-    def since(self, version: int) -> Selection:
-        """Return the selection for versions from this one on."""
-        later = {p: last for p, last in self.passed_over.items() if version <= last}
-        return replace(self, passed_over=later)
-
-    def has(self, partition: int) -> bool:
-        """Whether the stream reads requests of an offsets partition at all."""
-        return self.partitions is None or partition in self.partitions
-
-    def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
-        """Return the partitions with requests that a stream at `at` has skipped, by `before`.
-
-        Maps each to the version of `requests` from where its requests must be read. They were
-        skipped because a stream continues with other requests while the events that load a
-        partition are added to its bootstrap.
-        """
-        return {
-            p: last + 1
-            for p, last in self.passed_over.items()
-            if self.has(p) and not before.has(p) and Position(last + 1) < at
-        }
 
 
 class Offset(Struct, frozen=True):
@@ -100,3 +57,20 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
         return None if text is None else from_plain(text)
     except UNREADABLE:
         return None
+
+
+class Bootstrap(Struct, frozen=True):
+    """The position at which a new streaming checkpoint begins.
+
+    `uri` is the bootstrap's table, and `version` is its first version that the stream reads.
+    `first_version` is the first version of `requests` that the bootstrap does not cover.
+    `state_version` is the format version of the groups' states in the checkpoint. `requests_table`
+    is the number of the table of requests, None if an earlier release wrote the bootstrap without
+    it.
+    """
+
+    uri: str
+    version: int
+    first_version: int
+    state_version: int = VERSION
+    requests_table: int | None = None

@@ -35,8 +35,7 @@ from group_coordinator.pipeline.delta import RowGroups, why_undecodable
 from group_coordinator.pipeline.quoting import quoted_text
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.event_size import event_sizes
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, PACKED_SCHEMA, pack_rows
 from group_coordinator.schemas.decoding import REFUSED, decode_request
 
 if TYPE_CHECKING:

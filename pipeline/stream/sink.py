@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-    from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+    from group_coordinator.pipeline.stream.timer_schedule import TimerWatch
 
 
 class BatchWrittenError(Failure):

@@ -1,16 +1,24 @@
-"""Spark as the engine of a coordinator node (`pipeline.node.engine.StreamEngine`)."""
+"""Spark as the engine of a coordinator node (`pipeline.node.stream_engine.StreamEngine`).
+
+`SparkEngine` begins the runs of the query, source -> stateful -> sink. `Serving` is one run, for
+partitions that may change.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
 from msgspec.structs import replace
+from py4j.protocol import Py4JError
 
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.signatures import Signatures
-from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import open_delta
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.delta import LogGone, open_delta, trim_log
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
     keep_text,
@@ -23,26 +31,37 @@ from group_coordinator.pipeline.session.checkpoint_files import (
 )
 from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
 from group_coordinator.pipeline.stream.event_source import read_events
-from group_coordinator.pipeline.stream.kept_looks import NAME, looks_after
-from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.offset import Planned, offset_of
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-from group_coordinator.pipeline.stream.serving import Serving, to_sink
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import answer
-from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+from group_coordinator.pipeline.stream.timer_schedule import TIMERS_FILE, TimerWatch, looks_after
+from group_coordinator.pipeline.tables import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.coordinator.signatures import RequestKey
     from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-    from group_coordinator.pipeline.stream.offset import Selection
+    from group_coordinator.pipeline.stream.offset import Bootstrap, Offset
+    from group_coordinator.pipeline.stream.selection import Selection
     from group_coordinator.pipeline.stream.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+QUERY_NAME = "group-coordinator"
+_BATCH_WAIT_S = 10.0
+# Spark starts a Python process for a query's source and waits ten seconds for it, which no setting
+# changes (`PythonWorkerFactory.createSimpleWorker`). On an overloaded machine the process takes
+# longer to start, and the query fails with this message.
+_SOURCE_IS_LATE = "Python worker failed to connect back"
+_LATE_STARTS = 5
 
 
 class SparkEngine:
@@ -89,7 +108,7 @@ class SparkEngine:
         batch: BatchSettings,
         epoch: Epoch,
     ) -> Serving:
-        """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
+        """Begin a query; see `pipeline.node.stream_engine.StreamEngine.begin`."""
         batch = replace(batch, keys=self._keys)
         sink, run = self._sink(checkpoint, planned, bootstrap, batch, epoch)
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
@@ -121,11 +140,11 @@ class SparkEngine:
         # reach.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
         pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
-        kept = None if planned is None else text_kept(self._spark, checkpoint, NAME)
+        kept = None if planned is None else text_kept(self._spark, checkpoint, TIMERS_FILE)
         looks = looks_after(planned, kept, self._settings.trigger_interval_ms, clock_ms())
         time_of_batch = functools.partial(planned_ms, self._spark, checkpoint)
         timers = TimerWatch(
-            looks, time_of_batch, functools.partial(keep_text, self._spark, checkpoint, NAME)
+            looks, time_of_batch, functools.partial(keep_text, self._spark, checkpoint, TIMERS_FILE)
         )
         sink = Sink(
             self._root,
@@ -137,3 +156,176 @@ class SparkEngine:
             planned=-1 if planned is None else planned.batch_id,
         )
         return sink, pinned.run
+
+
+class QueryFailed(Failure):
+    """The streaming query ended by itself; the message names the innermost cause."""
+
+
+class Serving:
+    """A running query and its sink.
+
+    `begin` starts the query, and starts it again if its source did not start in time.
+    `bootstrap_end` is the version after the newest one that the bootstrap's table had at the start.
+    `run` is the number of this run of the query.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], StreamingQuery],
+        sink: Sink,
+        root: str,
+        bootstrap_end: int,
+        run: int = 0,
+    ) -> None:
+        self.query = begin()
+        self.sink = sink
+        self.run = run
+        self._begin = begin
+        self._late_starts = 0
+        self._bootstrap_end = bootstrap_end
+        self._requests = table_uri(root, REQUESTS)
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once the query has read the whole bootstrap.
+
+        `timeout_s` bounds the wait between two micro-batches, not the whole bootstrap, because a
+        large bootstrap takes many batches. Raises QueryFailed if the query ends, or if no batch
+        ends within that time.
+        """
+        batches, limit = 0, monotonic() + timeout_s
+        while not self.is_ready():
+            self.check()
+            if self.sink.batches > batches:
+                batches, limit = self.sink.batches, monotonic() + timeout_s
+            if monotonic() > limit:
+                raise QueryFailed(f"no batch within {timeout_s:g} s")
+            sleep(0.02)
+
+    def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
+        """Use these settings from the next batch on; see `pipeline.node.stream_engine`."""
+        self.sink.change(batch, gained)
+
+    def is_changed(self) -> bool:
+        """Whether a batch has begun with the settings of the last `change`."""
+        return self.sink.is_changed()
+
+    def expect(self, version: int) -> None:
+        """Be ready only once the query has read the bootstrap's table up to before this version."""
+        self._bootstrap_end = version
+
+    def is_ready(self) -> bool:
+        """Whether the query has read the whole bootstrap, and each group in it is loaded."""
+        ended = self._offset("endOffset")
+        return ended is not None and ended.bootstrap >= (self._bootstrap_end, 0)
+
+    def _offset(self, which: str) -> Offset | None:
+        """Return "startOffset" or "endOffset" of the last batch; None before the first batch."""
+        progress = self.query.lastProgress
+        return None if progress is None else offset_of(progress["sources"][0][which])
+
+    def check(self) -> None:
+        """Raise QueryFailed if the query has ended by itself, FencedError if this node is fenced.
+
+        Raises TableReplacedError if one of the sink's tables was replaced. A query with a source
+        that did not start in time has done nothing, and is started again.
+        """
+        if self.query.isActive:
+            self.sink.check_same()
+            return
+        # If two coordinators use one streaming checkpoint, Spark fails one of them with an error
+        # about its own log. The epoch is checked first, because fencing is then the reason.
+        try:
+            self.sink.check_epoch()
+        except (DeltaError, OSError) as unread:
+            # The query ended because the tables cannot be read, and its own error says so.
+            log.debug("the epoch cannot be checked: %s", unread)
+        error = self.query.exception()
+        if _SOURCE_IS_LATE in str(error) and self._late_starts < _LATE_STARTS:
+            self._late_starts += 1
+            log.warning("the source's Python process did not start in 10 s: the query begins anew")
+            self.query = self._begin()
+            return
+        raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
+
+    def progress(self) -> int:
+        """Return how many batches have ended: at least one every `trigger.max.interval.ms`."""
+        return self.sink.batches
+
+    def consumed(self) -> int | None:
+        """Return the first version of `requests` that a restart may read; None if it is unknown."""
+        began, ended = self._offset("startOffset"), self._offset("endOffset")
+        if began is None or ended is None:
+            return None
+        return min([began.requests.version, *ended.missed.values()])
+
+    def trim(self, version: int) -> int:
+        """Delete the log of `requests` before a version; return the number of deleted files."""
+        try:
+            return trim_log(self._requests, version)
+        except (LogGone, DeltaError, OSError) as error:
+            # A long log only makes reading slower. If the root is missing, the query fails and says
+            # so.
+            log.warning("the log of requests was not trimmed: %s", error)
+            return 0
+
+    def stop(self) -> None:
+        """Stop the query: between two batches if a batch ends within 10 s, at once otherwise.
+
+        An interrupted batch is run again by the next start; each table takes it once.
+        """
+        limit = monotonic() + _BATCH_WAIT_S
+        before = self._last_committed()
+        # The source may wait for seconds while there is nothing to do.
+        self.sink.wake()
+        # Just after a commit of a batch, the source only looks for requests, so no batch is
+        # interrupted.
+        while self.query.isActive and self._last_committed() == before and monotonic() < limit:
+            sleep(0.002)
+        self.query.stop()
+        if self.sink.timers is not None:
+            self.sink.timers.stopped()
+        self._end_timers()
+
+    def abandon(self) -> None:
+        """Stop the query even within a batch; no part of it runs afterwards.
+
+        It is called before a failure is reported. So Spark's messages about an interrupted batch
+        come before the reason, not after it.
+        """
+        try:
+            self.query.stop()
+        except (Py4JError, OSError) as gone:
+            log.debug("the query ended with its JVM: %s", gone)
+        self._end_timers()
+
+    def _end_timers(self) -> None:
+        if self.sink.timers is not None:
+            self.sink.timers.end()
+
+    def _last_committed(self) -> int:
+        progress = self.query.lastProgress
+        return -1 if progress is None else progress["batchId"]
+
+
+def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter:
+    """Return the query that writes answers to a sink, to be started at its streaming checkpoint."""
+    return (
+        answers.writeStream.foreachBatch(sink)
+        .queryName(QUERY_NAME)
+        .option("checkpointLocation", checkpoint)
+        # The source itself waits for requests.
+        .trigger(processingTime="0 seconds")
+    )
+
+
+def innermost(text: str) -> str:
+    """Return the line that names the cause in the text of a failed query."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The causes that the JVM names for a Python error come after it, each after the error that it
+    # caused.
+    lines = [line.removeprefix("Caused by: ") for line in lines]
+    errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
+    chosen = errors[-1] if errors else lines[0]
+    name, _, message = chosen.partition(":")
+    return f"{name.rpartition('.')[2]}:{message}" if message else chosen

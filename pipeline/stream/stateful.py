@@ -5,8 +5,8 @@ Each column costs time for each group, and Spark never lets a stored state get a
 
 If the call has set or removed the group's timer, the output says so, even if there is no other
 output. The driver begins a batch when a timer is due, and at no other time
-(`pipeline.stream.timer_looks`). The same function serves Spark's own interface with pandas frames,
-and `pipeline.session.arrow_groups`.
+(`pipeline.stream.timer_schedule`). The same function serves Spark's own interface with pandas
+frames, and `pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
@@ -30,8 +30,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
 from group_coordinator.pipeline.session import arrow_groups
 from group_coordinator.pipeline.session.guard import is_known_spark
-from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS, unpack
-from group_coordinator.pipeline.stream.timer_looks import timer_of, wake_at
+from group_coordinator.pipeline.stream.packed_events import STREAM_COLUMNS, unpack
+from group_coordinator.pipeline.stream.timer_schedule import timer_of, wake_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,8 @@ files with requests for its partitions, and of a large file it reads only the ro
   a request for it, but never skips one that has a request for it.
 * A file with at least two times `LANE_ROWS` rows is sorted by slot. It has a row group for each
   *lane*, a range of slots. The sort is stable, so requests of one group keep their order. Decisions
-  depend on no other order of rows (`pipeline.stream.packed`). Lanes do not depend on the ownership
-  of partitions.
+  depend on no other order of rows (`pipeline.stream.packed_events`). Lanes do not depend on the
+  ownership of partitions.
 * Columns with only nulls are left out. Delta reads a column that a file lacks as null. Each column
   costs time in the writer and the reader; a file of heartbeats needs 7 of 49 leaf columns.
 

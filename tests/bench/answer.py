@@ -22,8 +22,8 @@ A batch of this load took 190 ms on two cores when Spark's Delta source read the
 * 12 were the shuffle into one partition.
 
 Of the other 60 to 75 ms, planning took 7, making tasks of the plan 13 (6 of them to broadcast
-Hadoop's settings for the state store, now 2: `pipeline/session/hadoop.py`), and the job and the
-writing of its answers 35 to 45.
+Hadoop's settings for the state store, now 2: `pipeline/session/spark_settings.py`), and the job and
+the writing of its answers 35 to 45.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.process import descendants
 
 # HotSpot's compilers are threads of this name, cut off after 15 bytes (man proc): C1 CompilerThre.
 _COMPILER = "CompilerThre"

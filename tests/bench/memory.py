@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.process import descendants
 from tests.bench.report import Column
 
 _PROC = Path("/proc")

@@ -18,7 +18,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from group_coordinator.pipeline.node.archive_maker import make_archive
-from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.process import descendants
 from group_coordinator.pipeline.session.start import missing_archive
 from group_coordinator.pipeline.settings import Settings
 from group_coordinator.pipeline.tables.store import ensure_tables

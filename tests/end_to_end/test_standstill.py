@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.process import descendants
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.partitions import await_move, move
 from group_coordinator.pipeline.tables.store import ensure_tables

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from group_coordinator.pipeline.node.resumption import checkpoint_uri
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.live import committed_offsets
 

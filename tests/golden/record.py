@@ -16,7 +16,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import Settings, load_settings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
 from group_coordinator.schemas.messages import (
     DescribeGroupsRequest,
     HeartbeatRequest,

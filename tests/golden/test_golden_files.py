@@ -13,7 +13,7 @@ from group_coordinator.coordinator.group.group_snapshot import VERSION, UnknownS
 from group_coordinator.pipeline.delta.torn import find_torn
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.node import start
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.session.checkpoint_files import query_id
 from group_coordinator.pipeline.stream.offset import Planned, offset_of

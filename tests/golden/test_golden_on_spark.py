@@ -10,7 +10,7 @@ import pytest
 
 from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.pipeline.node.node import start
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.session.checkpoint_files import last_planned
 from group_coordinator.pipeline.stream.spark_engine import SparkEngine
 from group_coordinator.pipeline.tables.request_log import RequestLog

@@ -21,7 +21,7 @@ import pyspark
 
 from group_coordinator.coordinator.group.group_snapshot import VERSION, decode
 from group_coordinator.pipeline.client import RequestClient
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.tables.request_log import RequestLog

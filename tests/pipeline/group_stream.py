@@ -15,7 +15,7 @@ from pyspark.sql.pandas import serializers
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from group_coordinator.pipeline.session import arrow_groups
-from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
+from group_coordinator.pipeline.stream.packed_events import STREAM_COLUMNS
 from group_coordinator.pipeline.stream.stateful import GroupFunction
 
 # Whether the groups of applyInPandasWithState have a serializer of their own, as up to Spark 4.2.

@@ -21,7 +21,7 @@ from group_coordinator.coordinator.group.dedup import MAX_RECENT
 from group_coordinator.coordinator.group.group_snapshot import decode
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.pipeline.gateway.apis import APIS as SERVED
-from group_coordinator.pipeline.stream.lingering import least_linger
+from group_coordinator.pipeline.stream.waiting import least_linger
 from group_coordinator.schemas import decoding, messages
 from group_coordinator.schemas.acls import AclBinding, AclOperation
 from group_coordinator.schemas.apis import APIS, DECIDED, DecidedApi, LingerMultiple

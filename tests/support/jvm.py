@@ -1,6 +1,6 @@
 """JVMs that live for seconds or minutes, as those of tests and trials do.
 
-With the archive of Spark's classes (`pipeline.session.class_archive`) a session takes 5.6 instead
+With the archive of Spark's classes (`pipeline.session.java`) a session takes 5.6 instead
 of 11.5 s of CPU to start and run its first query. Nothing is compiled beyond C1, and the serial
 collector is used: what compiles well, with collectors that work beside it, takes half as much CPU
 again for a coordinator's start and first minute. These JVMs have an archive of their own, 165 MB
@@ -18,8 +18,7 @@ from pathlib import Path
 
 from group_coordinator.pipeline.interrupt import interrupted_by_signals
 from group_coordinator.pipeline.node import archive_maker
-from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE, cached
-from group_coordinator.pipeline.session.java import find_java
+from group_coordinator.pipeline.session.java import JAVA_OPTIONS, QUIET_ARCHIVE, _cached, find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -29,16 +28,16 @@ def use_short_lived_jvms() -> None:
 
     With an archive, if there is one; a later call may find one that was made since.
     """
-    if os.environ.get(VARIABLE, _SHORT_LIVED) == _SHORT_LIVED:
+    if os.environ.get(JAVA_OPTIONS, _SHORT_LIVED) == _SHORT_LIVED:
         archive = archive_path()
-        with_it = f" {QUIET} -XX:SharedArchiveFile={archive}" if archive.exists() else ""
-        os.environ[VARIABLE] = _SHORT_LIVED + with_it
+        with_it = f" {QUIET_ARCHIVE} -XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        os.environ[JAVA_OPTIONS] = _SHORT_LIVED + with_it
 
 
 def archive_path() -> Path:
     """Where the archive for this Java and this Spark is, or would be."""
     of_what = (os.path.realpath(find_java() or ""), sys.prefix, version("pyspark"), _SHORT_LIVED)
-    archive = cached("spark", *of_what)
+    archive = _cached("spark", *of_what)
     return archive if sys.prefix == sys.base_prefix else Path(sys.prefix, "cache", archive.name)
 
 

@@ -7,8 +7,7 @@ import signal
 import subprocess
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
-from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.process import CoordinatorProcess, descendants
 from group_coordinator.pipeline.session.fork_server import NAME
 
 

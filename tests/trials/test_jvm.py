@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jvm import VARIABLE, archive_path, use_short_lived_jvms
+from tests.support.jvm import JAVA_OPTIONS, archive_path, use_short_lived_jvms
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setenv(VARIABLE, "")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(JAVA_OPTIONS, "")
+    monkeypatch.delenv(JAVA_OPTIONS)
     return tmp_path
 
 
 def options() -> str:
     use_short_lived_jvms()
-    return os.environ[VARIABLE]
+    return os.environ[JAVA_OPTIONS]
 
 
 def test_an_archive_is_used_as_soon_as_there_is_one(cache: Path) -> None:
@@ -34,7 +34,7 @@ def test_an_archive_is_used_as_soon_as_there_is_one(cache: Path) -> None:
 
 
 def test_options_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "-Xmx1g")
+    monkeypatch.setenv(JAVA_OPTIONS, "-Xmx1g")
     assert options() == "-Xmx1g"
 
 

@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.node.process_tree import descendants
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.node.process import descendants
+from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
 from tests.ends import check_end
 from tests.trials.__main__ import trial_app as app
 from tests.trials.torture import nodes, run

@@ -11,8 +11,8 @@ import msgspec
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.tail import Position
-from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.offset import Offset, Planned, Selection
+from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned
+from group_coordinator.pipeline.stream.selection import Selection
 
 
 class FakeQuery:

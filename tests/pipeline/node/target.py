@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
-from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
 
 
 def new_target(engine: Engine) -> TableFiles:

@@ -11,7 +11,7 @@ from group_coordinator.pipeline.node.bootstrap import append_bootstrap, prepare_
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.event_source import read_events
-from group_coordinator.pipeline.stream.packed import FIRST_KEY
+from group_coordinator.pipeline.stream.packed_events import FIRST_KEY
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.schemas.records import CoordinatorRecord, OffsetCommitValue

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.diagnosis import one_line
+from group_coordinator.pipeline.node.job import one_line
 from tests.roots import make_tables
 
 Usage = namedtuple("Usage", "free")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from group_coordinator.pipeline.node.executors import NoTask, check_executors
+from group_coordinator.pipeline.node.job import NoTask, check_executors
 
 SAID = """An error occurred while calling z:collectAndServe.
 : org.apache.spark.SparkException: Job aborted: Error from python worker:

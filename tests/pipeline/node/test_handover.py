@@ -12,7 +12,7 @@ from group_coordinator.coordinator.group.partition import PartitionSet, partitio
 from group_coordinator.pipeline.delta import table_files
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
-from group_coordinator.pipeline.node.handover import (
+from group_coordinator.pipeline.node.bootstrap import (
     CLAIMS,
     begin_afresh,
     bootstrap_end,
@@ -23,9 +23,8 @@ from group_coordinator.pipeline.node.handover import (
 )
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.change import SelectionChange, change_row
-from group_coordinator.pipeline.stream.offset import Selection
-from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.test_bootstrap import write_groups

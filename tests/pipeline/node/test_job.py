@@ -16,9 +16,8 @@ from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.node import node
 from group_coordinator.pipeline.node.node import CoordinatorNode
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
-from group_coordinator.pipeline.stream import serving
-from group_coordinator.pipeline.stream.serving import QueryFailed
-from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.stream import spark_engine
+from group_coordinator.pipeline.stream.spark_engine import QueryFailed, SparkEngine
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
@@ -136,7 +135,7 @@ def test_a_timer_goes_off_once_though_nobody_asks_for_anything(start, root, monk
     )
     assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
     # A batch that is waited for in vain is waited for until the test's own time limit.
-    monkeypatch.setattr(serving, "_BATCH_WAIT_S", 3_600.0)
+    monkeypatch.setattr(spark_engine, "_BATCH_WAIT_S", 3_600.0)
     coordinator.stop()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from group_coordinator.pipeline.node.query import named
-from group_coordinator.pipeline.stream.serving import innermost
+from group_coordinator.pipeline.stream.spark_engine import innermost
 
 
 def test_partitions_are_named_as_ranges():

@@ -13,11 +13,11 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.table_files import VersionFiles
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node import read_ahead
-from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.answered_requests import Answers
 from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table

@@ -11,7 +11,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import CoordinatorSettings, UpkeepSettings
-from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, unpack
+from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, KEY_WIDTH, unpack
 from group_coordinator.pipeline.stream.request_pages import refuse_packed
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog

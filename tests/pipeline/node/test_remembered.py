@@ -17,12 +17,11 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.answered_requests import AnsweredLately, Answers
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
-from group_coordinator.pipeline.node.remembered import AnsweredLately
-from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, unpack
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, unpack
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.messages import Response
@@ -74,7 +73,9 @@ def test_what_was_answered_in_the_window_is_found(root, now):
 
 def test_elsewhere_than_on_a_local_disk_the_same_is_found(root, now, monkeypatch):
     write(root, answer("r", now - 1), answer("beat", now - 1, api="heartbeat"))
-    monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.node.answered_requests.local_folder", lambda _: None
+    )
     assert lately(root, OURS, now) == {"g": digests("r")}
 
 

@@ -15,8 +15,13 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
-from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap, prepared_bootstrap
-from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh, bootstrap_end
+from group_coordinator.pipeline.node.bootstrap import (
+    CLAIMS,
+    begin_afresh,
+    bootstrap_end,
+    prepare_bootstrap,
+    prepared_bootstrap,
+)
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.resumption import (
     Resumption,
@@ -24,9 +29,9 @@ from group_coordinator.pipeline.node.resumption import (
     resumption,
     why_lost,
 )
-from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
-from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned, Position
+from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import REQUESTS

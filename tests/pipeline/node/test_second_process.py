@@ -10,6 +10,7 @@ import pytest
 
 from group_coordinator.pipeline.node import coordinating, job
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
+from group_coordinator.pipeline.node.stop_signals import StopSignals
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.settings import Settings
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -77,7 +78,7 @@ def world(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(job, "_session", world.session)
     monkeypatch.setattr(job, "ProcessLog", FakeLog)
     monkeypatch.setattr(job, "end_quietly", lambda: None)
-    monkeypatch.setattr(job._Stop, "on_signals", lambda _self: None)
+    monkeypatch.setattr(StopSignals, "install", lambda _self: None)
     monkeypatch.setattr(job, "check_executors", lambda _spark: None)
     monkeypatch.setattr(coordinating, "coordinate", world.coordinate)
     yield world

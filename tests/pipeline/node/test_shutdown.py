@@ -9,9 +9,9 @@ import pytest
 
 from group_coordinator.coordinator.ownership import STOPPING
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.node.coordinating import HandOver
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
-from group_coordinator.pipeline.node.shutdown import HandOver
-from group_coordinator.pipeline.node.stop_request import StopRequest
+from group_coordinator.pipeline.node.stop_signals import StopRequest
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
@@ -171,13 +171,13 @@ def test_who_is_asked_again_later_stops_at_once():
     """But `timeout` asks a process and its group: that is one and the same wish."""
     with clock.use(Clock()):
         request = StopRequest()
-        assert not request.asked.is_set()
-        request.ask_again()
-        request.ask_again()
-        assert request.asked.is_set()
+        assert not request.requested.is_set()
+        request.set_again()
+        request.set_again()
+        assert request.requested.is_set()
         assert not request.at_once.is_set()
         clock.sleep(1.0)
-        request.ask()
+        request.set()
         assert not request.at_once.is_set(), "a JVM that ends as well asks for the same"
-        request.ask_again()
+        request.set_again()
         assert request.at_once.is_set()

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.object_store import Listed
-from group_coordinator.pipeline.node import start_folder
+from group_coordinator.pipeline.node import resumption
 from group_coordinator.pipeline.node.node import start
-from group_coordinator.pipeline.node.start_folder import (
+from group_coordinator.pipeline.node.resumption import (
     bootstrap_uri,
     checkpoint_uri,
     stream_uri,
@@ -180,7 +180,7 @@ def test_a_start_that_was_killed_between_the_two_leaves_nothing_to_take(
     engine.write(stream_uri(first))
     before = id_of_tables(root, 3)
     with monkeypatch.context() as patched:
-        patched.setattr(start_folder, "_move_tables", killed)
+        patched.setattr(resumption, "_move_tables", killed)
         with pytest.raises(Killed):
             take_folder(engine, root, Epoch(1, 8), [3, 8], HDFS)
     third = take_folder(engine, root, Epoch(1, 12), [3, 8, 12], HDFS)
@@ -206,8 +206,8 @@ def test_beside_a_root_in_a_store_the_tables_are_not_taken_and_do_not_stay(tmp_p
             for each in paths:
                 there.remove(self._below + each)
 
-    monkeypatch.setattr(start_folder, "ObjectStore", Store)
-    monkeypatch.setattr(start_folder, "write_deltalake", lambda uri, *_, **__: there.append(uri))
+    monkeypatch.setattr(resumption, "ObjectStore", Store)
+    monkeypatch.setattr(resumption, "write_deltalake", lambda uri, *_, **__: there.append(uri))
     engine, root = WithHdfs(tmp_path / "hdfs"), "s3a://bucket/groups"
     first = take_folder(engine, root, Epoch(1, 3), [3], HDFS)
     engine.write(stream_uri(first))

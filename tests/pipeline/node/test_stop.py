@@ -12,45 +12,46 @@ from types import SimpleNamespace
 import pytest
 
 from group_coordinator.pipeline.logs import ProcessLog
-from group_coordinator.pipeline.node import job
+from group_coordinator.pipeline.node import job, stop_signals
+from group_coordinator.pipeline.node.stop_signals import StartAborted, StopSignals
 from group_coordinator.pipeline.session.jvm_log import JvmLog
 from group_coordinator.pipeline.settings import Settings
 
 
 @pytest.fixture
-def stop() -> Iterator[job._Stop]:
+def stop() -> Iterator[StopSignals]:
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    made = job._Stop(JvmLog())
-    made.on_signals()
+    made = StopSignals(JvmLog())
+    made.install()
     yield made
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_start_is_given_up_at_once(stop: job._Stop, number: int) -> None:
-    with pytest.raises(job._AskedToEnd):
+def test_a_start_is_given_up_at_once(stop: StopSignals, number: int) -> None:
+    with pytest.raises(StartAborted):
         os.kill(os.getpid(), number)
 
 
-def test_but_an_import_is_not_cut_off(stop: job._Stop) -> None:
+def test_but_an_import_is_not_cut_off(stop: StopSignals) -> None:
     seen = []
 
     def start() -> None:
-        with stop.held():
+        with stop.deferred():
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             seen.append("imported")
 
-    with pytest.raises(job._AskedToEnd):
+    with pytest.raises(StartAborted):
         start()
     assert seen == ["imported"]
 
 
-def test_nothing_is_given_up_that_nobody_asks_to_end(stop: job._Stop) -> None:
-    with stop.held():
+def test_nothing_is_given_up_that_nobody_asks_to_end(stop: StopSignals) -> None:
+    with stop.deferred():
         pass
-    assert not stop.request.asked.is_set()
+    assert not stop.request.requested.is_set()
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_jvm_that_was_killed_is_named(
     begun = SimpleNamespace(finish=lambda: spark)
     monkeypatch.setattr(job, "SessionStart", lambda *_args, **_named: begun)
     monkeypatch.setattr(job, "check_executors", refused)
-    monkeypatch.setattr(job, "jvm_of", lambda _pid: seen.pop(0))
+    monkeypatch.setattr(stop_signals, "jvm_of", lambda _pid: seen.pop(0))
     assert job.run(str(tmp_path), Settings(), logs=job.Logs(file=tmp_path / "log")) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("group-coordinator: ") and last.endswith(line)

@@ -23,20 +23,19 @@ from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import table_scan, waiting_requests
-from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.answered_requests import Answers
+from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import shown_log
-from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
-from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.node.waiting_requests import (
     MOST,
+    RecordedRequests,
     WaitingRequests,
     write_waiting_requests,
 )
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.event_pages import request_pages
-from group_coordinator.pipeline.stream.offset import Selection
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.event_tables import request_pages
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, NO_TIME, pack_rows
+from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri
@@ -362,7 +361,9 @@ def with_client(request_id: str, client_id: str) -> RequestEvent:
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
-    monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.node.answered_requests.local_folder", lambda _: None
+    )
     for module in (store_files, opening):
         monkeypatch.setattr(module, "local_folder", lambda _: None)
 

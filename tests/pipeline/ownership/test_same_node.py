@@ -15,7 +15,7 @@ from group_coordinator.pipeline import background
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.same_node import (
+from group_coordinator.pipeline.ownership.fencing import (
     NodeRuns,
     SeenLease,
     check_alone,

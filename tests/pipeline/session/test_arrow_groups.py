@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from group_coordinator.coordinator.group.batch import BatchResult, GroupOutput
-from group_coordinator.pipeline.session import arrow_groups, group_stream
+from group_coordinator.pipeline.session import arrow_groups
 from group_coordinator.pipeline.session.arrow_groups import (
     ArrowGroupState,
     Properties,
@@ -25,7 +25,7 @@ from group_coordinator.pipeline.session.arrow_groups import (
 )
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import Settings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, STREAM_COLUMNS
 from group_coordinator.pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.schemas.messages import RejectedRequest
@@ -77,8 +77,8 @@ def _unfrozen(monkeypatch):
     # Over all that this process has loaded it would take most of the time of these tests.
     monkeypatch.setattr(gc, "collect", lambda: 0)
     # As before: other tests' streams go Spark's way.
-    serializer = group_stream.serializer()
-    monkeypatch.setattr(serializer, "load_stream", group_stream._load_as_spark_does())
+    serializer = arrow_groups.serializer()
+    monkeypatch.setattr(serializer, "load_stream", arrow_groups._load_as_spark_does())
 
 
 def packed(*texts: str) -> list[str]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.session import start
-from group_coordinator.pipeline.session.class_archive import (
+from group_coordinator.pipeline.session.java import (
+    ARCHIVE_SETTING,
     DRIVER_OPTIONS,
-    SETTING,
-    VARIABLE,
+    JAVA_OPTIONS,
     archive_path,
-    may_use,
+    may_use_archive,
 )
 from group_coordinator.pipeline.session.spark_settings import read_defaults
 from group_coordinator.pipeline.session.start import missing_archive
@@ -24,7 +24,7 @@ JAVA = 'openjdk version "17.0.15" 2025-04-15'
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(JAVA_OPTIONS, "")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(start, "check_java", lambda: JAVA)
     return tmp_path
@@ -38,22 +38,22 @@ def test_another_java_has_another_archive(cache: Path) -> None:
 
 
 def test_by_default_it_is_used() -> None:
-    assert may_use(read_defaults())
+    assert may_use_archive(read_defaults())
 
 
 def test_the_setting_turns_it_off() -> None:
-    assert not may_use({SETTING: "false"})
-    assert missing_archive(Settings(spark={SETTING: "false"}), "/r") is None
+    assert not may_use_archive({ARCHIVE_SETTING: "false"})
+    assert missing_archive(Settings(spark={ARCHIVE_SETTING: "false"}), "/r") is None
 
 
 @pytest.mark.parametrize("options", ["-XX:ArchiveClassesAtExit=a", "-XX:SharedArchiveFile=a"])
 def test_an_archive_of_the_user_s_own_stays(options: str) -> None:
-    assert not may_use({DRIVER_OPTIONS: options})
+    assert not may_use_archive({DRIVER_OPTIONS: options})
 
 
 def test_options_for_every_jvm_may_contradict_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "-XX:+UseSerialGC")
-    assert not may_use({})
+    monkeypatch.setenv(JAVA_OPTIONS, "-XX:+UseSerialGC")
+    assert not may_use_archive({})
 
 
 def test_it_is_missing_until_it_is_made() -> None:

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node import executors, needed
-from group_coordinator.pipeline.session import fork_server, hadoop, start, submitted
+from group_coordinator.pipeline.node import job, needed
+from group_coordinator.pipeline.session import fork_server, spark_settings, start, submitted
 from group_coordinator.pipeline.session.driver_jvm import BegunJvm
 from group_coordinator.pipeline.session.guard import say_if_unknown, unless_missing
 from group_coordinator.pipeline.session.jars import PACKAGES
@@ -285,7 +285,7 @@ def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "pyspark.cloudpickle", None)
     spark = BareSpark()
     spark.settings["spark.master"] = "spark://host:7077"
-    executors.check_executors(spark)  # type: ignore[arg-type]
+    job.check_executors(spark)  # type: ignore[arg-type]
     (line,) = lines(caplog)
     assert line.startswith("what executors lack is not looked for:")
     assert needed.missing_modules() is None
@@ -293,14 +293,14 @@ def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
 
 @pytest.mark.spark
 def test_a_class_that_spark_has_no_more_is_not_asked_for(spark, caplog):
-    before = spark.conf.get(hadoop.FILE_MANAGER)
+    before = spark.conf.get(spark_settings.FILE_MANAGER)
     try:
-        hadoop.keep_file_manager(spark)
-        assert (spark.conf.get(hadoop.FILE_MANAGER), lines(caplog)) == (before, [])
-        spark.conf.set(hadoop.FILE_MANAGER, "org.apache.spark.gone.Manager")
-        hadoop.keep_file_manager(spark)
-        assert spark.conf.get(hadoop.FILE_MANAGER, None) is None
+        spark_settings.keep_file_manager(spark)
+        assert (spark.conf.get(spark_settings.FILE_MANAGER), lines(caplog)) == (before, [])
+        spark.conf.set(spark_settings.FILE_MANAGER, "org.apache.spark.gone.Manager")
+        spark_settings.keep_file_manager(spark)
+        assert spark.conf.get(spark_settings.FILE_MANAGER, None) is None
         (line,) = lines(caplog)
         assert line.endswith("this Spark has no org.apache.spark.gone.Manager")
     finally:
-        spark.conf.set(hadoop.FILE_MANAGER, before)
+        spark.conf.set(spark_settings.FILE_MANAGER, before)

@@ -22,8 +22,7 @@ from group_coordinator.pipeline.session.spark_settings import (
 )
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import Settings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.messages import (

@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
 
 

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from group_coordinator.pipeline.stream.event_size import event_sizes
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows
 from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,

@@ -27,19 +27,21 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import Layout
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.tail import Position
-from group_coordinator.pipeline.stream import event_pages, packing, request_pages
-from group_coordinator.pipeline.stream.change import SelectionChange, change_row
+from group_coordinator.pipeline.stream import event_tables, packed_events, request_pages
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
-from group_coordinator.pipeline.stream.offset import Selection, offset_of
-from group_coordinator.pipeline.stream.packed import (
+from group_coordinator.pipeline.stream.offset import offset_of
+from group_coordinator.pipeline.stream.packed_events import (
     FIRST_KEY,
     KEY_WIDTH,
+    MOST_GROWTH,
     NO_TIME,
     PACKED_SCHEMA,
+    pack_rows,
+    select_rows,
     unpack,
 )
-from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_rows, select_rows
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables import request_lanes
 from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
 from group_coordinator.pipeline.tables.request_log import RequestLog
@@ -170,7 +172,7 @@ def test_a_batch_is_bounded_by_files_and_by_bytes(log, read, monkeypatch):
     row = select_rows(written, 0, None)
     reader = read(max_bytes=2 * MOST_GROWTH * row.nbytes)
     assert all_ids(reader, reader.initialOffset()) == bounded
-    monkeypatch.setattr(event_pages, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
     reader = read(max_bytes=2 * max(written.nbytes, pack_rows(written, 0).nbytes))
     assert all_ids(reader, reader.initialOffset()) == bounded
 
@@ -181,8 +183,8 @@ def test_what_many_small_commits_have_is_packed_at_once(log, read, monkeypatch):
         kind = (heartbeat, leave)[number % 2]
         log.append([kind(f"{number}{row}", f"group-{row}") for row in range(3)])
     packed = []
-    whole = packing._pack
-    monkeypatch.setattr(packing, "_pack", lambda rows: packed.append(len(rows)) or whole(rows))
+    pack = packed_events._pack
+    monkeypatch.setattr(packed_events, "_pack", lambda rows: packed.append(len(rows)) or pack(rows))
     reader = read()
     found = ids(reader.read(reader.initialOffset())[0])
     assert found == [f"{number}{row}" for number in range(8) for row in range(3)]
@@ -204,8 +206,8 @@ def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, mon
 
 
 def test_a_long_group_is_several_rows(log, read, monkeypatch):
-    monkeypatch.setattr("group_coordinator.pipeline.stream.event_rows._ROW_CHARS", 500)
-    monkeypatch.setattr("group_coordinator.pipeline.stream.event_rows._PIECE_CHARS", 1_000)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.packed_events._ROW_CHARS", 500)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.packed_events._PIECE_CHARS", 1_000)
     log.append([heartbeat(f"{n:02}") for n in range(20)])
     reader = read()
     batch, _ = reader.read(reader.initialOffset())
@@ -686,7 +688,7 @@ def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):
 
 def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, read, monkeypatch):
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
-    monkeypatch.setattr(event_pages, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
     Appender(Path(table_uri(root, REQUESTS))).append(rows)
     log.append([heartbeat("after")])

@@ -13,12 +13,12 @@ import pytest
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import Input
-from group_coordinator.pipeline.stream.lingering import linger_s
-from group_coordinator.pipeline.stream.offset import Selection, from_plain
-from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA, unpack
+from group_coordinator.pipeline.stream.offset import from_plain
+from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA, unpack
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
+from group_coordinator.pipeline.stream.waiting import linger_s
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import RequestEvent

@@ -7,8 +7,13 @@ import json
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions, unpack
-from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.packed_events import (
+    KEY_WIDTH,
+    PACKED_SCHEMA,
+    of_partitions,
+    pack_rows,
+    unpack,
+)
 from group_coordinator.schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import to_requests
 from tests.pipeline.rows import heartbeat

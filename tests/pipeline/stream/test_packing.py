@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.pipeline.stream import packing
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME, of_partitions
-from group_coordinator.pipeline.stream.packing import (
+from group_coordinator.pipeline.stream import packed_events
+from group_coordinator.pipeline.stream.packed_events import (
+    KEY_WIDTH,
     MOST_GROWTH,
+    NO_TIME,
+    of_partitions,
     pack_rows,
     pack_together,
     select_rows,
@@ -305,9 +307,9 @@ def test_a_node_packs_the_requests_of_its_partitions_under_the_numbers_that_all_
     wanted = of_partitions(pack_rows(rows, first), partitions)
     packed = []
     monkeypatch.setattr(
-        packing,
+        packed_events,
         "_object",
-        lambda columns, length, whole=packing._object: (
+        lambda columns, length, whole=packed_events._object: (
             packed.append(length) or whole(columns, length)
         ),
     )

@@ -10,12 +10,11 @@ import pytest
 
 from group_coordinator.pipeline.delta.tail import Position, RowGroups
 from group_coordinator.pipeline.stream import request_pages
-from group_coordinator.pipeline.stream.event_pages import request_pages as pages_of_table
 from group_coordinator.pipeline.stream.event_size import event_sizes
-from group_coordinator.pipeline.stream.offset import Selection
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
-from group_coordinator.pipeline.stream.packing import pack_rows, pack_together
+from group_coordinator.pipeline.stream.event_tables import request_pages as pages_of_table
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows, pack_together
 from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, read_pages
+from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.decoding import REFUSED, Malformed, decode_request
@@ -160,7 +159,7 @@ def test_a_file_whose_footer_understates_its_pages_is_one_rejected_request(root,
     def unfolded(*_, **__):
         raise AssertionError("the texts are copied")
 
-    monkeypatch.setattr("group_coordinator.pipeline.stream.event_pages.read_pages", unfolded)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.event_tables.read_pages", unfolded)
     pages = pages_of_table(MOST, Selection(), 1, table_uri(root, REQUESTS), Position(1), None)
     (page, after), *_ = pages
     assert after == Position(1, 1)

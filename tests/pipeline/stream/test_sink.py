@@ -25,8 +25,8 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
 from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.serving import innermost
 from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink
+from group_coordinator.pipeline.stream.spark_engine import innermost
 from group_coordinator.pipeline.tables.store import WRITTEN, ensure_table, last_written
 from group_coordinator.schemas.records import GroupEvent
 from group_coordinator.schemas.tables import RESPONSES

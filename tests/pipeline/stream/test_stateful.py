@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from group_coordinator.coordinator.group.batch import BatchResult, GroupOutput
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, unpack
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, unpack
 from group_coordinator.pipeline.stream.stateful import GroupFunction
-from group_coordinator.pipeline.stream.timer_looks import HORIZON_MS, timer_of
+from group_coordinator.pipeline.stream.timer_schedule import HORIZON_MS, timer_of
 from tests.pipeline.rows import output
 
 NOW = 1_000_000

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from group_coordinator.coordinator.group.batch import GroupOutput
-from group_coordinator.pipeline.stream.kept_looks import looks_after
 from group_coordinator.pipeline.stream.offset import Planned
-from group_coordinator.pipeline.stream.timer_looks import NEVER_MS, TimerLooks
-from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+from group_coordinator.pipeline.stream.timer_schedule import (
+    NEVER_MS,
+    TimerLooks,
+    TimerWatch,
+    looks_after,
+)
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.stream.timer_looks import NEVER_MS
+from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS
 from group_coordinator.pipeline.stream.waiting import Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 

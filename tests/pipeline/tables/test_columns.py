@@ -15,7 +15,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.records.exporter import export
 from group_coordinator.pipeline.settings import CoordinatorSettings, UpkeepSettings
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables import topic_catalogue
 from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismatch

@@ -19,7 +19,7 @@ from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import Input
-from group_coordinator.pipeline.stream.packed import unpack
+from group_coordinator.pipeline.stream.packed_events import unpack
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import GroupFunction
 from group_coordinator.pipeline.tables.store import table_uri

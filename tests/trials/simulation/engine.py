@@ -27,14 +27,13 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream import stateful
 from group_coordinator.pipeline.stream.event_source import EventReader, Search
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
-from group_coordinator.pipeline.stream.kept_looks import looks_after
-from group_coordinator.pipeline.stream.offset import Planned, Selection
+from group_coordinator.pipeline.stream.offset import Planned
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-from group_coordinator.pipeline.stream.serving import Serving
+from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.spark_engine import Serving
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
-from group_coordinator.pipeline.stream.timer_looks import NEVER_MS
-from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS, TimerWatch, looks_after
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 from tests.trials.simulation.files import replaced
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.ownership import ClusterState
     from group_coordinator.pipeline.delta.epoch import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Bootstrap
     from group_coordinator.pipeline.stream.stateful import MachineFactory
-    from group_coordinator.pipeline.stream.timer_looks import TimerLooks
+    from group_coordinator.pipeline.stream.timer_schedule import TimerLooks
     from tests.trials.simulation.files import Files
     from tests.trials.simulation.world import Process, World
 
@@ -359,7 +358,7 @@ class SimulatedQuery:
     def _check_looks(self, groups: dict[str | None, Stored]) -> None:
         """Raise RuntimeError unless there will be a look at each timer as soon as it is promised.
 
-        `pipeline.stream.timer_looks` says when that is.
+        `pipeline.stream.timer_schedule` says when that is.
         """
         timers = [each.timeout_at for each in groups.values() if each.timeout_at is not None]
         due = min(timers, default=NEVER_MS) + 1
@@ -404,7 +403,7 @@ class SimulatedQuery:
 
 
 class SimulatedEngine:
-    """Spark, for one process of a node; see `pipeline.node.engine.StreamEngine`.
+    """Spark, for one process of a node; see `pipeline.node.stream_engine.StreamEngine`.
 
     `checkpoints` are the streaming checkpoints on the disk, by where they are. `listener` is told
     of each batch.
@@ -472,7 +471,7 @@ class SimulatedEngine:
         batch: BatchSettings,
         epoch: Epoch,
     ) -> Serving:
-        """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
+        """Begin a query; see `pipeline.node.stream_engine.StreamEngine.begin`."""
         kept = self._checkpoints.get(checkpoint)
         if kept is None:
             kept = StreamingCheckpoint(str(self.files.new_name()))

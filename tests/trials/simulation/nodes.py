@@ -18,9 +18,9 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.config import ConfigError
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.coordinating import HandOver
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
-from group_coordinator.pipeline.node.shutdown import HandOver
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from group_coordinator.pipeline.node.resumption import checkpoint_uri
 from tests.trials.simulation.engine import SimulatedEngine
 from tests.trials.simulation.world import Actor, Process
 

@@ -21,8 +21,8 @@ from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.node import handover
-from group_coordinator.pipeline.node.bootstrap import append_bootstrap
+from group_coordinator.pipeline.node import query
+from group_coordinator.pipeline.node.bootstrap import bring_in
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.partitions import move
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
@@ -177,20 +177,20 @@ class Simulation:
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
                 stack.enter_context(replaced(writer, "CHECKPOINT_EVERY", 25))
-                stack.enter_context(replaced(handover, "append_bootstrap", self._write_slowly()))
+                stack.enter_context(replaced(query, "bring_in", self._write_slowly()))
                 # Ages of files are the real store's: a run that took long would be another run.
                 stack.enter_context(replaced(log_trim, "GRACE_S", 0.0))
                 yield
         finally:
             random.setstate(chance)
 
-    def _write_slowly(self) -> Callable[..., None]:
+    def _write_slowly(self) -> Callable[..., int]:
         """What writes a bootstrap for a query that runs, and goes on meanwhile."""
         chance = self.world.rng("bootstraps")
 
-        def write_slowly(*arguments: Any) -> None:
+        def write_slowly(*arguments: Any) -> int:
             self.world.sleep(chance.uniform(0.0, 1.5))
-            append_bootstrap(*arguments)
+            return bring_in(*arguments)
 
         return write_slowly
 

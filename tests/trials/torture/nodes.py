@@ -15,8 +15,8 @@ import msgspec
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process_tree import jvm_of
-from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from group_coordinator.pipeline.node.process import jvm_of
+from group_coordinator.pipeline.node.resumption import checkpoint_uri
 from tests.support.jvm import use_short_lived_jvms
 from tests.support.process import KillableCoordinator, workers_of
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.pipeline.stream.kept_looks import kept_text, looks_after
 from group_coordinator.pipeline.stream.offset import Planned
-from group_coordinator.pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks, timer_of
+from group_coordinator.pipeline.stream.timer_schedule import (
+    HORIZON_MS,
+    NEVER_MS,
+    TimerLooks,
+    kept_text,
+    looks_after,
+    timer_of,
+)
 
 RESOLUTION_MS = 500
 NOW = 1_000_000

@@ -1,4 +1,4 @@
-"""A version of a table as a DuckDB view, on which SQL statements run.
+"""The DuckDB engine with which a node searches the tables, and its view of a table's version.
 
 DuckDB refuses a Parquet file with strings that are not UTF-8. The coordinator writes no such file,
 but another writer may. Then pyarrow copies the affected files, with U+FFFD in place of invalid
@@ -7,26 +7,51 @@ bytes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta import VersionFiles, data_files
+from group_coordinator.pipeline.delta import Engine, VersionFiles, data_files
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_utf8
+from group_coordinator.pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.stream.contract_types import is_valid_utf8, valid_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalake import DeltaTable
 
-    from group_coordinator.pipeline.delta import DataFile, Engine
+    from group_coordinator.pipeline.delta import DataFile
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+# The memory limit, bytes. A bucket of the offsets topic's records takes a quarter of it
+# (`pipeline.node.load_events`).
+_MEMORY = 1 << 30
+
+
+@contextlib.contextmanager
+def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
+    """Yield a DuckDB engine for a bootstrap, which spills to a temporary folder.
+
+    `beside_batches` uses one core and leaves the others to the batches of a running query.
+    """
+    threads = 1 if beside_batches else os.cpu_count() or 1
+    scratch = ScratchFolder()
+    with contextlib.ExitStack() as opened:
+        opened.callback(scratch.delete)
+        engine = opened.enter_context(Engine(_MEMORY, threads, scratch.path))
+        # No query here needs an order, and DuckDB can limit row groups in bytes only without one.
+        engine.run("SET preserve_insertion_order = false")
+        yield engine
 
 
 class ShownTable:

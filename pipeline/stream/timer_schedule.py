@@ -13,7 +13,7 @@ began every resolution. This holds because
    timer that is due by that time, and the same batch reports the next timer of such a group;
 2. a tick is its time rounded up to the resolution, so by less than one;
 3. timers from before this run are known if the previous run was stopped cleanly
-   (`pipeline.stream.kept_looks`). Otherwise they are due within `HORIZON_MS` of the beginning,
+   (`kept_text`). Otherwise they are due within `HORIZON_MS` of the beginning,
    because no timer is set further ahead. Until a batch has reached that time, a batch begins every
    resolution.
 
@@ -26,8 +26,8 @@ the state does not have afterwards. This cannot happen:
   group's timer. Spark calls a group once for all its rows, and once more only if its timer is still
   due.
 * A batch that fails ends the run, and the run's ticks with it. If a query is started again with the
-  same ticks (`pipeline.stream.serving`), that batch is run again before any other one. It has the
-  state before it, and the same time and settings, so each group reports the same again.
+  same ticks (`pipeline.stream.spark_engine`), that batch is run again before any other one. It has
+  the state before it, and the same time and settings, so each group reports the same again.
 * Ticks are the state's own times. A clock that is set back or forward changes neither, and drops
   only ticks that a batch of that time has checked.
 * A group without a known tick, and one that is not tracked (`MOST_GROUPS`), drops no tick. A
@@ -41,12 +41,39 @@ All times are the batches' own, by the driver's wall clock, as Spark's timers ar
 a batch after `trigger.max.interval.ms` by its monotonic clock in any case. That bounds the wait for
 timers that are not ticks. They occur in a streaming checkpoint of an earlier release, or if a clock
 is set back between two runs.
+
+A run that is stopped cleanly stores its ticks for the next run on its checkpoint (`kept_text`).
+They are a text in the streaming checkpoint, which is deleted, moved and lost with the checkpoint.
+The text names the batch after which the state has these timers. It is used only if that batch is
+the newest that the streaming checkpoint has planned:
+
+* The state is then the one after that batch, or the batch is run again. In that case it runs on the
+  state before it, and every group with a timer that it sets reports the time again. All other
+  timers are in the text.
+* A run that is killed, or that fails, writes no text. It has planned a batch after the text of an
+  earlier run, or it has changed nothing.
+* A truncated text is not valid JSON.
+
+Ticks are rounded up to the resolution, so a run with another resolution ignores the text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from group_coordinator.pipeline.stream.wake_file import WakeFile
+from group_coordinator.schemas.unreadable import UNREADABLE
+
+if TYPE_CHECKING:
+    from group_coordinator.coordinator.group.batch import GroupOutput
+    from group_coordinator.pipeline.stream.offset import Planned
+
 
 # The furthest that a timer is set ahead, ms. If the previous run on the streaming checkpoint was
 # not stopped cleanly, a batch begins every resolution for this time.
@@ -158,3 +185,111 @@ class TimerLooks:
     def __len__(self) -> int:
         """Return the number of ticks."""
         return len(self._ticks)
+
+
+# The name of the text in a streaming checkpoint with the ticks of the run; Spark ignores it.
+TIMERS_FILE = "timer-looks"
+
+
+class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of `TimerLooks` after a batch; times in ms."""
+
+    batch_id: int
+    resolution_ms: int
+    unknown_until: int
+    ticks: tuple[int, ...]
+
+
+_decode = msgspec.json.Decoder(_Kept).decode
+
+
+def kept_text(looks: TimerLooks, batch_id: int) -> str:
+    """Return the text that stores the ticks after a batch."""
+    kept = _Kept(batch_id, looks.resolution_ms, looks.unknown_until, looks.ticks())
+    return msgspec.json.encode(kept).decode()
+
+
+def looks_after(
+    planned: Planned | None, text: str | None, resolution_ms: int, now: int
+) -> TimerLooks:
+    """Return the ticks of a run that begins at `now`, ms, by the wall clock.
+
+    `planned` is the newest batch that its streaming checkpoint has planned. `text` is the text
+    stored in the checkpoint, None if there is none.
+    """
+    if planned is None:
+        return TimerLooks(resolution_ms)
+    try:
+        kept = None if text is None else _decode(text)
+    except UNREADABLE:
+        kept = None
+    if kept is None or (kept.batch_id, kept.resolution_ms) != (planned.batch_id, resolution_ms):
+        return TimerLooks(resolution_ms, now + HORIZON_MS)
+    looks = TimerLooks(resolution_ms, kept.unknown_until)
+    for tick in kept.ticks:
+        # The text does not say which group a tick is for, so each tick stays until a batch reaches
+        # it.
+        looks.told(tick)
+    return looks
+
+
+class TimerWatch:
+    """The driver's part of the schedule: it observes the outputs of one query's batches.
+
+    It tells the source, by the wake file, when the next timer may be due.
+
+    `time_of_batch` returns the time of a planned batch, ms, from Spark's log of offsets. It is
+    called for batches in which no group had an output. Only a batch's own time says which timers
+    Spark has checked, because clocks may be set back at any moment. `keep` stores a text in the
+    streaming checkpoint (`kept_text`).
+    """
+
+    def __init__(
+        self,
+        looks: TimerLooks,
+        time_of_batch: Callable[[int], int],
+        keep: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self._looks = looks
+        self._time_of_batch = time_of_batch
+        self._keep = keep
+        self._batch_ms: int | None = None
+        # The last batch, once its outputs are written.
+        self._ended: int | None = None
+        self._file = WakeFile.create()
+
+    @property
+    def path(self) -> str:
+        """The path of the wake file, which the source opens."""
+        return str(self._file.path)
+
+    def watch(self, outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
+        """Yield a batch's outputs, and record when their groups must be called."""
+        self._batch_ms = self._ended = None
+        for output in outputs:
+            if output.batch_ms is not None:
+                self._batch_ms = output.batch_ms
+            self._looks.told(output.wake_ms, output.timer)
+            yield output
+
+    def ended(self, batch_id: int) -> None:
+        """Record that the watched batch is written; tell the source when the next one is due."""
+        batch_ms = self._batch_ms
+        self._looks.looked(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
+        self._ended = batch_id
+        self._file.due_ms = self._looks.next_ms()
+        if self._file.is_open:
+            self._file.delete()
+
+    def wake(self) -> None:
+        """Make a batch begin at once."""
+        self._file.wake()
+
+    def stopped(self) -> None:
+        """Store the ticks: the query was stopped, and its checkpoint gets no further batch."""
+        if self._ended is not None:
+            self._keep(kept_text(self._looks, self._ended))
+
+    def end(self) -> None:
+        """Delete the wake file after the query has ended."""
+        self._file.delete()

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.pipeline.delta import Epoch
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-    from group_coordinator.pipeline.stream.offset import Planned, Selection
+    from group_coordinator.pipeline.stream.offset import Bootstrap, Planned
+    from group_coordinator.pipeline.stream.selection import Selection
 
 
 class RunningQuery(Protocol):
     """A streaming query that decides for a node's partitions.
 
-    `run` is the number of this run. A `pipeline.stream.change.SelectionChange` applies to one run.
+    `run` is the number of this run. A `pipeline.stream.selection.SelectionChange` applies to one
+    run.
     """
 
     run: int

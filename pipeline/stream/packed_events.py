@@ -1,14 +1,30 @@
-"""Packing: conversion of rows of `requests` to packed events (`pipeline.stream.packed`).
+"""Packed events: a request event in the stream is a single string, with its group's id.
 
-Arrow functions build the JSON. Only values with lists or bytes, or with characters that JSON
-escapes, are converted to Python values, which is slower. Each Arrow call has a fixed cost, so one
-call joins the texts of a row's columns. A file usually has requests of one API, so columns and
-fields with only nulls are dropped first.
+A group's rows reach the coordinator in no order, and each column adds cost on its way to Python. So
+a row becomes `<order key><event as JSON>`. Sorting the strings gives the order; removing the first
+`KEY_WIDTH` characters gives the event.
+
+The order within a group and batch is that of the table's commits, and within a commit that of its
+rows: the key is a row's number in the batch. No clock decides the order. The request that was
+committed first is decided first, even if producers' clocks differ by a minute, or one steps back. A
+Kafka broker also decides in the order of arrival. A batch that is run again has the same rows in
+the same order.
+
+A take-over is the exception: it reads rows of a table after its files were rewritten. It orders by
+`sent_at` in microseconds, events without one last, and then by the event's text.
+
+`pack_rows` packs rows of `requests`. Arrow functions build the JSON. Only values with lists or
+bytes, or with characters that JSON escapes, are converted to Python values, which is slower. Each
+Arrow call has a fixed cost, so one call joins the texts of a row's columns. A file usually has
+requests of one API, so columns and fields with only nulls are dropped first.
+
+A stream has one row for each group, or several for a group with many events. Its column `group_id`
+names the group, and `events` has the group's packed events, one a line (`stream_batches`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +35,30 @@ import pyarrow.compute as pc
 
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.group_partitions import in_partitions
-from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
 from group_coordinator.schemas.decoding import REFUSED
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet
+
+
+# The digits of a row's number, and of the microseconds since 1970 of any Spark timestamp.
+KEY_WIDTH = 18
+# The key of the coordinator's own control events, which come before every request.
+FIRST_KEY = "0" * KEY_WIDTH
+# The key of an event of a take-over that has no `sent_at`: after those that have one.
+NO_TIME = "8" * KEY_WIDTH
+# The number of the first request in a batch that also has events of the bootstrap: after all of
+# them.
+AFTER_BOOTSTRAP: int = 9 * 10 ** (KEY_WIDTH - 1)
+# The number of the first request after those that a stream had missed of a new partition.
+AFTER_MISSED: int = AFTER_BOOTSTRAP + 5 * 10 ** (KEY_WIDTH - 2)
+# A bootstrap has one event a row. The stream has all events of a group in one row, one a line.
+PACKED_SCHEMA = pa.schema({"group_id": pa.string(), "event": pa.string()})
+STREAM_COLUMNS = ("group_id", "events")
+STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
+# The sizes at which a row of the stream, characters, and an Arrow batch of rows, bytes, end.
+_ROW_CHARS = 1 << 20
+_PIECE_CHARS = 4 << 20
 
 _MICROS = pa.timestamp("us", tz="UTC")
 # Times with more digits than a key are ordered as the last time before `NO_TIME`.
@@ -36,6 +71,18 @@ _encode = msgspec.json.Encoder().encode
 MOST_GROWTH = 8
 # The column of the rows' numbers. No column of the contract has such a name.
 _NUMBER = "the row's number"
+
+
+def unpack(rows: list[str]) -> list[str]:
+    """Return a group's events as JSON texts in order, from rows of packed events, one a line."""
+    return [event[KEY_WIDTH:] for event in sorted("\n".join(rows).split("\n"))] if rows else []
+
+
+def of_partitions(events: pa.Table, partition_set: PartitionSet | None) -> pa.Table:
+    """Return the packed events of the groups of a partition set; None returns all events."""
+    if partition_set is None:
+        return events
+    return events.filter(in_partitions(events.column("group_id").combine_chunks(), partition_set))
 
 
 def pack_rows(
@@ -205,3 +252,37 @@ def _plain_values(array: pa.Array) -> Sequence[Any]:
             for length, end in zip(lengths, ends, strict=True)
         ]
     return list(array.to_pylist())
+
+
+def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
+    """Join packed events into rows, each of one group, in batches of bounded size."""
+    if not tables:
+        return []
+    grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
+    lists = grouped.aggregate([("event", "list")]).combine_chunks()
+    groups, events = lists.column("group_id"), lists.column("event_list")
+    texts = pc.binary_join(events, "\n")
+    if pc.max(pc.binary_length(texts)).as_py() > _ROW_CHARS:
+        pairs = zip(groups.to_pylist(), events.to_pylist(), strict=True)
+        rows = [(group, text) for group, lines in pairs for text in _bounded(lines)]
+        groups, texts = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    table = pa.table([groups, texts], schema=STREAM_SCHEMA)
+    pieces = -(-table.nbytes // _PIECE_CHARS)
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(
+        max_chunksize=-(-len(table) // pieces)
+    )
+    return batches
+
+
+def _bounded(lines: list[str]) -> Iterator[str]:
+    """Join lines into texts; each text ends at the first line that reaches `_ROW_CHARS`."""
+    gathered: list[str] = []
+    size = 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= _ROW_CHARS:
+            yield "\n".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield "\n".join(gathered)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from group_coordinator.pipeline.stream.kept_looks import kept_text, looks_after
 from group_coordinator.pipeline.stream.offset import Planned
-from group_coordinator.pipeline.stream.timer_looks import (
+from group_coordinator.pipeline.stream.timer_schedule import (
     HORIZON_MS,
     NEVER_MS,
     TimerLooks,
+    kept_text,
+    looks_after,
     timer_of,
     wake_at,
 )

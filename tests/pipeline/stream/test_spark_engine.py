@@ -10,10 +10,9 @@ import pytest
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.serving import QueryFailed, Serving
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.stream.timer_looks import TimerLooks
-from group_coordinator.pipeline.stream.timer_watch import TimerWatch
+from group_coordinator.pipeline.stream.spark_engine import QueryFailed, Serving
+from group_coordinator.pipeline.stream.timer_schedule import TimerLooks, TimerWatch
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."

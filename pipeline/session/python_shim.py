@@ -1,6 +1,6 @@
 """A client of the fork server. Spark starts it instead of Python.
 
-    python -IS stand_in.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
+    python -IS python_shim.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
 
 This process sends its arguments, environment and standard streams to the fork server
 (`pipeline.session.fork_server`), which forks a process for the work. This process forwards SIGTERM
@@ -61,7 +61,7 @@ def _rename() -> None:
     """Set a process name that differs from the name of Spark's workers."""
     try:
         with open("/proc/self/comm", "w") as name:
-            name.write("stand-in")
+            name.write("spark-shim")
     except OSError:
         # Systems without /proc have no such names.
         return
