@@ -1,4 +1,7 @@
-"""Decoding of a request event from JSON, into a request or into an error that can be answered."""
+"""Decoding of a request event from JSON, into a request or into an error that can be answered.
+
+`DECODE_ERRORS` are the exceptions of every msgspec decoder for bytes that it cannot decode.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from msgspec import Struct
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent
-from group_coordinator.schemas.unreadable import UNREADABLE
+
+# Bad JSON or a bad field, bad UTF-8, nesting too deep for the stack.
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class Malformed(Struct, frozen=True):
@@ -50,7 +55,7 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     """
     try:
         event = _decode_event(text)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         return _malformed(text, str(error))
     api = DECIDED.get(event.api)
     if api is None:
@@ -69,7 +74,7 @@ def refusal(text: str | bytes) -> str | None:
     """Return why the table's reader left out parts of an event, None if it is complete."""
     try:
         refused = _decode_envelope(text).refused
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return refused if isinstance(refused, str) else None
 
@@ -83,7 +88,7 @@ def _refuse(
 def _malformed(text: str | bytes, message: str) -> Malformed:
     try:
         envelope = _decode_envelope(text)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return Malformed(None, None, "", message)
     request_id = envelope.request_id if isinstance(envelope.request_id, str) else None
     group_id = envelope.group_id if isinstance(envelope.group_id, str) else None

@@ -1,5 +1,7 @@
 """The row Structs of all tables, and their columns as DuckDB sees them.
 
+`Catalogue` is the state of the table `topics`, in the form that a coordinator's decisions use.
+
 This module does not import Arrow, because the imports of pyarrow and numpy would slow down commands
 that only query DuckDB. `schemas.tables` has the Arrow schemas of the same tables.
 """
@@ -32,6 +34,22 @@ class TopicChange(Struct, frozen=True):
     topic: str
     partitions: Int32 | None
     at: Timestamp
+
+
+class Catalogue(Struct, frozen=True, array_like=True):
+    """The topics that exist, and those that were deleted.
+
+    `partitions` maps each topic to its number of partitions. `deleted` maps each topic that was
+    ever deleted to the time of its last deletion (ms); the topic may exist again.
+    """
+
+    partitions: dict[str, int]
+    deleted: dict[str, int] = {}
+
+    @property
+    def deleted_at(self) -> int:
+        """The time of the newest deletion of a topic (ms), 0 if no topic was deleted."""
+        return max(self.deleted.values(), default=0)
 
 
 class TopicTable(Struct, frozen=True):

@@ -71,7 +71,6 @@ from group_coordinator.coordinator.group.timers import next_deadline, restart_ti
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.apis import DECIDED
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import (
@@ -80,6 +79,7 @@ from group_coordinator.schemas.messages import (
     Response,
 )
 from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
+from group_coordinator.schemas.rows import Catalogue
 
 # Member ids are uuid5 of the request id in this namespace: a replayed batch assigns the same ids.
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 from group_coordinator.schemas.records import CoordinatorRecord
-from group_coordinator.schemas.unreadable import UNREADABLE
 
 # The beginning of every control event's JSON; no request event has a field of that name.
 PREFIX = '{"control"'
@@ -106,6 +106,6 @@ def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[CoordinatorRecor
     for row in rows:
         try:
             records.append(_decode_record(row))
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             problems.append(str(error))
     return records, problems

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow
 from group_coordinator.coordinator.group.log_time import LogTime
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 # Version 1 stored each offset by itself, version 2 stores runs (`coordinator.group.offsets`).
 VERSION = 2
@@ -83,5 +83,5 @@ def decode(state: bytes | None) -> GroupSnapshot:
         )
     try:
         return _decoder.decode(memoryview(state)[1:])
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise UnknownSnapshot(f"group state cannot be read, {error}: {_WAY_OUT}") from error

@@ -36,9 +36,9 @@ from group_coordinator.coordinator.group.log_time import log_time
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
 from group_coordinator.schemas.acls import AclBinding
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.decoding import refusal
 from group_coordinator.schemas.messages import RejectedRequest
+from group_coordinator.schemas.rows import Catalogue
 
 
 class BatchMachine:

@@ -16,7 +16,6 @@ from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.delete import delete_group
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,
@@ -27,6 +26,7 @@ from group_coordinator.schemas.messages import (
     TopicResult,
 )
 from group_coordinator.schemas.records import NO_TIMESTAMP, CoordinatorRecord, OffsetCommitValue
+from group_coordinator.schemas.rows import Catalogue
 
 # The reasons in the tombstones.
 _BY_REQUEST = "offset deleted by request"

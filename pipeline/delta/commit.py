@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -141,7 +141,7 @@ def parse_commit(content: bytes) -> list[Action]:
     try:
         actions = [_decode_action(line) for line in lines]
         _check_descriptions(actions)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise NotWhole(f"a commit is cut off or damaged: {error}") from error
     info = actions[0].commit_info
     is_ours = isinstance(info, dict) and info.get("engineInfo") == ENGINE

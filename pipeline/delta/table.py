@@ -13,7 +13,7 @@ import msgspec
 
 from group_coordinator.pipeline.clock import back_off
 from group_coordinator.pipeline.delta.disk import Disk
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -125,7 +125,7 @@ def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
     """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
     try:
         return msgspec.json.decode(content, type=LastCheckpoint)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

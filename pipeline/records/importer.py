@@ -38,7 +38,6 @@ from group_coordinator.pipeline.tables import OffsetsLog, open_table, table_uri
 from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
-from group_coordinator.schemas.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
@@ -166,7 +165,7 @@ def _read_lines(path: Path) -> Read:
             where = f"line {number}"
             try:
                 raw = decode_line(line)
-            except UNREADABLE as error:
+            except DECODE_ERRORS as error:
                 yield where, Corrupt(str(error))
             else:
                 yield where, raw

@@ -30,11 +30,10 @@ from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.offset_deletion import cleanup
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.timers import next_deadline
-from group_coordinator.schemas.decoding import Malformed, decode_request
+from group_coordinator.schemas.decoding import DECODE_ERRORS, Malformed, decode_request
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import CoordinatorRecord, GroupEvent
-from group_coordinator.schemas.unreadable import UNREADABLE
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class Simulator:
             return
         try:
             entry = msgspec.json.decode(line)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise BadLine(str(error)) from error
         if not isinstance(entry, dict):
             raise BadLine("a JSON object is expected")

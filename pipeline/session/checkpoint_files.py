@@ -16,7 +16,7 @@ from msgspec import Struct
 from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.session.driver_jvm import hadoop_properties, jvm
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str | None:
     text = text_kept(spark, checkpoint, "metadata")
     try:
         return None if text is None else msgspec.json.decode(text, type=_Query).id
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

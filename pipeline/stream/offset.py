@@ -10,7 +10,7 @@ from msgspec import Struct
 from group_coordinator.coordinator.group.group_snapshot import VERSION
 from group_coordinator.pipeline.delta import Position
 from group_coordinator.pipeline.stream.selection import Selection
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 
 class Offset(Struct, frozen=True):
@@ -55,7 +55,7 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
         if isinstance(text, str):
             return msgspec.json.decode(text, type=Offset)
         return None if text is None else from_plain(text)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

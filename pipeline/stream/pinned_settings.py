@@ -55,9 +55,8 @@ from group_coordinator.pipeline.tables import (
     table_uri,
 )
 from group_coordinator.schemas.acls import AclBinding
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.messages import Int64
-from group_coordinator.schemas.rows import TableRows
+from group_coordinator.schemas.rows import Catalogue, TableRows
 from group_coordinator.schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.stream.wake_file import WakeFile
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.batch import GroupOutput
@@ -221,7 +221,7 @@ def looks_after(
         return TimerLooks(resolution_ms)
     try:
         kept = None if text is None else _decode(text)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         kept = None
     if kept is None or (kept.batch_id, kept.resolution_ms) != (planned.batch_id, resolution_ms):
         return TimerLooks(resolution_ms, now + HORIZON_MS)

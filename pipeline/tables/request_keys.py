@@ -15,7 +15,7 @@ import msgspec
 from group_coordinator.coordinator.signatures import RequestKey
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.private_file import changing, read_private, write_private
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def read_key(path: str | Path) -> RequestKey:
 def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
     try:
         key = msgspec.json.decode(line, type=RequestKey)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         # The decoder's message is left out, because it may contain a part of the secret.
         raise KeysError(f"line {number} of {path} is no key") from None
     if len(key.secret) < _SECRET_BYTES // 2:

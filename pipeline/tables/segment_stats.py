@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def decode_bounds(stats: str | None) -> SegmentBounds | None:
     """Return the bounds in a file's statistics; None for a file of another engine."""
     try:
         return _decode(stats).segment if stats else None
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

@@ -34,8 +34,7 @@ from group_coordinator.pipeline.tables.store import (
     read_table,
     table_uri,
 )
-from group_coordinator.schemas.catalogue import Catalogue
-from group_coordinator.schemas.rows import TopicChange
+from group_coordinator.schemas.rows import Catalogue, TopicChange
 from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, from_arrow, to_arrow
 
 CATALOGUE_APP_ID = "topics-catalogue"

@@ -28,7 +28,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta import DataFile, LiveFiles, read_whole
 from group_coordinator.pipeline.tables import SegmentBounds, partition_in, partition_of
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def encode_segment_stats(
 def _stats_of(file: AddedFile) -> _SegmentStats:
     try:
         return _decode_stats(file.stats) if file.stats else _SegmentStats()
-    except UNREADABLE:
+    except DECODE_ERRORS:
         # The statistics of another engine, in another format.
         return _SegmentStats()
 

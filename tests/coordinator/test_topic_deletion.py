@@ -16,8 +16,8 @@ from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.control import WAKE_EVENT
 from group_coordinator.coordinator.group.group_snapshot import decode, encode
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.records import OFFSET_COMMIT, CoordinatorRecord
+from group_coordinator.schemas.rows import Catalogue
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
 
 CONFIG = parse_config({**KAFKA_TEST_SETTINGS, "group.initial.rebalance.delay.ms": 0})

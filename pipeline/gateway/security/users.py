@@ -28,7 +28,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
 from group_coordinator.pipeline.gateway_settings import HASHES
 from group_coordinator.pipeline.tables import changing, read_private, write_private
-from group_coordinator.schemas.unreadable import UNREADABLE
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -246,7 +246,7 @@ def read_users(path: Path) -> list[Credential]:
 def _read_line(path: Path, number: int, line: bytes) -> Credential:
     try:
         read = msgspec.json.decode(line, type=Credential)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise UsersError(f"line {number} of {path} is no user: {error}") from error
     if read.mechanism not in HASHES:
         raise UsersError(f"line {number} of {path} is no user: {read.mechanism}")

@@ -27,7 +27,7 @@ from group_coordinator.pipeline.tables.topic_catalogue import (
     delete_topic,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter
-from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.rows import Catalogue
 from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
 OURS = BatchSettings(

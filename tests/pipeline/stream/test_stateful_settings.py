@@ -14,8 +14,8 @@ from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction, answer
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.topic_catalogue import alter_topic, create_topic
-from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.messages import RejectedRequest
+from group_coordinator.schemas.rows import Catalogue
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.streams import outputs_of, packed_requests
 
