@@ -1,6 +1,6 @@
 """Partitioners: they choose the partition of a record. A partitioner belongs to one topic.
 
-The hash of one key is Kafka's murmur2; `pipeline.topics.murmur2` hashes whole columns. Source:
+The hash of one key is Kafka's murmur2; `pipeline.topics.columns` hashes whole columns. Source:
 Kafka's BuiltInPartitioner, RoundRobinPartitioner, Utils.murmur2 and Utils.toPositive; KIP-480
 (sticky).
 """

@@ -58,7 +58,7 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic, monotonic_ms, 
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.settings import SettingsError
-from group_coordinator.pipeline.topics import ProducerIds
+from group_coordinator.pipeline.topics import ProducerIdManager
 
 
 class RecordSenders:
@@ -73,7 +73,7 @@ class RecordSenders:
         self._settings = settings
         self._partitioner = partitioner
         self._topics = RecordTopics(root, settings)
-        self._ids: ProducerIds | None = None
+        self._ids: ProducerIdManager | None = None
         self._giving = threading.Lock()
         self._opening = threading.Lock()
         self.lock = threading.Lock()
@@ -195,8 +195,8 @@ class RecordSenders:
         """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
         with self._giving:
             if self._ids is None:
-                self._ids = ProducerIds(self._root)
-            return self._ids.take()
+                self._ids = ProducerIdManager(self._root)
+            return self._ids.next_id()
 
     def _closed(self) -> ProducerClosed:
         return ProducerClosed(f"the producer of {self._root} is closed")

@@ -66,7 +66,7 @@ from group_coordinator.pipeline.topics import (
     UnknownTopicOrPartition,
     check_size,
     check_times,
-    joined,
+    join_batches,
 )
 from group_coordinator.schemas.errors import ErrorCode
 
@@ -126,7 +126,7 @@ def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Ra
     """
     refused = [_refused(batch, config, now_ms) for batch in batches]
     kept = [_kept(*each) for each in zip(batches, refused, strict=True)]
-    return Range(batches, refused, joined(kept))
+    return Range(batches, refused, join_batches(kept))
 
 
 def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:

@@ -21,8 +21,8 @@ from group_coordinator.pipeline.topics import (
     Appended,
     BatchRefused,
     NewBatch,
-    OneCommit,
-    ProducerIds,
+    ProducerBatchLimit,
+    ProducerIdManager,
     TopicWriter,
 )
 from group_coordinator.schemas.errors import ErrorCode
@@ -97,7 +97,7 @@ class Producing:
         self._topics = topics
         self._most_bytes = most_bytes
         self.waiting_bytes = 0
-        self._ids = ProducerIds(root)
+        self._ids = ProducerIdManager(root)
         self._giving = asyncio.Lock()
         self._linger_s = linger_ms / 1000
         self._threads = ThreadPoolExecutor(_THREADS, "produce")
@@ -142,7 +142,7 @@ class Producing:
         """Return a unique producer id. Raises OSError, DeltaError and Failure."""
         async with self._giving:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._ids.take)
+            return await loop.run_in_executor(self._threads, self._ids.next_id)
 
     async def close(self) -> None:
         """Write the queued batches, and end the writers."""
@@ -221,10 +221,10 @@ class _Writer:
     def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | BatchRefused]:
         now = clock_ms()
         found: list[NewBatch | BatchRefused] = []
-        commit = OneCommit()
+        limit = ProducerBatchLimit()
         size = 0
         for partition, data, version, budget in waiting:
-            if not commit.takes(partition, producer_of(data)):
+            if not limit.admits(partition, producer_of(data)):
                 break
             try:
                 opened = read_batch(partition, data, version, self._writer.config, now, budget)

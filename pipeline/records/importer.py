@@ -35,6 +35,7 @@ from group_coordinator.pipeline.records.record_file import (
     to_stderr,
 )
 from group_coordinator.pipeline.tables import OffsetsLog, open_table, table_uri
+from group_coordinator.schemas.decoding import DECODE_ERRORS
 from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
 from group_coordinator.schemas.records import CoordinatorRecord
 from group_coordinator.schemas.tables import OFFSETS_TOPIC

@@ -21,6 +21,7 @@ files (`delta.deletedFileRetentionDuration`, a week by default). DELETE, UPDATE,
 overwrites end the topic before their commit, with a named error.
 """
 
+from group_coordinator.pipeline.topics.columns import positive_hashes
 from group_coordinator.pipeline.topics.definition import (
     Definitions,
     check_log_topic,
@@ -30,26 +31,21 @@ from group_coordinator.pipeline.topics.definition import (
     mark_deleted,
     read_definitions,
 )
-from group_coordinator.pipeline.topics.errors import (
-    AppendStateUnknown,
-    BatchRefused,
-    CannotFollow,
-    InvalidTable,
-    OffsetOutOfRange,
-    TableReplaced,
-    UnknownTopicOrPartition,
-)
 from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, Outcome
 from group_coordinator.pipeline.topics.log_reader import plain_rows
-from group_coordinator.pipeline.topics.murmur2 import positive_hashes
-from group_coordinator.pipeline.topics.new_batch import HEADERS, NewBatch, joined
-from group_coordinator.pipeline.topics.producer_ids import ProducerIds
+from group_coordinator.pipeline.topics.producer_id_manager import ProducerIdManager
 from group_coordinator.pipeline.topics.producer_state import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
-    merged,
+    retained_batches,
 )
-from group_coordinator.pipeline.topics.record import LOG_APPEND_TIME, Record
+from group_coordinator.pipeline.topics.record_batch import (
+    HEADERS,
+    LOG_APPEND_TIME,
+    NewBatch,
+    Record,
+    join_batches,
+)
 from group_coordinator.pipeline.topics.segments import (
     PartitionSegments,
     Segment,
@@ -58,8 +54,17 @@ from group_coordinator.pipeline.topics.segments import (
 )
 from group_coordinator.pipeline.topics.table_topics import TableTopics
 from group_coordinator.pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
+from group_coordinator.pipeline.topics.topic_errors import (
+    AppendStateUnknown,
+    BatchRefused,
+    CannotFollow,
+    InvalidTable,
+    OffsetOutOfRange,
+    TableReplaced,
+    UnknownTopicOrPartition,
+)
 from group_coordinator.pipeline.topics.topic_writer import (
-    OneCommit,
+    ProducerBatchLimit,
     TopicWriter,
     check_size,
     check_times,
@@ -79,11 +84,11 @@ __all__ = [
     "LogAppender",
     "NewBatch",
     "OffsetOutOfRange",
-    "OneCommit",
     "OutOfOrderSequence",
     "Outcome",
     "PartitionSegments",
-    "ProducerIds",
+    "ProducerBatchLimit",
+    "ProducerIdManager",
     "Record",
     "Segment",
     "Segments",
@@ -99,11 +104,11 @@ __all__ = [
     "create_table_topic",
     "decode_config",
     "encode_segment_stats",
-    "joined",
+    "join_batches",
     "log_topics",
     "mark_deleted",
-    "merged",
     "plain_rows",
     "positive_hashes",
     "read_definitions",
+    "retained_batches",
 ]

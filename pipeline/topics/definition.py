@@ -35,10 +35,10 @@ from group_coordinator.pipeline.tables import (
     table_uri,
 )
 from group_coordinator.pipeline.topics.columns import Columns
-from group_coordinator.pipeline.topics.errors import InvalidTable
 from group_coordinator.pipeline.topics.segments import DELETED
 from group_coordinator.pipeline.topics.table_log import check_readable, first_version
 from group_coordinator.pipeline.topics.topic_config import encode_config
+from group_coordinator.pipeline.topics.topic_errors import InvalidTable
 from group_coordinator.schemas.rows import TopicChange, TopicTable
 from group_coordinator.schemas.tables import (
     TOPIC_RECORDS,

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.topics.columns import Columns
-from group_coordinator.pipeline.topics.errors import (
+from group_coordinator.pipeline.topics.row_groups import OpenFile
+from group_coordinator.pipeline.topics.table_log import TableLog
+from group_coordinator.pipeline.topics.topic_errors import (
     BrokenFile,
     CannotFollow,
     InvalidTable,
     TableReplaced,
 )
-from group_coordinator.pipeline.topics.row_groups import OpenFile
-from group_coordinator.pipeline.topics.table_log import TableLog
 from group_coordinator.schemas.rows import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:

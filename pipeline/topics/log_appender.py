@@ -46,22 +46,22 @@ from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.errors import Failure, bare
 from group_coordinator.pipeline.tables import log_end_id
-from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition
-from group_coordinator.pipeline.topics.new_batch import to_rows
 from group_coordinator.pipeline.topics.producer_state import (
     NO_PRODUCER,
     InvalidProducerEpoch,
     OutOfOrderSequence,
     ProducerBatch,
-    Producers,
-    merged,
+    ProducerStateManager,
+    retained_batches,
 )
+from group_coordinator.pipeline.topics.record_batch import to_rows
 from group_coordinator.pipeline.topics.segments import DELETED, Segments, encode_segment_stats
+from group_coordinator.pipeline.topics.topic_errors import AppendTimeout, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from group_coordinator.pipeline.topics.new_batch import NewBatch
+    from group_coordinator.pipeline.topics.record_batch import NewBatch
     from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class _Plan:
         self.placed: dict[int, list[tuple[NewBatch, int]]] = {}
         self.ends: dict[int, int] = {}
         self.outcomes: list[int | Failure] = []
-        self._producers: dict[int, Producers] = {}
+        self._producers: dict[int, ProducerStateManager] = {}
         self._unwritten = unwritten
         for batch in batches:
             try:
@@ -128,19 +128,19 @@ class _Plan:
         if batch.producer_id != NO_PRODUCER:
             producers = self._producers.get(number)
             if producers is None:
-                producers = self._producers[number] = Producers(partition.producers)
+                producers = self._producers[number] = ProducerStateManager(partition.producers)
             who = batch.producer_id, batch.producer_epoch, batch.first_sequence
-            duplicate = producers.duplicate(*who, batch.last_sequence)
+            duplicate = producers.find_duplicate(*who, batch.last_sequence)
             if duplicate is not None:
                 return duplicate
             producers.check(*who)
             first = self._unwritten.get(_series(batch), batch.first_sequence)
-            if first != batch.first_sequence and not producers.last(batch.producer_id):
+            if first != batch.first_sequence and not producers.last_batches(batch.producer_id):
                 raise OutOfOrderSequence(
                     f"producer {batch.producer_id}: sequence {batch.first_sequence} came where "
                     f"{first} was to come, which could not be written"
                 )
-            producers.take(ProducerBatch(*who, batch.last_sequence, base))
+            producers.add(ProducerBatch(*who, batch.last_sequence, base))
         self.placed.setdefault(number, []).append((batch, base))
         self.ends[number] = base + len(batch.values)
         return base
@@ -196,7 +196,7 @@ class LogAppender:
             self._note_unwritten(batches)
             raise
         for number, producer, epoch in list(self._unwritten):
-            if self._segments.partition(number).producers.last(producer):
+            if self._segments.partition(number).producers.last_batches(producer):
                 del self._unwritten[number, producer, epoch]
         return outcomes
 
@@ -297,7 +297,7 @@ class LogAppender:
         ]
         span = pc.min_max(times).as_py()
         bounds = (base, base + len(times), span["min"], span["max"])
-        stats = encode_segment_stats(len(times), bounds, merged(known))
+        stats = encode_segment_stats(len(times), bounds, retained_batches(known))
         return _Written(base, structs.replace(file, stats=stats), begun, now)
 
     def _discard(self, written: Mapping[int, _Written]) -> None:

@@ -14,17 +14,17 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import read_whole
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.topics.errors import check_range
-from group_coordinator.pipeline.topics.record import Record
+from group_coordinator.pipeline.topics.record_batch import Record
 from group_coordinator.pipeline.topics.row_groups import plain_types
 from group_coordinator.pipeline.topics.segments import PartitionSegments, Segments
+from group_coordinator.pipeline.topics.topic_errors import check_range
 from group_coordinator.schemas.tables import TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from group_coordinator.pipeline.topics.columns import Array
     from group_coordinator.pipeline.topics.json_values import JsonRows
-    from group_coordinator.pipeline.topics.murmur2 import Array
     from group_coordinator.pipeline.topics.row_groups import RowGroupCache
     from group_coordinator.pipeline.topics.segments import Segment
     from group_coordinator.schemas.rows import TopicTable

@@ -40,31 +40,31 @@ class ProducerBatch(Struct, frozen=True, array_like=True):
     base_offset: int
 
 
-class Producers:
+class ProducerStateManager:
     """The last batches of each producer of one partition, the oldest first."""
 
-    def __init__(self, known: Producers | None = None) -> None:
+    def __init__(self, known: ProducerStateManager | None = None) -> None:
         """Start empty, or as a copy-on-write view of `known`, which must not change meanwhile."""
         self._known = known
         self._batches: dict[int, tuple[ProducerBatch, ...]] = {}
 
-    def last(self, producer_id: int) -> tuple[ProducerBatch, ...]:
+    def last_batches(self, producer_id: int) -> tuple[ProducerBatch, ...]:
         """Return a producer's last batches, at most BATCHES_KEPT; none for an unknown producer."""
         found = self._batches.get(producer_id)
         if found is None:
-            found = () if self._known is None else self._known.last(producer_id)
+            found = () if self._known is None else self._known.last_batches(producer_id)
         return found
 
-    def take(self, batch: ProducerBatch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """Add a batch of the log; batches come in the order of their offsets."""
-        before = self.last(batch.producer_id)
+        before = self.last_batches(batch.producer_id)
         if before and before[-1].epoch != batch.epoch:
             before = ()
         self._batches[batch.producer_id] = (*before, batch)[-BATCHES_KEPT:]
 
-    def duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
+    def find_duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
         """Return the base offset of the same batch if it is one of the last batches, else None."""
-        for batch in self.last(producer_id):
+        for batch in self.last_batches(producer_id):
             if (batch.epoch, batch.first_sequence, batch.last_sequence) == (epoch, first, last):
                 return batch.base_offset
         return None
@@ -75,7 +75,7 @@ class Producers:
         Raises InvalidProducerEpoch, OutOfOrderSequence. An unknown producer may begin with any
         sequence, as in Kafka: retention may have deleted its earlier batches.
         """
-        known = self.last(producer_id)
+        known = self.last_batches(producer_id)
         if not known:
             return
         newest = known[-1]
@@ -98,13 +98,13 @@ def last_sequence(first: int, count: int) -> int:
     return (first + count - 1) & _LAST_SEQUENCE
 
 
-def merged(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
+def retained_batches(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
     """Return the batches that a file's statistics must keep, the last ones of each producer.
 
     `batches` and the result are in the order of their offsets.
     """
-    producers = Producers()
+    producers = ProducerStateManager()
     for batch in batches:
-        producers.take(batch)
+        producers.add(batch)
     kept = [batch for known in producers._batches.values() for batch in known]
     return sorted(kept, key=lambda batch: batch.base_offset)

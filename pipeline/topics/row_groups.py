@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from group_coordinator.pipeline.delta import OutsideTable
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.topics.columns import Columns
-from group_coordinator.pipeline.topics.errors import BrokenFile
+from group_coordinator.pipeline.topics.topic_errors import BrokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from pyarrow.fs import FileSystem
 
-    from group_coordinator.pipeline.topics.murmur2 import Array
+    from group_coordinator.pipeline.topics.columns import Array
 
 
 _SMALL_ROWS = 10_000

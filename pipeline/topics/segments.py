@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import DataFile, LiveFiles, read_whole
 from group_coordinator.pipeline.tables import SegmentBounds, partition_in, partition_of
-from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
+from group_coordinator.pipeline.topics.producer_state import ProducerBatch, ProducerStateManager
 from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class PartitionSegments:
     def __init__(self) -> None:
         self.log_end = 0
         self.segments: list[Segment] = []
-        self.producers = Producers()
+        self.producers = ProducerStateManager()
         # The latest timestamp of any segment so far, including segments that were removed.
         self.latest_timestamp = -1
         # Whether segments have ever overlapped, so that an earlier one may end after a later one.
@@ -242,7 +242,7 @@ class Segments:
             partition = self.partition(number)
             if segment.end > partition.log_end or change.everything:
                 for batch in segment.batches:
-                    partition.producers.take(batch)
+                    partition.producers.add(batch)
             partition.take(segment)
             self._places[segment.file.path] = number, segment.base
             self._has_come |= segment.file.path in self._awaited

@@ -26,7 +26,7 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import read_commit
-from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
+from group_coordinator.pipeline.topics.topic_errors import CannotFollow, InvalidTable, TableReplaced
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -16,16 +16,16 @@ from group_coordinator.pipeline.delta import open_delta
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.columns import Columns, as_bytes
 from group_coordinator.pipeline.topics.definition import column_types
-from group_coordinator.pipeline.topics.errors import TableReplaced, check_range
 from group_coordinator.pipeline.topics.indexer import Indexer
-from group_coordinator.pipeline.topics.record import Record
+from group_coordinator.pipeline.topics.record_batch import Record
 from group_coordinator.pipeline.topics.row_groups import OpenFile
+from group_coordinator.pipeline.topics.topic_errors import TableReplaced, check_range
 from group_coordinator.schemas.rows import TopicIndexEntry
 
 if TYPE_CHECKING:
+    from group_coordinator.pipeline.topics.columns import Array
     from group_coordinator.pipeline.topics.index import Index, PartitionIndex, Span
     from group_coordinator.pipeline.topics.json_values import JsonRows
-    from group_coordinator.pipeline.topics.murmur2 import Array
     from group_coordinator.pipeline.topics.row_groups import RowGroup, RowGroupCache
     from group_coordinator.schemas.rows import TopicTable
 

@@ -12,21 +12,21 @@ from msgspec import structs
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.definition import Definitions
-from group_coordinator.pipeline.topics.errors import (
-    CannotFollow,
-    InvalidTable,
-    UnknownTopicOrPartition,
-)
 from group_coordinator.pipeline.topics.index import Index
 from group_coordinator.pipeline.topics.json_values import JsonRows
 from group_coordinator.pipeline.topics.log_reader import LogReader, LogRows
 from group_coordinator.pipeline.topics.row_groups import RowGroup, RowGroupCache
 from group_coordinator.pipeline.topics.table_reader import TableReader
+from group_coordinator.pipeline.topics.topic_errors import (
+    CannotFollow,
+    InvalidTable,
+    UnknownTopicOrPartition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from group_coordinator.pipeline.topics.record import Record
+    from group_coordinator.pipeline.topics.record_batch import Record
     from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)

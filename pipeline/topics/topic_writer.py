@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
-from group_coordinator.pipeline.topics.errors import AppendStateUnknown, BatchRefused
 from group_coordinator.pipeline.topics.log_appender import LogAppender
 from group_coordinator.pipeline.topics.producer_state import BATCHES_KEPT, NO_PRODUCER
 from group_coordinator.pipeline.topics.topic_config import decode_config
+from group_coordinator.pipeline.topics.topic_errors import AppendStateUnknown, BatchRefused
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from group_coordinator.pipeline.topics.log_appender import Outcome
-    from group_coordinator.pipeline.topics.new_batch import NewBatch
+    from group_coordinator.pipeline.topics.record_batch import NewBatch
     from group_coordinator.pipeline.topics.topic_config import TopicConfig
     from group_coordinator.schemas.rows import TopicTable
 
@@ -59,7 +59,7 @@ class TopicWriter:
             return [AppendStateUnknown(first_line(error))] * len(batches)
 
 
-class OneCommit:
+class ProducerBatchLimit:
     """The batches of one commit: at most BATCHES_KEPT of a producer and partition.
 
     The log keeps only the last BATCHES_KEPT batches of a producer. It could not detect a repetition
@@ -69,7 +69,7 @@ class OneCommit:
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, int]] = Counter()
 
-    def takes(self, partition: int, producer_id: int) -> bool:
+    def admits(self, partition: int, producer_id: int) -> bool:
         """Count one more batch; return whether the commit may contain it after the earlier ones."""
         if producer_id == NO_PRODUCER:
             return True

@@ -52,8 +52,8 @@ from group_coordinator.pipeline.topics import (
     decode_config,
     encode_segment_stats,
     log_topics,
-    merged,
     plain_rows,
+    retained_batches,
 )
 from group_coordinator.pipeline.upkeep.retention import (
     LEAST_FILES,
@@ -248,7 +248,7 @@ def _pack(files: TableFiles, run: Sequence[Segment], now_ms: int) -> None:
     if packed is None:
         return
     recent = now_ms - _PRODUCER_EXPIRATION_MS
-    batches = merged(
+    batches = retained_batches(
         batch for segment in run if segment.file.modified_ms >= recent for batch in segment.batches
     )
     bounds = (

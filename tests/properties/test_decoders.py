@@ -56,7 +56,7 @@ from group_coordinator.pipeline.gateway.wire import InvalidFrame, read_body, rea
 from group_coordinator.pipeline.tables import request_keys
 from group_coordinator.pipeline.tables.segment_stats import decode_bounds, partition_of
 from group_coordinator.pipeline.topics import BatchRefused, Record, TopicConfig
-from group_coordinator.pipeline.topics.new_batch import to_rows
+from group_coordinator.pipeline.topics.record_batch import to_rows
 from group_coordinator.schemas.decoding import Malformed, decode_request, refusal
 from group_coordinator.schemas.kafka.codec import decode as decode_record
 from group_coordinator.schemas.kafka.codec import encode_key, encode_value

@@ -24,14 +24,14 @@ from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,
     Outcome,
-    ProducerIds,
+    ProducerIdManager,
     Record,
     TableTopics,
     log_appender,
 )
 from group_coordinator.pipeline.topics.index import TopicIndex
 from group_coordinator.pipeline.topics.indexer import Indexer
-from group_coordinator.pipeline.topics.producer_state import Producers
+from group_coordinator.pipeline.topics.producer_state import ProducerStateManager
 from group_coordinator.pipeline.upkeep import topic_retention
 from tests.trials.gateways import faults, simulation
 from tests.trials.gateways.ledger import Ledger
@@ -133,8 +133,8 @@ LATE = Plan(
 def test_it_finds_that_a_batch_that_is_repeated_is_written_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Producers, "duplicate", lambda *_: None)
-    monkeypatch.setattr(Producers, "check", lambda *_: None)
+    monkeypatch.setattr(ProducerStateManager, "find_duplicate", lambda *_: None)
+    monkeypatch.setattr(ProducerStateManager, "check", lambda *_: None)
     assert broken(LATE).promise == ONCE
 
 
@@ -214,7 +214,7 @@ def test_it_finds_that_a_topic_s_table_does_not_say_that_it_is_deleted(
 
 @pytest.mark.full
 def test_it_finds_that_a_producer_id_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerIds, "_take_block", lambda _: 0)
+    monkeypatch.setattr(ProducerIdManager, "_take_block", lambda _: 0)
     assert broken(QUIET).promise == IDS
 
 

@@ -30,7 +30,7 @@ from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,
     Outcome,
-    ProducerIds,
+    ProducerIdManager,
     create_log_topic,
     log_topics,
     mark_deleted,
@@ -312,7 +312,7 @@ def test_who_finds_that_the_log_knows_other_records_of_its_goes_on_anew(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter((7, 8))
-    monkeypatch.setattr(ProducerIds, "take", lambda _: next(ids))
+    monkeypatch.setattr(ProducerIdManager, "next_id", lambda _: next(ids))
     topic = make(root, 1)
     with producer(root, linger_ms=20) as sender:
         assert outcome(sender.send("t", b"a")) == 0

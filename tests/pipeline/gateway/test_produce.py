@@ -38,7 +38,7 @@ from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import (
     LogAppender,
-    ProducerIds,
+    ProducerIdManager,
     Record,
     TableTopics,
     create_log_topic,
@@ -449,18 +449,18 @@ def test_a_gateway_that_has_not_heard_that_a_topic_was_made_anew_refuses(
 def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
-    first, second = ProducerIds(root), ProducerIds(root)
-    given = [each.take() for _ in range(1_001) for each in (first, second)]
-    given.append(ProducerIds(root).take())
+    first, second = ProducerIdManager(root), ProducerIdManager(root)
+    given = [each.next_id() for _ in range(1_001) for each in (first, second)]
+    given.append(ProducerIdManager(root).next_id())
     assert len(set(given)) == 2_003
 
 
 def test_gateways_that_were_deleted_give_no_producer_id_again(tmp_path: Path) -> None:
     """A new producer's first batch would be one that a topic has, and not be written."""
     root = str(tmp_path / "root")
-    given = {ProducerIds(root).take() for _ in range(2)}
+    given = {ProducerIdManager(root).next_id() for _ in range(2)}
     shutil.rmtree(table_uri(root, GATEWAYS))
-    assert given.isdisjoint(ProducerIds(root).take() for _ in range(2))
+    assert given.isdisjoint(ProducerIdManager(root).next_id() for _ in range(2))
 
 
 def test_of_two_that_take_a_block_at_once_one_takes_the_next(
@@ -468,17 +468,17 @@ def test_of_two_that_take_a_block_at_once_one_takes_the_next(
 ) -> None:
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
-    first, second = ProducerIds(root), ProducerIds(root)
+    first, second = ProducerIdManager(root), ProducerIdManager(root)
     append = Appender.append
     others: list[int] = []
 
     def later(appender: Appender, *words: Any) -> bool:
         monkeypatch.setattr(Appender, "append", append)
-        others.append(second.take())
+        others.append(second.next_id())
         return append(appender, *words)
 
     monkeypatch.setattr(Appender, "append", later)
-    assert first.take() not in others
+    assert first.next_id() not in others
 
 
 def test_no_producer_id_is_given_of_a_block_that_may_be_another_s(
@@ -488,19 +488,19 @@ def test_no_producer_id_is_given_of_a_block_that_may_be_another_s(
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
     # The number of the first block is the time. The two gateways ask for the block after it.
-    ProducerIds(root).take()
-    first, second = ProducerIds(root), ProducerIds(root)
+    ProducerIdManager(root).next_id()
+    first, second = ProducerIdManager(root), ProducerIdManager(root)
     append = Appender.append
 
     def lost(appender: Appender, *words: Any) -> bool:
         monkeypatch.setattr(Appender, "append", append)
-        others.append(second.take())
+        others.append(second.next_id())
         raise CommitStateUnknown("the answer was lost")
 
     others: list[int] = []
     monkeypatch.setattr(Appender, "append", lost)
-    given = {first.take() for _ in range(1_000)}
-    assert given.isdisjoint(others + [second.take() for _ in range(999)])
+    given = {first.next_id() for _ in range(1_000)}
+    assert given.isdisjoint(others + [second.next_id() for _ in range(999)])
 
 
 def one(value: bytes) -> bytes:

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.spark.source_offsets import (
 )
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
-from group_coordinator.pipeline.topics.errors import CannotFollow
+from group_coordinator.pipeline.topics.topic_errors import CannotFollow
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define

@@ -16,7 +16,7 @@ from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.store_files import OutsideTable, StoreFiles, open_files
 from group_coordinator.pipeline.topics import TableReplaced, create_table_topic, table_log
-from group_coordinator.pipeline.topics.errors import CannotFollow
+from group_coordinator.pipeline.topics.topic_errors import CannotFollow
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
 

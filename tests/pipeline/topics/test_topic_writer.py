@@ -14,10 +14,10 @@ from group_coordinator.pipeline.topics import (
     AppendStateUnknown,
     LogAppender,
     NewBatch,
-    OneCommit,
+    ProducerBatchLimit,
     TopicWriter,
 )
-from group_coordinator.pipeline.topics.new_batch import HEADERS
+from group_coordinator.pipeline.topics.record_batch import HEADERS
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import opened
@@ -90,10 +90,10 @@ def test_columns_may_be_arrow_s_beside_lists(root: str) -> None:
 
 def test_a_commit_has_five_batches_of_a_producer_and_partition() -> None:
     """The log knows the last five again: of six that are repeated the first would be refused."""
-    commit = OneCommit()
-    assert [commit.takes(0, 7) for _ in range(6)] == [True] * 5 + [False]
-    assert commit.takes(1, 7) and commit.takes(0, 8)
-    assert all(commit.takes(0, -1) for _ in range(9))
+    limit = ProducerBatchLimit()
+    assert [limit.admits(0, 7) for _ in range(6)] == [True] * 5 + [False]
+    assert limit.admits(1, 7) and limit.admits(0, 8)
+    assert all(limit.admits(0, -1) for _ in range(9))
 
 
 def test_a_topic_writer_tells_every_batch_what_failed(

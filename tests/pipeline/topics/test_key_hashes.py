@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from group_coordinator.pipeline.topics.murmur2 import positive_hashes
+from group_coordinator.pipeline.topics.columns import positive_hashes
 
 # Of every length modulo four, and on both sides of where long ones begin.
 KEYS = st.none() | st.binary(max_size=20) | st.binary(min_size=250, max_size=265)

@@ -1,4 +1,4 @@
-"""Batches of records to append, and their conversion to rows of a topic's own table."""
+"""Records of a topic, batches of records to append, and the rows that batches become."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.topics.producer_state import NO_PRODUCER, last_sequence
-from group_coordinator.pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
 from group_coordinator.schemas.tables import TIMESTAMP, TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
 Headers = tuple[tuple[str, "bytes | None"], ...]
 HEADERS = TOPIC_RECORDS.schema.field("headers").type
+
+
+class Record(Struct, frozen=True, gc=False):
+    """A record: its offset, timestamp (ms), key, value, headers and timestamp type.
+
+    A record of a user's table has no headers.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_type: int = CREATE_TIME
 
 
 class NewBatch(Struct):
@@ -43,7 +57,7 @@ class NewBatch(Struct):
         return last_sequence(self.first_sequence, len(self.values))
 
 
-def joined(batches: Sequence[NewBatch]) -> NewBatch:
+def join_batches(batches: Sequence[NewBatch]) -> NewBatch:
     """Join batches of one partition, at least one; the producer's fields are not set."""
     return NewBatch(
         batches[0].partition,

@@ -21,7 +21,7 @@ _APP_ID = "producer-ids"
 _BLOCK = 1_000
 
 
-class ProducerIds:
+class ProducerIdManager:
     """An allocator of producer ids; for one thread at a time."""
 
     def __init__(self, root: str) -> None:
@@ -29,7 +29,7 @@ class ProducerIds:
         self._appender = Appender(table_uri(root, GATEWAYS))
         self._next = self._end = 0
 
-    def take(self) -> int:
+    def next_id(self) -> int:
         """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
         if self._next == self._end:
             block = self._take_block()
