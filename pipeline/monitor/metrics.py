@@ -1,9 +1,16 @@
-"""A root's metrics for Prometheus, read from its tables when a scrape asks for them."""
+"""A root's metrics for Prometheus, read from its tables when a scrape asks for them.
+
+metrics.toml defines the metrics of groups and topics. If there are more than `max_groups` groups,
+only those with the greatest lag have series. `left_out` counts the others. The numbers of groups
+and offsets always include all groups.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import tomllib
+from importlib import resources
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -20,7 +27,6 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS, open_delta, to_table
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD, Gauge
 from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
 from group_coordinator.pipeline.tables import has_table, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
@@ -32,6 +38,45 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# kafka-lag-exporter's name of the label for the cluster.
+CLUSTER = "cluster_name"
+# The views that each reading materializes, in this order, with the rows and columns that it keeps.
+# After `left_out` come the views of the chosen groups only.
+_OF_CHOSEN_GROUPS = "SEMI JOIN chosen USING (group_id)"
+MATERIALIZED = (
+    (
+        "committed_offsets",
+        'SELECT group_id, topic, "partition", committed_offset, committed_at '
+        "FROM committed_offsets",
+    ),
+    ("groups", "FROM groups"),
+    ("group_counts", "FROM group_counts"),
+    ("topic_ends", "FROM topic_ends"),
+    (
+        "lag",
+        'SELECT group_id, topic, "partition", committed_offset, lag, lag_seconds FROM lag',
+    ),
+    ("group_lag", "FROM group_lag"),
+    (
+        "chosen",
+        "SELECT group_id FROM groups LEFT JOIN group_lag USING (group_id) "
+        "ORDER BY lag DESC NULLS LAST, group_id LIMIT {max_groups}",
+    ),
+    (
+        "left_out",
+        "SELECT (SELECT count(*) FROM groups) - (SELECT count(*) FROM chosen) AS group_count",
+    ),
+    *(
+        (name, f"FROM {name} {_OF_CHOSEN_GROUPS}")
+        for name in ("groups", "group_lag", "lag", "stored_groups")
+    ),
+    (
+        "group_members",
+        "SELECT group_id, generation, member_id, client_id, client_host, assignment "
+        "FROM group_members",
+    ),
+    ("owned_lag", "FROM owned_lag"),
+)
 # The largest number of groups with series. Groups with the greatest lag come first. A group with
 # ten partitions has some fifty series.
 MAX_GROUPS = 1_000
@@ -39,6 +84,43 @@ MAX_GROUPS = 1_000
 LEAST_AGE_S = 5.0
 # The longest wait of a scrape for a reading, s. Prometheus times out after 10 s by default.
 LONGEST_WAIT_S = 8.0
+
+
+class Gauge(Struct, frozen=True):
+    """A metric. Each label, and the value, is a column of the view or another SQL expression.
+
+    One series for each row of the view. A null label becomes an empty text. A row with a null value
+    has no series. The label `CLUSTER` comes from no view and is the same in all series.
+    """
+
+    name: str
+    help: str
+    labels: dict[str, str]
+    view: str
+    value: str
+
+    @property
+    def sql(self) -> str:
+        """Return the query that selects the labels, in their order, and then the value."""
+        columns = [column for name, column in self.labels.items() if name != CLUSTER]
+        return (
+            f"SELECT {', '.join([*columns, self.value])} FROM {self.view} "
+            f"WHERE {self.value} IS NOT NULL"
+        )
+
+
+def _read_gauges() -> tuple[Gauge, ...]:
+    """Read the definitions of the metrics of groups and topics from metrics.toml, in its order."""
+    text = resources.files(__package__).joinpath("metrics.toml").read_text("utf-8")
+    document = tomllib.loads(text)
+    return tuple(
+        Gauge(name, help_text, document["labels"][labels], view, value)
+        for exporter in document["metrics"].values()
+        for name, labels, view, value, help_text in exporter
+    )
+
+
+GAUGES = _read_gauges()
 
 
 class MetricsSettings(Struct, frozen=True):
@@ -138,7 +220,7 @@ class RootMetrics(Collector):
     def _all(self) -> Iterator[Metric]:
         self._traffic.poll()
         catalog = Catalog(self._root)
-        for name, sql in HELD:
+        for name, sql in MATERIALIZED:
             catalog.hold(name, sql.format(max_groups=self._settings.max_groups))
         for each in GAUGES:
             yield _family(catalog, each, self._settings.cluster_name)

@@ -28,8 +28,13 @@ from group_coordinator.coordinator.consumer.protocol import (
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor import metrics
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD
-from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
+from group_coordinator.pipeline.monitor.metrics import (
+    CLUSTER,
+    GAUGES,
+    MATERIALIZED,
+    MetricsSettings,
+    RootMetrics,
+)
 from group_coordinator.pipeline.monitor.serving import serving_metrics
 from group_coordinator.schemas.messages import Response
 from group_coordinator.schemas.records import (
@@ -267,7 +272,7 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
 @pytest.mark.full
 def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) -> None:
     catalog = Catalog(str(empty_root))
-    for name, sql in HELD:
+    for name, sql in MATERIALIZED:
         catalog.hold(name, sql.format(max_groups=10))
     assert {each.view for each in GAUGES} <= {*catalog.names(), "left_out"}
     for each in GAUGES:
