@@ -33,7 +33,7 @@ Work = Callable[[], None]
 _T = TypeVar("_T")
 
 # How long the exit of the process waits for threads before it logs a warning, s.
-_SILENT_S = 5.0
+_QUIET_EXIT_S = 5.0
 
 
 class CannotStart(Failure):
@@ -99,7 +99,7 @@ class _Threads:
         if not threading.main_thread().is_alive():
             return False
         try:
-            start(name, work, _wait_for_it)
+            start(name, work, _nothing_to_stop)
         except CannotStart as error:
             log.warning("%s: %s", name, error)
             return False
@@ -118,8 +118,8 @@ def start(name: str, work: Work, stop: Work) -> BackgroundThread:
     worker = BackgroundThread(name, work, stop)
     with _lock:
         if _has_ended:
-            raise CannotStart(f"no thread for {name}: the process ends")
-        _workers[:] = [one for one in _workers if one.is_alive()]
+            raise CannotStart(f"cannot start a thread for {name}: the process is exiting")
+        _workers[:] = [worker for worker in _workers if worker.is_alive()]
         if not _workers:
             # Callbacks run last in, first out. So the threads end before the callbacks that
             # libraries registered at their import, which may free what the threads use.
@@ -128,7 +128,7 @@ def start(name: str, work: Work, stop: Work) -> BackgroundThread:
         try:
             worker.start()
         except RuntimeError as error:
-            raise CannotStart(f"no thread for {name}: {error}") from error
+            raise CannotStart(f"cannot start a thread for {name}: {error}") from error
         _workers.append(worker)
     return worker
 
@@ -167,13 +167,13 @@ def submit(pool: ThreadPoolExecutor, work: Callable[[], _T]) -> Future[_T]:
         return done
 
 
-def start_at_end_of(fd: int, name: str, work: Work) -> BackgroundThread:
+def run_at_eof(fd: int, name: str, work: Work) -> BackgroundThread:
     """Run the work at the end of file of a file descriptor. Raises CannotStart."""
     stop = Stop()
 
     def await_end() -> None:
         with stop:
-            while stop.awaits(fd):
+            while stop.wait_readable(fd):
                 if not os.read(fd, 1 << 16):
                     work()
                     return
@@ -185,25 +185,25 @@ class Stop:
     """A stop signal for a thread that waits for a file descriptor in the block of this object."""
 
     def __init__(self) -> None:
-        self._told, self._tell = socket.socketpair()
+        self._reader, self._writer = socket.socketpair()
 
     def __enter__(self) -> Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told.close()
-        self._tell.close()
+        self._reader.close()
+        self._writer.close()
 
     def set(self) -> None:
         """Stop the thread. A second call does nothing."""
-        self._tell.close()
+        self._writer.close()
 
-    def awaits(self, fd: int, timeout_s: float | None = None) -> bool:
+    def wait_readable(self, fd: int, timeout_s: float | None = None) -> bool:
         """Wait until the descriptor has data or is at its end.
 
         Return False if the thread was stopped, or after `timeout_s`.
         """
-        readable, _, _ = select.select([fd, self._told.fileno()], [], [], timeout_s)
+        readable, _, _ = select.select([fd, self._reader.fileno()], [], [], timeout_s)
         return readable == [fd]
 
 
@@ -225,7 +225,7 @@ _workers: list[BackgroundThread] = []
 _has_ended = False
 
 
-def _wait_for_it() -> None:
+def _nothing_to_stop() -> None:
     """Do nothing: work that runs once ends by itself, so it needs no stop."""
 
 
@@ -236,12 +236,12 @@ def _end_all() -> None:
         _has_ended = True
     try:
         for worker in _workers:
-            _tell(worker)
-        limit_s: float | None = _SILENT_S
+            _ask_to_stop(worker)
+        limit_s: float | None = _QUIET_EXIT_S
         for worker in _workers:
             if not worker.has_ended(limit_s):
-                names = ", ".join(sorted(one.name for one in _workers if one.is_alive()))
-                log.warning("the process ends when these threads have ended: %s", names)
+                names = ", ".join(sorted(each.name for each in _workers if each.is_alive()))
+                log.warning("the process waits at its exit for these threads: %s", names)
                 limit_s = None
                 worker.join()
     except KeyboardInterrupt:
@@ -252,12 +252,12 @@ def _end_all() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def _tell(worker: BackgroundThread) -> None:
+def _ask_to_stop(worker: BackgroundThread) -> None:
     try:
         worker.stop()
     # The other threads must be stopped too.
     except Exception:
-        log.exception("%s is not told to end", worker.name)
+        log.exception("cannot ask the thread %s to stop", worker.name)
 
 
 def _forget() -> None:

@@ -87,7 +87,7 @@ class Freshness:
         self._seen: tuple[float, int] | None = None
 
     @classmethod
-    def of_now(cls) -> Freshness:
+    def seen_now(cls) -> Freshness:
         """Create the freshness of something that is seen now."""
         made = cls()
         made.renew(cls.now())

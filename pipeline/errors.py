@@ -12,11 +12,11 @@ class Failure(RuntimeError):
     """A failure that ends a command; its one-line message names the problem and the remedy."""
 
 
-class WrongCall(Failure):
+class UsageError(Failure):
     """An invalid call, refused before any work has begun: the exit status is 2."""
 
 
-class CannotListen(WrongCall):
+class CannotListen(UsageError):
     """An address that a server cannot listen on.
 
     Another process has it, or it is not an address of this machine. `error` is the operating
@@ -24,7 +24,7 @@ class CannotListen(WrongCall):
     """
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"nobody can listen at {address(host, port)}: {of_system(error)}")
+        super().__init__(f"cannot listen on {address(host, port)}: {os_error_text(error)}")
 
 
 def address(host: str, port: int) -> str:
@@ -32,7 +32,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def of_system(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """Return the operating system's description without errno: `Permission denied`."""
     # Error numbers of the resolver are negative. asyncio repeats the address in `strerror`.
     if error.errno is not None and error.errno > 0:
@@ -44,7 +44,7 @@ def in_words(error: Exception) -> str:
     """Format an error for users: the file's name, without errno."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
-    return f"{os.fsdecode(error.filename)}: {of_system(error)}"
+    return f"{os.fsdecode(error.filename)}: {os_error_text(error)}"
 
 
 def first_line(error: Exception) -> str:
@@ -52,7 +52,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def bare(error: E) -> E:
+def without_traceback(error: E) -> E:
     """Remove an error's traceback, cause and context, so that it may be stored.
 
     A traceback keeps the local variables of its frames alive. If one of them refers to the error,

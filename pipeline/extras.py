@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 PROJECT = "lakehouse-group-coordinator"
 
 
-def how_to_install(extra: str) -> str:
+def install_hint(extra: str) -> str:
     """Return the command that installs the requirements of an extra, or a hint if it is unknown."""
     try:
         asked_for = requires(PROJECT) or ()

@@ -51,7 +51,7 @@ class Listener(NamedTuple):
     advertised: Endpoint | None = None
 
     @property
-    def asks_who(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Return whether clients must authenticate."""
         return self.protocol.startswith("SASL_")
 
@@ -73,7 +73,7 @@ def read_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Lis
         if name not in protocol_of:
             raise ValueError(f"listeners: {name} has no protocol in listener.security.protocol.map")
     if told and told.keys() != at.keys():
-        raise ValueError("advertised.listeners: they are to have the names of listeners")
+        raise ValueError("advertised.listeners: the names must be those of listeners")
     for name, (host, _) in (told or at).items():
         if host in ALL_ADDRESSES:
             raise ValueError(
@@ -92,7 +92,7 @@ def _endpoints(setting: str, text: str) -> dict[str, Endpoint]:
             raise ValueError(f"{setting}: {each!r} is not NAME://HOST:PORT")
         name = read[1].upper()
         if name in found:
-            raise ValueError(f"{setting}: there are two of the name {name}")
+            raise ValueError(f"{setting}: the name {name} is used twice")
         found[name] = Endpoint(read[2] or read[3], int(read[4]))
     return found
 
@@ -158,34 +158,42 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
                     f"sasl.enabled.mechanisms: {mechanism!r} is not known; known: {known}"
                 )
         if bool(self.ssl_certificate_location) != bool(self.ssl_key_location):
-            raise ValueError("ssl.certificate.location and ssl.key.location go together")
+            raise ValueError("ssl.certificate.location and ssl.key.location must be set together")
         self._check_listeners()
 
     def _check_listeners(self) -> None:
-        named = self.named_listeners
+        named = self.configured_listeners
         if self.advertised_listeners and not named:
-            raise ValueError("advertised.listeners needs listeners")
+            raise ValueError("advertised.listeners is set, but listeners is not")
         for setting, given, wanted in (
-            ("users.file", self.users_file, [each for each in named if each.asks_who]),
+            (
+                "users.file",
+                self.users_file,
+                [each for each in named if each.requires_authentication],
+            ),
             ("ssl.certificate.location", self.tls, [each for each in named if each.has_tls]),
         ):
             if wanted and not given:
                 raise ValueError(f"listeners: {wanted[0]} needs {setting}")
             # The operator wants a protected listener, so an unprotected one would be a mistake.
             if named and given and not wanted:
-                raise ValueError(f"{setting} is of no use: none of listeners has a protocol for it")
+                raise ValueError(
+                    f"{setting} is set, but no listener has a security protocol that uses it"
+                )
 
     @property
-    def named_listeners(self) -> tuple[Listener, ...]:
-        """Return the configured listeners; if empty, the command line gives one (`listener`)."""
+    def configured_listeners(self) -> tuple[Listener, ...]:
+        """Return the configured listeners; if none, `single_listener` makes one of options."""
         return read_listeners(
             self.listeners, self.advertised_listeners, self.listener_security_protocol_map
         )
 
-    def listener(self, at: tuple[str, int], told: tuple[str, int] | None = None) -> Listener:
-        """Return the only listener, named after its protocol: its address, the advertised one."""
-        advertised = None if told is None else Endpoint(*told)
-        return Listener(self.protocol, self.protocol, Endpoint(*at), advertised)
+    def single_listener(
+        self, address: tuple[str, int], advertised: tuple[str, int] | None = None
+    ) -> Listener:
+        """Return the only listener, which is named after its protocol."""
+        endpoint = None if advertised is None else Endpoint(*advertised)
+        return Listener(self.protocol, self.protocol, Endpoint(*address), endpoint)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def is_loopback(name: str) -> bool:
     return name == "localhost" or (is_address(name) and ip_address(name).is_loopback)
 
 
-def own_names() -> set[str]:
+def local_host_names() -> set[str]:
     """Return the names of this machine, as it knows them."""
     return {socket.gethostname(), socket.getfqdn()}
 
@@ -37,7 +37,7 @@ class HostNames:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
 
-    def has(self, header: str) -> bool:
+    def accepts(self, header: str) -> bool:
         """Return whether requests with this Host header are accepted."""
         try:
             name = urlsplit(f"//{header}").hostname

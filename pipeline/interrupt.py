@@ -22,7 +22,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 # The interval at which a waiting thread wakes up for signals, s. Python calls handlers only in the
 # main thread. A signal does not wake it if another thread received it, or if it arrived just before
 # the main thread blocked in C.
-_LOOK_S = 0.2
+_POLL_S = 0.2
 # What ends the thread that reads the signals of a DuckDB query; no signal has the number 0.
 _END = b"\0"
 # The message of DuckDB's RuntimeError when a signal handler raised during a statement.
@@ -40,12 +40,12 @@ class SignalEvent:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
         """Set the event and wake all waiting threads."""
         self._is_set = True
-        self._told.put(None)
+        self._wake_ups.put(None)
 
     def is_set(self) -> bool:
         """Return whether the event is set."""
@@ -59,11 +59,11 @@ class SignalEvent:
             if left_s <= 0:
                 break
             try:
-                self._told.get(timeout=min(left_s, _LOOK_S))
+                self._wake_ups.get(timeout=min(left_s, _POLL_S))
             except Empty:
                 continue
             # Wake the next waiting thread.
-            self._told.put(None)
+            self._wake_ups.put(None)
         return self._is_set
 
 
@@ -135,7 +135,7 @@ def duckdb_interrupted() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def query_interrupted_by_sigint(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Interrupt the connection's query on a SIGINT in the block, if this is the main thread.
 
     DuckDB checks for a signal only between two steps of a query, and one step may take hours.
@@ -146,19 +146,19 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, tell = socket.socketpair()
+    reader, writer = socket.socketpair()
     # A signal handler must not block on a full socket.
-    tell.setblocking(False)
+    writer.setblocking(False)
 
-    def look() -> None:
-        while (number := told.recv(1)) not in (_END, b""):
+    def interrupt_on_sigint() -> None:
+        while (number := reader.recv(1)) not in (_END, b""):
             if number[0] == signal.SIGINT:
                 connection.interrupt()
 
     def stop() -> None:
         # At the exit of the process, `stop` is also called for a thread that has ended.
-        if tell.fileno() >= 0:
-            tell.send(_END)
+        if writer.fileno() >= 0:
+            writer.send(_END)
 
     def end(worker: background.BackgroundThread, before: int) -> None:
         with interrupts_deferred():
@@ -166,11 +166,11 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
             stop()
             worker.join()
 
-    with told, tell, ExitStack() as ends:
+    with reader, writer, ExitStack() as ends:
         # Stop the thread before its socket is closed, even if a signal arrives while it starts.
         with interrupts_deferred():
-            worker = background.start("interrupts", look, stop)
-            before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+            worker = background.start("interrupts", interrupt_on_sigint, stop)
+            before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             ends.callback(end, worker, before)
         yield
 

@@ -1,8 +1,8 @@
 """The log of a process: one line per record on standard error, and all records in a file.
 
-`aside` selects the records that need no action by the operator. They go only to the file, and to
-the terminal only if the process is verbose. A record may have fields (`extra=`) and a `detail`,
-such as Spark's stack trace. The file contains the detail; the terminal has it only if verbose.
+`is_file_only` selects the records that need no action by the operator. They go only to the file,
+unless the process is verbose. A record may have fields (`extra=`) and a `detail`, such as Spark's
+stack trace. The file contains the detail; the terminal has it only if verbose.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 # The logger of the command's own lines. The last line of a failed command begins with this name.
 COMMAND = "group-coordinator"
 _FILE_BYTES = 10 * 1024 * 1024
-_FILES_BEFORE = 2
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"aside", "detail", "asctime", "message"}
+_KEPT_FILES = 2
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"file_only", "detail", "asctime", "message"}
 # Loggers of failures that are also raised. The caller reports them.
-_RAISED_AS_WELL = {"py4j", "DataFrameQueryContextLogger"}
-_OURS = ("group_coordinator", COMMAND)
+_ALSO_RAISED = {"py4j", "DataFrameQueryContextLogger"}
+_OWN_LOGGERS = ("group_coordinator", COMMAND)
 
 
 class LogFormat(StrEnum):
@@ -43,23 +43,23 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def aside(record: logging.LogRecord) -> bool:
+def is_file_only(record: logging.LogRecord) -> bool:
     """Return whether a record goes to the file only: it is minor, or is also reported elsewhere.
 
-    If the record has an attribute `aside` that is not None, the attribute decides.
+    If the record has an attribute `file_only` that is not None, the attribute decides.
     """
-    marked: bool | None = getattr(record, "aside", None)
+    marked: bool | None = getattr(record, "file_only", None)
     if marked is not None:
         return marked
     name = record.name.partition(".")[0]
     # py4j uses its own loggers and the root logger.
     module = Path(record.pathname).parent.name
-    return bool({name, module} & _RAISED_AS_WELL) or (
-        record.levelno < logging.WARNING and name not in _OURS
+    return bool({name, module} & _ALSO_RAISED) or (
+        record.levelno < logging.WARNING and name not in _OWN_LOGGERS
     )
 
 
-class TextLines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """Text lines with time, level and message; `detailed` adds the logger and the detail."""
 
     def __init__(self, detailed: bool) -> None:
@@ -75,7 +75,7 @@ class TextLines(logging.Formatter):
             detail = _detail(record) if self._detailed else ""
             return "\n".join(filter(None, [f"{COMMAND}: {message}", detail]))
         time = datetime.fromtimestamp(record.created).isoformat(" ", "milliseconds")
-        ours = record.name.partition(".")[0] in _OURS
+        ours = record.name.partition(".")[0] in _OWN_LOGGERS
         whose = record.name if self._detailed or not ours else ""
         line = " ".join(filter(None, [time, record.levelname, whose and f"{whose}:", message]))
         # Indented, because an error's text may contain a line that looks like a log record.
@@ -84,7 +84,7 @@ class TextLines(logging.Formatter):
         return "\n".join(filter(None, [line, *below]))
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """JSON lines with `ts` (UTC), `level`, `logger`, `message` and the record's fields."""
 
     def __init__(self, detailed: bool) -> None:
@@ -94,17 +94,17 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
         time = datetime.fromtimestamp(record.created, UTC)
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "ts": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": quoted_line(record.getMessage()),
         }
-        said |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         trace = _trace(record) or (_detail(record) if self._detailed else "")
         if trace:
-            said["trace"] = trace
-        return msgspec.json.encode(said, enc_hook=str).decode()
+            fields["trace"] = trace
+        return msgspec.json.encode(fields, enc_hook=str).decode()
 
 
 def _trace(record: logging.LogRecord) -> str:
@@ -125,18 +125,22 @@ class LogFile(RotatingFileHandler):
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        super().__init__(path, maxBytes=_FILE_BYTES, backupCount=_FILES_BEFORE, encoding="utf-8")
+        super().__init__(path, maxBytes=_FILE_BYTES, backupCount=_KEPT_FILES, encoding="utf-8")
         self.path = path
-        self._told = False
+        self._has_warned = False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Log once that the file cannot be written."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
-        elif not self._told:
-            self._told = True
-            log.warning("the log %s cannot be written: %s", self.path, error.strerror)
+        elif not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "cannot write to the log file %s: %s; records are lost until it is writable",
+                self.path,
+                error.strerror,
+            )
 
 
 class ProcessLog:
@@ -154,23 +158,27 @@ class ProcessLog:
         self.form = form
         self.verbose = verbose
         self.file: LogFile | None = None
-        lines = {LogFormat.TEXT: TextLines, LogFormat.JSON: JsonLines}[form]
+        lines = {LogFormat.TEXT: TextFormatter, LogFormat.JSON: JsonFormatter}[form]
         self._lines: Callable[[bool], logging.Formatter] = lines
         terminal = logging.StreamHandler(stream or sys.stderr)
         terminal.setFormatter(lines(verbose))
-        terminal.addFilter(lambda record: verbose or not aside(record))
+        terminal.addFilter(lambda record: verbose or not is_file_only(record))
         self._handlers: list[logging.Handler] = [terminal]
         logging.basicConfig(level=logging.INFO, handlers=self._handlers, force=True)
         logging.captureWarnings(True)
         # py4j would log a line for each call between Python and the JVM.
         logging.getLogger("py4j").setLevel(logging.WARNING)
 
-    def keep(self, path: Path) -> bool:
+    def write_to_file(self, path: Path) -> bool:
         """Also write all records to a file; log a warning and return False if this fails."""
         try:
             self.file = LogFile(path)
         except OSError as error:
-            log.warning("no log is kept: %s: %s", path, error.strerror)
+            log.warning(
+                "cannot open the log file %s: %s; records go to the terminal only",
+                path,
+                error.strerror,
+            )
             return False
         self.file.setFormatter(self._lines(True))
         logging.getLogger().addHandler(self.file)
@@ -184,7 +192,7 @@ class ProcessLog:
         logging.getLogger(COMMAND).error("%s", text, extra={"detail": detail}, exc_info=bug)
 
 
-def default_file(root: str, name: str) -> Path:
+def default_log_path(root: str, name: str) -> Path:
     """Return the path of a process's log file.
 
     For a root on a local disk it is in the root's folder `_logs`, else in

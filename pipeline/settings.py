@@ -28,7 +28,7 @@ from group_coordinator.coordinator.config import (
     nearest,
     typed,
 )
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import UsageError
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 
 HOUR_MS = 3_600_000
@@ -39,7 +39,7 @@ Retention = Annotated[int, Meta(ge=HOUR_MS)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 
-class SettingsError(WrongCall):
+class SettingsError(UsageError):
     """An unknown setting or an invalid value; the message names it."""
 
 
@@ -132,7 +132,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             return self
         return self._with(node_id=node_id)
 
-    def reached_at(self, host: str, port: int) -> Settings:
+    def with_advertised_address(self, host: str, port: int) -> Settings:
         """Return these settings with an advertised address, unless one is configured.
 
         Port 0 changes nothing, because the port is not known yet.
@@ -195,7 +195,7 @@ def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
         if name not in SECTIONS:
             raise SettingsError(f"{origin}: unknown section [{name}]{nearest(name, SECTIONS)}")
         if not isinstance(content, dict):
-            raise SettingsError(f"{origin}: {name!r} stands outside of a section")
+            raise SettingsError(f"{origin}: the key {name!r} is outside of a section")
     return {name: flatten(document.get(name, {})) for name in SECTIONS}
 
 

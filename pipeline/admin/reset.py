@@ -29,7 +29,7 @@ from group_coordinator.pipeline.admin.plans import (
     partitions_of,
 )
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.errors import Failure, UsageError
 from group_coordinator.pipeline.monitor.catalog import Catalog, among
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Aim(Struct, frozen=True):
 def parse_aim(name: str, text: str = "") -> Aim:
     """Return the scenario `name` with the value that `text` has.
 
-    Raises Failure for an unknown name, a wrong time or a wrong duration, and WrongCall for a wrong
+    Raises Failure for an unknown name, a wrong time or a wrong duration, and UsageError for a wrong
     number.
     """
     kind = AIMS.get(name)
@@ -79,9 +79,9 @@ def parse_aim(name: str, text: str = "") -> Aim:
     try:
         value = int(text)
     except ValueError as error:
-        raise WrongCall(f"{text!r} is no whole number") from error
+        raise UsageError(f"{text!r} is no whole number") from error
     if name == "to-offset" and value < 0:
-        raise WrongCall(f"an offset is at least 0, not {value}")
+        raise UsageError(f"an offset is at least 0, not {value}")
     return Aim(name, value)
 
 

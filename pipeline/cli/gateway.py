@@ -17,7 +17,7 @@ import typer
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
-from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
+from group_coordinator.pipeline.errors import CannotListen, UsageError, address
 from group_coordinator.pipeline.gateway_settings import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
@@ -39,27 +39,27 @@ _LISTEN = "127.0.0.1:9092"
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT into host and port; an IPv6 address is in brackets. Raises WrongCall."""
+    """Split HOST:PORT into host and port; an IPv6 address is in brackets. Raises UsageError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise WrongCall(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
+        raise UsageError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | None:
     """Return the advertised host and port; None if clients use the address of `listen`.
 
-    Raises WrongCall if `listen` means all addresses of the machine: clients cannot connect to that.
+    Raises UsageError if `listen` means all addresses of the machine: clients cannot connect to it.
     """
     if advertise is not None:
         return read_address(advertise)
     if read_address(listen)[0] in ALL_ADDRESSES:
-        raise WrongCall(f"listening on {listen} needs --advertise HOST:PORT, for clients")
+        raise UsageError(f"listening on {listen} needs --advertise HOST:PORT, for clients")
     return None
 
 
 def check_listen(text: str) -> None:
-    """Raise WrongCall if the text is not HOST:PORT, CannotListen if the address cannot be bound."""
+    """Raise UsageError unless the text is HOST:PORT, CannotListen if it cannot be bound."""
     host, port = read_address(text)
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -133,14 +133,14 @@ def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) 
 def read_listeners(
     settings: GatewaySettings, listen: str | None, advertise: str | None
 ) -> tuple[Listener, ...]:
-    """Return the listeners that the settings name, else that of the options. Raises WrongCall."""
-    named = settings.named_listeners
+    """Return the listeners that the settings name, else that of the options. Raises UsageError."""
+    named = settings.configured_listeners
     if not named:
         where = listen or _LISTEN
         told = read_advertised(where, advertise)
-        return (settings.listener(read_address(where), told),)
+        return (settings.single_listener(read_address(where), told),)
     if listen is not None or advertise is not None:
-        raise WrongCall("where to listen is said twice: by options, and by listeners in [gateway]")
+        raise UsageError("where to listen is said twice: by options, and by listeners in [gateway]")
     return named
 
 
@@ -163,7 +163,7 @@ async def _serve(
         def stop() -> None:
             loop.call_soon_threadsafe(asked_to_stop.set)
 
-        background.start_at_end_of(sys.stdin.fileno(), "input", stop)
+        background.run_at_eof(sys.stdin.fileno(), "input", stop)
     if not await _tables_are_there(root, asked_to_stop):
         return
     async with running_gateway(root, listeners, settings, group, refused) as brokers:
@@ -207,7 +207,7 @@ def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, st
     from group_coordinator.pipeline.gateway_settings import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS
 
-    if listener.asks_who:
+    if listener.requires_authentication:
         told = f"{listener}: clients log in as users of {settings.users_file}"
         lines = [(logging.INFO, told)]
         if not listener.has_tls and PLAIN in settings.mechanisms:

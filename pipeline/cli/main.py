@@ -18,7 +18,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
+from group_coordinator.pipeline.errors import Failure, UsageError, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 from group_coordinator.pipeline.quoting import quoted_lines
 
@@ -146,9 +146,9 @@ def check_spark(verb: str) -> None:
     """Raise Failure if a package that the verb needs for Spark is not installed."""
     missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]
     if missing:
-        from group_coordinator.pipeline.extras import how_to_install
+        from group_coordinator.pipeline.extras import install_hint
 
-        raise Failure(f"{verb} needs {', '.join(missing)}: {how_to_install('coordinator')}")
+        raise Failure(f"{verb} needs {', '.join(missing)}: {install_hint('coordinator')}")
 
 
 class _PandasBlocker(MetaPathFinder):
@@ -183,7 +183,7 @@ def main() -> None:
         if verb in _WITH_SPARK:
             check_spark(verb)
         make_app(verb)()
-    except WrongCall as error:
+    except UsageError as error:
         typer.echo(f"group-coordinator: {quoted_lines(str(error))}", err=True)
         sys.exit(2)
     except Exception as error:

@@ -56,7 +56,7 @@ def metrics(
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: asked_to_stop.set())
     if until_eof:
-        background.start_at_end_of(sys.stdin.fileno(), "input", asked_to_stop.set)
+        background.run_at_eof(sys.stdin.fileno(), "input", asked_to_stop.set)
     with serving_metrics(RootMetrics(root, settings), listened, port, host or ()) as served:
         say_metrics(address(listened, served), listened, root)
         asked_to_stop.wait()

@@ -14,7 +14,7 @@ from group_coordinator.pipeline.cli.gateway import (
     read_advertised,
 )
 from group_coordinator.pipeline.cli.options import Config, LogForm, Root, Verbose
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import UsageError
 from group_coordinator.pipeline.logs import LogFormat
 
 
@@ -61,19 +61,21 @@ def run(
     settings = load_settings(config).with_node_id(node_id)
     check_start(root)
     if gateway is not None:
-        if settings.gateway.named_listeners:
-            raise WrongCall(
+        if settings.gateway.configured_listeners:
+            raise UsageError(
                 "--gateway has one listener: run the command `gateway` for those in [gateway]"
             )
         check_listen(gateway)
         told = read_advertised(gateway, advertise) or read_address(gateway)
-        settings = settings.reached_at(*told)
+        settings = settings.with_advertised_address(*told)
     elif advertise is not None:
-        raise WrongCall("--advertise is told to clients of a gateway: give --gateway HOST:PORT too")
+        raise UsageError(
+            "--advertise is told to clients of a gateway: give --gateway HOST:PORT too"
+        )
     if metrics is not None:
         check_listen(metrics)
         if metrics == gateway and read_address(metrics)[1] != 0:
-            raise WrongCall(f"--gateway and --metrics cannot both listen at {metrics}")
+            raise UsageError(f"--gateway and --metrics cannot both listen at {metrics}")
     # Imported last, because it loads Spark.
     from group_coordinator.pipeline.node.job import Logs
     from group_coordinator.pipeline.node.job import run as run_job

@@ -12,7 +12,7 @@ import typer
 from group_coordinator.pipeline.cli.gateway import read_address
 from group_coordinator.pipeline.cli.options import Root, progress
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.extras import how_to_install
+from group_coordinator.pipeline.extras import install_hint
 
 
 def ui(
@@ -72,4 +72,4 @@ def _extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2"):
             raise
-        raise Failure(f"this needs {error.name}: {how_to_install('ui')}") from error
+        raise Failure(f"this needs {error.name}: {install_hint('ui')}") from error

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from group_coordinator.coordinator.producer.record_accumulator import RECORD_OVERHEAD, record_size
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import UsageError
 from group_coordinator.pipeline.topics import HEADERS, positive_hashes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TYPES = {
 }
 
 
-class InvalidColumns(WrongCall):
+class InvalidColumns(UsageError):
     """A table without the columns of records. The message names the invalid columns."""
 
 

@@ -101,7 +101,7 @@ class Appender:
         deletes it.
         """
         if self._store.costs.is_remote:
-            begun = Freshness.of_now()
+            begun = Freshness.seen_now()
             self._ahead = rows, background.submit(_beside(), partial(self._write, rows)), begun
 
     def last_version(self, app_id: str) -> int:
@@ -140,7 +140,7 @@ class Appender:
         found = self._writer.versions([] if app_id is None else [app_id])
         if _is_written(found, app_id, version):
             return False
-        begun = Freshness.of_now()
+        begun = Freshness.seen_now()
         added = [] if rows is None else [self._file(rows)]
         self._writer.may_stand = False
         try:

@@ -19,7 +19,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.errors import Failure, UsageError
 
 # Readers of Delta, and VACUUM, pass over names that begin so.
 _NAME = "_create-twice-{}"
@@ -29,7 +29,7 @@ _NAME = "_create-twice-{}"
 MOST_SKEW_MS = 10 * 60_000
 
 
-class UnfitStore(WrongCall):
+class UnfitStore(UsageError):
     """A store that replaces an existing object although a writer asked to create it."""
 
 

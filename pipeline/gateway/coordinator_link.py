@@ -22,7 +22,7 @@ from group_coordinator.pipeline.client import (
 )
 from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, time_question
 from group_coordinator.pipeline.clock import since_boot_ms
-from group_coordinator.pipeline.errors import bare
+from group_coordinator.pipeline.errors import without_traceback
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -275,7 +275,7 @@ class Asked:
 
     def set_exception(self, error: BaseException, /) -> None:
         """Take the error, in a thread of the client."""
-        self._error = bare(error)
+        self._error = without_traceback(error)
         self._link.hand_over(self)
 
     def complete(self) -> BaseException | None:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.errors import bare
+from group_coordinator.pipeline.errors import without_traceback
 from group_coordinator.pipeline.gateway.produced_batch import producer_of, read_batch
 from group_coordinator.pipeline.topics import (
     Appended,
@@ -229,7 +229,7 @@ class _Writer:
             try:
                 opened = read_batch(partition, data, version, self._writer.config, now, budget)
             except BatchRefused as refused:
-                found.append(bare(refused))
+                found.append(without_traceback(refused))
                 continue
             # A bug that one batch triggers must not fail the other batches on each attempt.
             except Exception:

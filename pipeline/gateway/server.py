@@ -109,7 +109,7 @@ class Gateway:
             self._lines.say(logging.WARNING, "the connection of %s is refused: %s", host, error)
             return
         listener = served.listener
-        users = self._users if listener.asks_who else None
+        users = self._users if listener.requires_authentication else None
         session = Session(self._services, listener.name, users, host)
         connection = Connection(
             session, self._arrivals, address, self.polls, self._lines, self._leave

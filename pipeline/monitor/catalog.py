@@ -11,7 +11,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import is_table
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.interrupt import duckdb_interrupted, interrupts_end
+from group_coordinator.pipeline.interrupt import duckdb_interrupted, query_interrupted_by_sigint
 from group_coordinator.pipeline.monitor.log_tables import (
     COMPUTED,
     LOG_SEGMENTS,
@@ -152,7 +152,7 @@ class Catalog:
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
         """Create the tables and views that a query names, and run it. Raises QueryError."""
         try:
-            with duckdb_interrupted(), interrupts_end(self._connection):
+            with duckdb_interrupted(), query_interrupted_by_sigint(self._connection):
                 self._provide(sql)
                 try:
                     return self._answer(ask)

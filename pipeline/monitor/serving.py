@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, start_http_server
 
 from group_coordinator.pipeline.errors import CannotListen
-from group_coordinator.pipeline.hosts import HostNames, own_names
+from group_coordinator.pipeline.hosts import HostNames, local_host_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ class _Guarded:
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         """Answer one request: 421 for another host name, 404 for another path."""
-        if not self._names.has(environ.get("HTTP_HOST", "")):
+        if not self._names.accepts(environ.get("HTTP_HOST", "")):
             return _refuse(start, "421 Misdirected Request", _OTHER_NAME)
         if environ["PATH_INFO"] != PATH:
             return _refuse(start, "404 Not Found", f"Metrics are at {PATH}.\n")
@@ -60,7 +60,9 @@ def serving_metrics(
     except OSError as error:
         raise CannotListen(host, port, error) from error
     # The registry is empty until the filter is in place: an earlier request gets no metrics.
-    server.set_app(_Guarded(_app_of(server.get_app()), HostNames([host, *own_names(), *names])))
+    server.set_app(
+        _Guarded(_app_of(server.get_app()), HostNames([host, *local_host_names(), *names]))
+    )
     registry.register(collector)
     try:
         yield int(server.server_port)

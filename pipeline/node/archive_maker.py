@@ -148,9 +148,7 @@ def main(archive: str, record: Record = record_start) -> None:
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # The standard input is closed when the parent has ended.
-    background.start_at_end_of(
-        sys.stdin.fileno(), "input", lambda: os.kill(os.getpid(), signal.SIGINT)
-    )
+    background.run_at_eof(sys.stdin.fileno(), "input", lambda: os.kill(os.getpid(), signal.SIGINT))
     try:
         if make_archive(Path(archive), record=record):
             forget_others(Path(archive))

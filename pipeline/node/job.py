@@ -24,8 +24,8 @@ from py4j.protocol import Py4JError
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import local_folder
-from group_coordinator.pipeline.errors import Failure, WrongCall
-from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_file
+from group_coordinator.pipeline.errors import Failure, UsageError
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_log_path
 from group_coordinator.pipeline.node import needed
 from group_coordinator.pipeline.node.preflight import check_start
 from group_coordinator.pipeline.node.process import jvm_of
@@ -66,7 +66,7 @@ class NoTask(Failure):
 
 
 class Logs(Struct, frozen=True):
-    """The log settings of a coordinator; `file` None is `pipeline.logs.default_file`."""
+    """The log settings of a coordinator; `file` None is `pipeline.logs.default_log_path`."""
 
     form: LogFormat = LogFormat.TEXT
     verbose: bool = False
@@ -101,7 +101,7 @@ def run(
         end_quietly()
     node_id = settings.coordinator.node_id
     try:
-        process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
+        process_log.write_to_file(logs.file or default_log_path(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
         seen = None if takes_over else _see_lease(root, settings, stop)
         with _session(root, settings, master, jvm_log, stop) as spark:
@@ -223,9 +223,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
         check_start(options.root)
-    except (WrongCall, OSError) as error:
+    except (UsageError, OSError) as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
-        return 2 if isinstance(error, WrongCall) else 1
+        return 2 if isinstance(error, UsageError) else 1
     logs = Logs(options.log_format, options.verbose, options.log_file)
     return run(options.root, settings, logs=logs, takes_over=options.take_over)
 

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.extras import PROJECT, how_to_install
+from group_coordinator.pipeline.extras import PROJECT, install_hint
 from group_coordinator.pipeline.node import needed
 
 OWN_PACKAGE = "group_coordinator"
@@ -122,7 +122,7 @@ def distributions() -> list[Distribution]:
             one = distribution(name)
         except PackageNotFoundError as error:
             raise NotInstalled(
-                f"{name} is not installed in this environment: {how_to_install('coordinator')}"
+                f"{name} is not installed in this environment: {install_hint('coordinator')}"
             ) from error
         found[name] = one
         extra = {"extra": "coordinator" if name == PROJECT else ""}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from group_coordinator.pipeline.delta import local_folder
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import UsageError
 from group_coordinator.pipeline.tables import check_release
 
 
 def check_start(root: str) -> None:
-    """Raise WrongCall if `root` cannot be a root, LaterRelease if it is of a later release.
+    """Raise UsageError if `root` cannot be a root, LaterRelease if it is of a later release.
 
     A missing root is created later, but its parent folder must exist: a missing parent is a typing
     error, or a disk that is not mounted. A root in a store is checked by a write
@@ -27,7 +27,7 @@ def check_start(root: str) -> None:
         check_release(root)
         return
     if folder.exists():
-        raise WrongCall(f"the root {root} is no folder")
+        raise UsageError(f"the root {root} is no folder")
     parent = folder.absolute().parent
     if not parent.is_dir():
-        raise WrongCall(f"the root {root} cannot be made: there is no folder {parent}")
+        raise UsageError(f"the root {root} cannot be made: there is no folder {parent}")

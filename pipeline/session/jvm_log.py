@@ -203,19 +203,19 @@ class JvmLog:
         if jar is not None and not self._tells:
             log.info("fetching %s", jar)
         self.cause = self.cause or cause_of(said)
-        aside = not (self._tells and is_told(said))
+        file_only = not (self._tells and is_told(said))
         name = f"spark.{said.logger}" if said.logger else "spark"
-        extra = {"aside": aside, "detail": "\n".join(said.below)}
-        head = said.head if aside and said.logger else line_of(said)
+        extra = {"file_only": file_only, "detail": "\n".join(said.below)}
+        head = said.head if file_only and said.logger else line_of(said)
         logging.getLogger(name).log(max(said.level, logging.INFO), "%s", head, extra=extra)
 
 
 def _gathered(pipe: int, stop: background.Stop) -> Iterator[Said]:
     gatherer, rest = Gatherer(), b""
     while True:
-        if not stop.awaits(pipe, _QUIET_S):
+        if not stop.wait_readable(pipe, _QUIET_S):
             yield from _present(gatherer.end())
-            if not stop.awaits(pipe):
+            if not stop.wait_readable(pipe):
                 return
         piece = os.read(pipe, _PIECE)
         *lines, rest = (rest + piece).split(b"\n")

@@ -44,7 +44,7 @@ from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkp
 from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.protocol import check_writable
-from group_coordinator.pipeline.errors import Failure, bare
+from group_coordinator.pipeline.errors import Failure, without_traceback
 from group_coordinator.pipeline.tables import log_end_id
 from group_coordinator.pipeline.topics.producer_state import (
     NO_PRODUCER,
@@ -114,7 +114,7 @@ class _Plan:
             try:
                 self.outcomes.append(self._place(batch, segments))
             except (OutOfOrderSequence, InvalidProducerEpoch) as error:
-                self.outcomes.append(bare(error))
+                self.outcomes.append(without_traceback(error))
 
     @property
     def refuses(self) -> bool:
@@ -271,7 +271,7 @@ class LogAppender:
     def _write_file(
         self, partition: int, placed: list[tuple[NewBatch, int]], now: int | None
     ) -> _Written:
-        begun = Freshness.of_now()
+        begun = Freshness.seen_now()
         base = placed[0][1]
         if now is not None:
             # The previous writer's clock may be ahead of this one.

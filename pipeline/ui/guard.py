@@ -65,7 +65,7 @@ class Guard:
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
-        if not self._names.has(host):
+        if not self._names.accepts(host):
             return PlainTextResponse(
                 "This server does not answer under the name in the Host header. "
                 "Give the name by --host when you start it.\n",

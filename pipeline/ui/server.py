@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
+from group_coordinator.pipeline.errors import CannotListen, UsageError, address
 from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.ui.app import Access, entrance, make_app
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
@@ -22,7 +22,7 @@ _PATIENCE_S = 5
 _MOST_CONNECTIONS = 256
 
 
-class NotLoopback(WrongCall):
+class NotLoopback(UsageError):
     """The address is not a loopback address, so changes are not allowed."""
 
 

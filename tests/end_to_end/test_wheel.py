@@ -111,7 +111,7 @@ def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture(scope="module")
-def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def without_traceback(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return Environment(tmp_path_factory.mktemp("bare"), str(wheel))
 
 

@@ -104,7 +104,7 @@ def late():
 atexit.register(late)
 background.start("worker", lambda: None, lambda: None)
 """
-    assert run_program(program) == ["no thread for late: the process ends"]
+    assert run_program(program) == ["cannot start a thread for late: the process is exiting"]
 
 
 def test_ctrl_c_ends_a_process_that_waits_for_a_thread() -> None:
@@ -160,7 +160,9 @@ def test_work_for_which_there_is_no_thread_is_not_done(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     assert not background.run("checkpoint", print)
-    assert caplog.messages == ["checkpoint: no thread for checkpoint: can't start new thread"]
+    assert caplog.messages == [
+        "checkpoint: cannot start a thread for checkpoint: can't start new thread"
+    ]
     with pytest.raises(CannotStart, match="can't start new thread"):
         background.start("reader", print, print)
 
@@ -168,7 +170,7 @@ def test_work_for_which_there_is_no_thread_is_not_done(
 def test_the_end_of_an_input_is_heard_once_it_is_there() -> None:
     reads, writes = os.pipe()
     ended = threading.Event()
-    worker = background.start_at_end_of(reads, "input", ended.set)
+    worker = background.run_at_eof(reads, "input", ended.set)
     os.write(writes, b"something")
     assert not ended.wait(0.05)
     os.close(writes)
@@ -180,7 +182,7 @@ def test_the_end_of_an_input_is_heard_once_it_is_there() -> None:
 def test_who_waits_for_an_input_can_be_stopped() -> None:
     reads, writes = os.pipe()
     ended = threading.Event()
-    worker = background.start_at_end_of(reads, "input", ended.set)
+    worker = background.run_at_eof(reads, "input", ended.set)
     worker.stop()
     assert worker.has_ended(LIMIT_S)
     worker.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.logs import COMMAND, LogFormat, ProcessLog, default_file
+from group_coordinator.pipeline.logs import COMMAND, LogFormat, ProcessLog, default_log_path
 from group_coordinator.pipeline.quoting import quoted_text
 
 ours = logging.getLogger("group_coordinator.pipeline.node.node")
@@ -79,8 +79,8 @@ def test_what_asks_nothing_of_anybody_is_kept_from_the_terminal_but_not_from_the
 ) -> None:
     process_log = ProcessLog(verbose=verbose, stream=terminal)
     path = tmp_path / "_logs" / "node-1.log"
-    assert process_log.keep(path)
-    spark.error("cut off", extra={"aside": True, "detail": "java.lang.StackOverflowError"})
+    assert process_log.write_to_file(path)
+    spark.error("cut off", extra={"file_only": True, "detail": "java.lang.StackOverflowError"})
     logging.getLogger("py4j.clientserver").error("There was an exception")
     logging.getLogger("somebody").info("listening")
     for line in ("cut off", "java.lang.StackOverflowError", "There was an exception", "listening"):
@@ -119,9 +119,9 @@ def test_a_failure_for_machines_is_json(terminal: io.StringIO) -> None:
 def test_a_file_that_cannot_be_made_ends_nothing(terminal: io.StringIO, tmp_path: Path) -> None:
     process_log = ProcessLog(stream=terminal)
     (tmp_path / "_logs").write_text("in the way")
-    assert not process_log.keep(tmp_path / "_logs" / "node-1.log")
+    assert not process_log.write_to_file(tmp_path / "_logs" / "node-1.log")
     ours.info("goes on")
-    assert "no log is kept" in terminal.getvalue()
+    assert "cannot open the log file" in terminal.getvalue()
     assert "goes on" in terminal.getvalue()
 
 
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_once(
     terminal: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process_log = ProcessLog(stream=terminal)
-    assert process_log.keep(tmp_path / "node-1.log")
+    assert process_log.write_to_file(tmp_path / "node-1.log")
 
     def refuse(_: object) -> bool:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -146,11 +146,15 @@ def test_the_file_lies_beside_the_tables_or_in_the_user_s_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
-    assert default_file("/data/g", "node-1") == Path("/data/g/_logs/node-1.log")
-    assert default_file("file:///data/a%20b", "node-1") == Path("/data/a b/_logs/node-1.log")
-    stored = default_file("s3a://bucket/g", "node-1")
+    assert default_log_path("/data/g", "node-1") == Path("/data/g/_logs/node-1.log")
+    assert default_log_path("file:///data/a%20b", "node-1") == Path("/data/a b/_logs/node-1.log")
+    stored = default_log_path("s3a://bucket/g", "node-1")
     assert stored.parent == Path("/state/group-coordinator")
-    assert stored == default_file("s3a://bucket/g/", "node-1") != default_file("s3a://b", "node-1")
+    assert (
+        stored
+        == default_log_path("s3a://bucket/g/", "node-1")
+        != default_log_path("s3a://b", "node-1")
+    )
 
 
 HOSTILE = "x\n2026-01-01 00:00:00.000 WARNING forged\r\x1b[2J\x9b"

@@ -96,7 +96,7 @@ def test_a_value_may_be_text_in_every_section(tmp_path):
         ("[coordinator]\nstate.store = 'disk'", r"Invalid enum value 'disk' .*state.store"),
         ("[coordinator]\ntrigger.interval.ms = 0", "trigger.interval.ms"),
         ("[groups]\na = 1", r"unknown section \[groups\]; did you mean 'group'"),
-        ("group = 1", "'group' stands outside of a section"),
+        ("group = 1", "the key 'group' is outside of a section"),
         ("[group", "is not TOML"),
     ],
 )
@@ -133,7 +133,10 @@ def test_a_gateway_s_address_is_the_coordinator_s_unless_it_has_one_of_its_own()
     def address(settings: Settings) -> tuple[str, int]:
         return settings.coordinator.advertised_host, settings.coordinator.advertised_port
 
-    assert address(Settings().reached_at("kafka.example", 19_092)) == ("kafka.example", 19_092)
-    assert address(Settings().reached_at("kafka.example", 0)) == ("localhost", 9092)
+    assert address(Settings().with_advertised_address("kafka.example", 19_092)) == (
+        "kafka.example",
+        19_092,
+    )
+    assert address(Settings().with_advertised_address("kafka.example", 0)) == ("localhost", 9092)
     own = Settings(coordinator=CoordinatorSettings(advertised_host="other.example"))
-    assert address(own.reached_at("kafka.example", 19_092)) == ("other.example", 9092)
+    assert address(own.with_advertised_address("kafka.example", 19_092)) == ("other.example", 9092)

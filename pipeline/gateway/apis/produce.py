@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
-from group_coordinator.pipeline.errors import Failure, bare
+from group_coordinator.pipeline.errors import Failure, without_traceback
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.compression import Budget
 from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
@@ -102,7 +102,9 @@ class _Append:
         try:
             count, definition = _find(call, self._request, topic)
         except BatchRefused as error:
-            self._found = dict.fromkeys((each.index for each in self._asked), bare(error))
+            self._found = dict.fromkeys(
+                (each.index for each in self._asked), without_traceback(error)
+            )
             return
         for each in self._asked:
             if not 0 <= each.index < count:

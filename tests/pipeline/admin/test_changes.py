@@ -14,7 +14,7 @@ from group_coordinator.pipeline.admin.history import plan_deletions, plan_undo
 from group_coordinator.pipeline.admin.plans import OffsetChange, UnknownGroup
 from group_coordinator.pipeline.admin.reset import Aim, plan_resets
 from group_coordinator.pipeline.cli.main import make_app
-from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.errors import Failure, UsageError
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.schemas.messages import (
@@ -242,5 +242,5 @@ def test_an_offset_below_0_is_a_wrong_call(tmp_path: Path) -> None:
     make_tables(str(tmp_path))
     words = ["offsets", "reset", "g", "--to-offset", "-3", "--root", str(tmp_path)]
     done = CliRunner().invoke(make_app(), words)
-    assert isinstance(done.exception, WrongCall)
+    assert isinstance(done.exception, UsageError)
     assert str(done.exception) == "an offset is at least 0, not -3"

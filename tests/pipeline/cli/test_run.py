@@ -43,7 +43,7 @@ def test_an_address_that_another_process_has(refused) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = f"nobody can listen at {listen}: Address already in use"
+        line = f"cannot listen on {listen}: Address already in use"
         assert refused("--gateway", listen) == line
 
 
@@ -61,14 +61,14 @@ def test_a_server_says_of_such_an_address_what_run_says(
         with pytest.raises(SystemExit) as ended:
             main()
     assert ended.value.code == 2
-    line = f"group-coordinator: nobody can listen at {listen}: Address already in use\n"
+    line = f"group-coordinator: cannot listen on {listen}: Address already in use\n"
     assert capsys.readouterr().err == line
 
 
 def test_an_address_that_was_taken_meanwhile_is_told_of_in_the_same_words() -> None:
     """By asyncio, whose own text names the address as well."""
     error = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('::1', 1): ...")
-    told = "nobody can listen at [::1]:1: Address already in use"
+    told = "cannot listen on [::1]:1: Address already in use"
     assert str(CannotListen("::1", 1, error)) == told
 
 
@@ -91,7 +91,7 @@ def test_nobody_is_told_of_a_gateway_that_is_none(refused) -> None:
 
 
 def test_a_host_that_nobody_knows(refused) -> None:
-    assert refused("--gateway", "no host:9092").startswith("nobody can listen at no host:9092")
+    assert refused("--gateway", "no host:9092").startswith("cannot listen on no host:9092")
 
 
 def test_a_root_that_is_a_file(refused, tmp_path: Path) -> None:

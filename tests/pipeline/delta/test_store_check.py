@@ -12,7 +12,7 @@ import pytest
 from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import UsageError
 from group_coordinator.pipeline.node import preflight
 from group_coordinator.pipeline.node.preflight import check_start
 from group_coordinator.pipeline.tables import store
@@ -44,7 +44,7 @@ def test_a_store_that_replaces_is_refused_in_one_line_and_left_as_it_was(tmp_pat
     with pytest.raises(UnfitStore, match="two writers would overwrite each other's") as refused:
         check_store(str(tmp_path))
     assert "\n" not in str(refused.value)
-    assert isinstance(refused.value, WrongCall)
+    assert isinstance(refused.value, UsageError)
     assert list(tmp_path.iterdir()) == []
 
 

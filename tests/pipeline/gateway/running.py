@@ -43,12 +43,12 @@ def gateways(
     loop = loop or asyncio.new_event_loop()
     started: Future[Brokers] = Future()
     stop = asyncio.Event()
-    only = settings.listener(("127.0.0.1", port))
+    only = settings.single_listener(("127.0.0.1", port))
 
     async def serve() -> None:
         try:
             async with running_gateway(
-                root, settings.named_listeners or (only,), settings=settings, **options
+                root, settings.configured_listeners or (only,), settings=settings, **options
             ) as brokers:
                 started.set_result(brokers)
                 await stop.wait()

@@ -22,7 +22,7 @@ from kafka.protocol.metadata import (
 from group_coordinator.pipeline.cli.gateway import read_listeners as of_command
 from group_coordinator.pipeline.cli.gateway import who_may
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.errors import CannotListen, WrongCall
+from group_coordinator.pipeline.errors import CannotListen, UsageError
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway_settings import (
     Endpoint,
@@ -64,19 +64,22 @@ def test_listeners_have_names_protocols_and_addresses() -> None:
         ({"listeners": "localhost:9092"}, "listeners: 'localhost:9092' is not NAME://HOST:PORT"),
         ({"listeners": "SSL://:9092"}, "listeners: 'SSL://:9092' is not"),
         ({"listeners": "SSL://h:99999"}, "listeners: 'SSL://h:99999' is not"),
-        ({"listeners": "SSL://h:1,ssl://h:2"}, "listeners: there are two of the name SSL"),
+        ({"listeners": "SSL://h:1,ssl://h:2"}, "listeners: the name SSL is used twice"),
         ({"listeners": "MINE://h:1"}, "MINE has no protocol in listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "clients of PLAINTEXT cannot connect to 0.0.0.0"),
         ({"listeners": "SSL://h:1"}, "listeners: SSL needs ssl.certificate.location"),
         ({"listeners": "SASL_PLAINTEXT://h:1"}, "listeners: SASL_PLAINTEXT needs users.file"),
-        ({"advertised.listeners": "SSL://h:1"}, "to have the names of listeners"),
+        (
+            {"advertised.listeners": "SSL://h:1"},
+            "advertised.listeners: the names must be those of listeners",
+        ),
         (
             {"listeners": "PLAINTEXT://h:1", "advertised.listeners": "SSL://h:1"},
-            "to have the names of listeners",
+            "advertised.listeners: the names must be those of listeners",
         ),
         (
             {"listeners": "PLAINTEXT://h:1", "users.file": "users"},
-            "users.file is of no use: none of listeners has a protocol for it",
+            "users.file is set, but no listener has a security protocol that uses it",
         ),
         ({"listener.security.protocol.map": "A:TLS"}, "'A:TLS' is not NAME:PROTOCOL"),
     ],
@@ -101,7 +104,7 @@ def test_without_listeners_there_is_the_one_of_the_command() -> None:
 def test_where_to_listen_is_said_once(options: tuple[str | None, str | None]) -> None:
     named = GatewaySettings(listeners="PLAINTEXT://localhost:9092")
     assert len(of_command(named, None, None)) == 1
-    with pytest.raises(WrongCall, match="said twice"):
+    with pytest.raises(UsageError, match="said twice"):
         of_command(named, *options)
 
 
@@ -127,7 +130,7 @@ def test_what_is_open_is_told_at_the_start(
     settings: dict[str, str], at: str, warning: str | None
 ) -> None:
     one = GatewaySettings(**settings)
-    lines = who_may(one, one.listener((at, 9092)))
+    lines = who_may(one, one.single_listener((at, 9092)))
     warned = [line for level, line in lines if level == logging.WARNING]
     assert len(warned) == (warning is not None)
     assert all(str(warning) in line for line in warned)
@@ -198,7 +201,7 @@ def test_who_cannot_listen_at_all_addresses_listens_at_none(root: str) -> None:
         where = f"INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{taken.getsockname()[1]}"
         named = GatewaySettings(listeners=where, listener_security_protocol_map=MAP)
         with (
-            pytest.raises(CannotListen, match="nobody can listen at"),
+            pytest.raises(CannotListen, match="cannot listen on"),
             gateways(root, settings=named),
         ):
             pass

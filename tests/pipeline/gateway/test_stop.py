@@ -28,7 +28,7 @@ def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
 
     async def stop_beside_a_client() -> socket.socket:
         gateway = Gateway(services, settings)
-        _, port = await gateway.bind(settings.listener(("127.0.0.1", 0)))
+        _, port = await gateway.bind(settings.single_listener(("127.0.0.1", 0)))
         gateway.listen()
         client = socket.create_connection(("127.0.0.1", port), _WAIT_S)
         for _ in range(rounds):
@@ -53,7 +53,7 @@ def test_a_tls_handshake_that_does_not_end_holds_nobody_up(
 
     async def stop_beside_a_stranger() -> socket.socket:
         gateway = Gateway(services, settings)
-        _, port = await gateway.bind(settings.listener(("127.0.0.1", 0)))
+        _, port = await gateway.bind(settings.single_listener(("127.0.0.1", 0)))
         gateway.listen()
         stranger = socket.create_connection(("127.0.0.1", port), _WAIT_S)
         for _ in range(10):

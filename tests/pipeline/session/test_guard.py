@@ -125,7 +125,7 @@ class BareSpark:
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> BareSpark:
+def without_traceback(monkeypatch: pytest.MonkeyPatch) -> BareSpark:
     """What SparkSession.builder makes, in a process that has no session."""
     made = BareSpark()
     monkeypatch.setattr(SparkSession, "builder", made)

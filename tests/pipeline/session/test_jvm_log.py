@@ -166,8 +166,8 @@ def heard() -> Iterator[list[logging.LogRecord]]:
     root.setLevel(level)
 
 
-def lines(records: list[logging.LogRecord], aside: bool) -> list[str]:
-    return [each.getMessage() for each in records if getattr(each, "aside", False) is aside]
+def lines(records: list[logging.LogRecord], file_only: bool) -> list[str]:
+    return [each.getMessage() for each in records if getattr(each, "file_only", False) is file_only]
 
 
 def test_before_spark_runs_only_its_jars_are_told(heard: list[logging.LogRecord]) -> None:
@@ -176,8 +176,8 @@ def test_before_spark_runs_only_its_jars_are_told(heard: list[logging.LogRecord]
     os.write(pipe, b":: loading settings\ndownloading https://r/o/a-1.jar ...\nError: no master")
     os.close(pipe)
     jvm_log.await_end(WAIT_S)
-    assert lines(heard, aside=False) == ["fetching a-1.jar"]
-    assert ":: loading settings" in lines(heard, aside=True), "the file has it"
+    assert lines(heard, file_only=False) == ["fetching a-1.jar"]
+    assert ":: loading settings" in lines(heard, file_only=True), "the file has it"
     assert jvm_log.cause == "Error: no master"
 
 
@@ -193,7 +193,7 @@ def test_while_spark_runs_errors_are_told_with_their_trace_for_the_file(
     error, query = heard
     assert (error.name, error.levelname) == ("spark.DiskBlockObjectWriter", "ERROR")
     assert "No space left on device" in vars(error)["detail"]
-    assert (vars(error)["aside"], vars(query)["aside"]) == (False, True)
+    assert (vars(error)["file_only"], vars(query)["file_only"]) == (False, True)
 
 
 def test_once_it_ends_nothing_more_is_told(heard: list[logging.LogRecord]) -> None:
@@ -204,8 +204,8 @@ def test_once_it_ends_nothing_more_is_told(heard: list[logging.LogRecord]) -> No
     os.write(pipe, f"Exception in thread x\n{DISK}\n".encode())
     os.close(pipe)
     jvm_log.await_end(WAIT_S)
-    assert lines(heard, aside=False) == []
-    assert len(lines(heard, aside=True)) == 2
+    assert lines(heard, file_only=False) == []
+    assert len(lines(heard, file_only=True)) == 2
 
 
 def test_a_jvm_that_runs_writes_to_a_named_pipe(heard: list[logging.LogRecord]) -> None:
@@ -218,4 +218,4 @@ def test_a_jvm_that_runs_writes_to_a_named_pipe(heard: list[logging.LogRecord]) 
         if heard:
             break
         jvm_log.await_end(0.05)
-    assert lines(heard, aside=False) == ["Exception occurred while reverting partial writes"]
+    assert lines(heard, file_only=False) == ["Exception occurred while reverting partial writes"]

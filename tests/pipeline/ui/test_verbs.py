@@ -74,7 +74,7 @@ def test_changes_are_refused_where_others_would_read_the_key() -> None:
 
 
 def test_an_address_that_is_taken_is_named() -> None:
-    with pytest.raises(CannotListen, match=r"nobody can listen at 192\.0\.2\.1:80"):
+    with pytest.raises(CannotListen, match=r"cannot listen on 192\.0\.2\.1:80"):
         serve(GOLDEN, ("192.0.2.1", 80))
 
 
