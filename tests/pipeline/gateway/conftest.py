@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,21 @@ def broker(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     create_topic(root, "orders", 4)
     with coordinator(root), gateway(root) as running:
         yield running
+
+
+@pytest.fixture
+def kafka_python() -> Iterator[ExitStack]:
+    """Close the test's clients of kafka-python at its end.
+
+    A client that is closed while a request waits to be written leaves its socket to the garbage
+    collector, which would report it in a later test.
+    """
+    with ExitStack() as clients:
+        yield clients
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            clients.close()
+            gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, closing
 from typing import Any
 
 import aiokafka
@@ -33,37 +34,38 @@ def address(broker: Broker) -> str:
 
 
 @pytest.mark.slow
-def test_two_of_kafka_python_share_the_partitions(broker: Broker) -> None:
+def test_two_of_kafka_python_share_the_partitions(broker: Broker, kafka_python: ExitStack) -> None:
     both = [
-        KafkaConsumer(
-            "orders",
-            bootstrap_servers=address(broker),
-            group_id="kp",
-            client_id=name,
-            heartbeat_interval_ms=200,
+        kafka_python.enter_context(
+            closing(
+                KafkaConsumer(
+                    "orders",
+                    bootstrap_servers=address(broker),
+                    group_id="kp",
+                    client_id=name,
+                    heartbeat_interval_ms=200,
+                )
+            )
         )
         for name in ("first", "second")
     ]
-    try:
-        # A poll that ends within its leader's join can lose that join: the member would be silent.
-        def poll() -> None:
-            for each in both:
-                each.poll(timeout_ms=1_500)
 
-        wait_until(
-            "both own two",
-            lambda: all(len(each.assignment()) == 2 for each in both),
-            meanwhile=poll,
-        )
-        assert both[0].assignment() | both[1].assignment() == ALL
-        first = both[0].assignment()
-        offsets = dict.fromkeys(first, OffsetAndMetadata(17, "so far", -1))
-        wait_until("a commit is taken", lambda: committed(both[0], offsets), meanwhile=poll)
-        assert {both[1].committed(each) for each in first} == {17}
-        assert both[1].end_offsets(ALL) == dict.fromkeys(ALL, 0)
-    finally:
+    # A poll that ends within its leader's join can lose that join: the member would be silent.
+    def poll() -> None:
         for each in both:
-            each.close()
+            each.poll(timeout_ms=1_500)
+
+    wait_until(
+        "both own two",
+        lambda: all(len(each.assignment()) == 2 for each in both),
+        meanwhile=poll,
+    )
+    assert both[0].assignment() | both[1].assignment() == ALL
+    first = both[0].assignment()
+    offsets = dict.fromkeys(first, OffsetAndMetadata(17, "so far", -1))
+    wait_until("a commit is taken", lambda: committed(both[0], offsets), meanwhile=poll)
+    assert {both[1].committed(each) for each in first} == {17}
+    assert both[1].end_offsets(ALL) == dict.fromkeys(ALL, 0)
 
 
 def committed(consumer: KafkaConsumer, offsets: dict[TopicPartition, OffsetAndMetadata]) -> bool:
@@ -75,19 +77,17 @@ def committed(consumer: KafkaConsumer, offsets: dict[TopicPartition, OffsetAndMe
     return True
 
 
-def test_kafka_python_administers_a_group(broker: Broker) -> None:
+def test_kafka_python_administers_a_group(broker: Broker, kafka_python: ExitStack) -> None:
     consumer = KafkaConsumer(bootstrap_servers=address(broker), group_id="admin")
+    kafka_python.enter_context(closing(consumer))
     consumer.assign(ALL)
     consumer.commit({each: OffsetAndMetadata(5, "", -1) for each in ALL})
-    consumer.close()
     admin = KafkaAdminClient(bootstrap_servers=address(broker))
-    try:
-        assert "admin" in {each["group_id"] for each in admin.list_groups()}
-        assert admin.describe_groups(["admin"])["admin"]["group_state"] == "Empty"
-        admin.delete_groups(["admin"])
-        assert "admin" not in {each["group_id"] for each in admin.list_groups()}
-    finally:
-        admin.close()
+    kafka_python.enter_context(closing(admin))
+    assert "admin" in {each["group_id"] for each in admin.list_groups()}
+    assert admin.describe_groups(["admin"])["admin"]["group_state"] == "Empty"
+    admin.delete_groups(["admin"])
+    assert "admin" not in {each["group_id"] for each in admin.list_groups()}
 
 
 def test_librdkafka_joins_commits_and_describes(broker: Broker) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -171,15 +171,15 @@ def first_error(broker: Broker, topic: str) -> int:
     return 0 if error is None else int(error.code())
 
 
-def test_kafka_python_produces_with_each_acks(broker: Broker) -> None:
+def test_kafka_python_produces_with_each_acks(broker: Broker, kafka_python: ExitStack) -> None:
     create(broker, "acks")
     for number, acks in enumerate((0, 1, "all")):
         producer = kafka.KafkaProducer(
             bootstrap_servers=address(broker), acks=acks, enable_idempotence=acks == "all"
         )
-        with closing(producer):
-            sent = producer.send("acks", b"%d" % number, headers=[("h", b"x")], timestamp_ms=77)
-            told = sent.get(30).offset
+        kafka_python.enter_context(closing(producer))
+        sent = producer.send("acks", b"%d" % number, headers=[("h", b"x")], timestamp_ms=77)
+        told = sent.get(30).offset
         # With acks=0 the client makes an offset up, and nobody says when the record is there.
         assert told == number or acks == 0
         consumed(broker, "acks", number + 1)

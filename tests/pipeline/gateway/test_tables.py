@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_librdkafka_reads_every_row_once(broker: Broker) -> None:
 
 
 def test_kafka_python_follows_a_table_that_grows(
-    broker: Broker, root_of: str, tmp_path: Path
+    broker: Broker, root_of: str, tmp_path: Path, kafka_python: ExitStack
 ) -> None:
     table = str(tmp_path / "growing")
     write_deltalake(table, rows(0, 100))
@@ -93,6 +94,7 @@ def test_kafka_python_follows_a_table_that_grows(
     consumer = KafkaConsumer(
         bootstrap_servers=f"{broker.host}:{broker.port}", auto_offset_reset="latest"
     )
+    kafka_python.enter_context(closing(consumer))
     partitions = [TopicPartition("growing", number) for number in range(3)]
     consumer.assign(partitions)
     before = consumer.end_offsets(partitions)
@@ -107,7 +109,6 @@ def test_kafka_python_follows_a_table_that_grows(
             found.extend(json.loads(record.value)["id"] for record in records)
 
     wait_until(lambda: f"ten rows, but {found}", lambda: len(found) >= 10, meanwhile=poll)
-    consumer.close()
     assert sorted(found) == list(range(100, 110))
 
 
@@ -120,13 +121,13 @@ def test_producers_are_told_that_records_are_rows(broker: Broker) -> None:
     assert error.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
 
 
-def test_an_offset_is_found_by_its_time(broker: Broker) -> None:
+def test_an_offset_is_found_by_its_time(broker: Broker, kafka_python: ExitStack) -> None:
     consumer = KafkaConsumer(bootstrap_servers=f"{broker.host}:{broker.port}")
+    kafka_python.enter_context(closing(consumer))
     partition = TopicPartition("orders", 1)
     assert consumer.offsets_for_times({partition: 0})[partition].offset == 0
     assert consumer.offsets_for_times({partition: 2**45})[partition] is None
     assert consumer.beginning_offsets([partition]) == {partition: 0}
-    consumer.close()
 
 
 def test_the_offset_of_the_latest_timestamp_is_found(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -416,7 +416,7 @@ def test_acls_are_created_described_and_deleted_by_librdkafka(broker: Broker, ro
     assert admin.describe_acls(ALL_OF_EVE).result(30) == []
 
 
-def test_kafka_python_sees_the_same_acls(broker: Broker) -> None:
+def test_kafka_python_sees_the_same_acls(broker: Broker, kafka_python: ExitStack) -> None:
     admin = KafkaAdminClient(
         bootstrap_servers=f"{broker.host}:{broker.port}",
         security_protocol="SASL_PLAINTEXT",
@@ -424,18 +424,16 @@ def test_kafka_python_sees_the_same_acls(broker: Broker) -> None:
         sasl_plain_username=ADMIN,
         sasl_plain_password=ADMIN,
     )
-    try:
-        wanted = ACLFilter(
-            principal="User:mallory",
-            host=None,
-            operation=ACLOperation.ANY,
-            permission_type=ACLPermissionType.ANY,
-            resource_pattern=ResourcePatternFilter(Kind.ANY, None, ACLResourcePatternType.ANY),
-        )
-        found, _ = admin.describe_acls(wanted)
-        assert [each.resource_pattern.resource_name for each in found] == ["seen"]
-    finally:
-        admin.close()
+    kafka_python.enter_context(closing(admin))
+    wanted = ACLFilter(
+        principal="User:mallory",
+        host=None,
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(Kind.ANY, None, ACLResourcePatternType.ANY),
+    )
+    found, _ = admin.describe_acls(wanted)
+    assert [each.resource_pattern.resource_name for each in found] == ["seen"]
 
 
 def test_who_may_not_alter_the_cluster_changes_no_acls(broker: Broker) -> None:

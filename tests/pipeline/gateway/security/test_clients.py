@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +88,9 @@ def address(secured: Secured, protocol: str) -> str:
 
 
 @pytest.mark.parametrize(("mechanism", "protocol"), LOG_INS)
-def test_kafka_python_logs_in(secured: Secured, mechanism: str, protocol: str) -> None:
+def test_kafka_python_logs_in(
+    secured: Secured, mechanism: str, protocol: str, kafka_python: ExitStack
+) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=address(secured, protocol),
         security_protocol=protocol,
@@ -98,9 +100,9 @@ def test_kafka_python_logs_in(secured: Secured, mechanism: str, protocol: str) -
         sasl_plain_password="wonder",
         group_id="kp",
     )
+    kafka_python.enter_context(closing(consumer))
     assert consumer.partitions_for_topic("orders") == {0, 1, 2, 3}
     assert consumer.committed(TopicPartition("orders", 0)) is None
-    consumer.close()
 
 
 @pytest.mark.parametrize(("mechanism", "protocol"), LOG_INS)
