@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
     from group_coordinator.pipeline.delta.checkpoint import clean_log
-    from group_coordinator.pipeline.delta.commit import AddedFile
-    from group_coordinator.pipeline.delta.commit_reader import GoneCheck
+    from group_coordinator.pipeline.delta.commit import (
+        Action,
+        AddedFile,
+        parse_commit,
+        removes_files,
+    )
+    from group_coordinator.pipeline.delta.commit_reader import GoneCheck, commit_time_s, read_commit
     from group_coordinator.pipeline.delta.data_file import (
         COMMITTABLE_S,
         ROW_GROUP_BYTES,
@@ -30,9 +35,15 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.engine import Engine, UnfitRows, quoted
     from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
     from group_coordinator.pipeline.delta.failures import STORE_FAILS
+    from group_coordinator.pipeline.delta.feature_removal import asked_features, make_plain
     from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
     from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
-    from group_coordinator.pipeline.delta.log import LogGone, is_table
+    from group_coordinator.pipeline.delta.log import (
+        LogGone,
+        has_first_commit,
+        is_table,
+        time_of_new_rows,
+    )
     from group_coordinator.pipeline.delta.log_trim import trim_log
     from group_coordinator.pipeline.delta.object_store import ObjectStore
     from group_coordinator.pipeline.delta.parquet_file import (
@@ -70,7 +81,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.table_watch import TableWatch
     from group_coordinator.pipeline.delta.tail import Position, RowGroups, appended
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
-    from group_coordinator.pipeline.delta.writer import AppendConflict
+    from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter
 
 # The names that other packages may import, by their modules. A module is imported at the first use
 # of one of its names: most callers must not wait for delta-rs, Arrow or DuckDB.
@@ -80,8 +91,17 @@ _NAMES = {
         "raise_epoch",
     ),
     "checkpoint": ("clean_log",),
-    "commit": ("AddedFile",),
-    "commit_reader": ("GoneCheck",),
+    "commit": (
+        "Action",
+        "AddedFile",
+        "parse_commit",
+        "removes_files",
+    ),
+    "commit_reader": (
+        "GoneCheck",
+        "commit_time_s",
+        "read_commit",
+    ),
     "data_file": (
         "COMMITTABLE_S",
         "DataFile",
@@ -105,6 +125,10 @@ _NAMES = {
         "FencedError",
     ),
     "failures": ("STORE_FAILS",),
+    "feature_removal": (
+        "asked_features",
+        "make_plain",
+    ),
     "followed": (
         "Followed",
         "Tail",
@@ -117,7 +141,9 @@ _NAMES = {
     ),
     "log": (
         "LogGone",
+        "has_first_commit",
         "is_table",
+        "time_of_new_rows",
     ),
     "log_trim": ("trim_log",),
     "object_store": ("ObjectStore",),
@@ -182,7 +208,10 @@ _NAMES = {
         "find_torn",
         "mend",
     ),
-    "writer": ("AppendConflict",),
+    "writer": (
+        "AppendConflict",
+        "LiveWriter",
+    ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -192,5 +221,4 @@ if not TYPE_CHECKING:
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return value
+        return getattr(import_module(f"{__name__}.{module}"), name)

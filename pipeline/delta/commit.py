@@ -150,6 +150,11 @@ def parse_commit(content: bytes) -> list[Action]:
     return actions
 
 
+def removes_files(content: bytes) -> bool:
+    """Return whether a commit's content may remove files, without parsing it."""
+    return b'"remove":' in content
+
+
 def _check_descriptions(actions: Iterable[Action]) -> None:
     """Raise msgspec's error for an invalid description or protocol.
 

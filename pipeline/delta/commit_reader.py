@@ -49,6 +49,12 @@ def read_commit(files: FileSystem, version: int) -> bytes | None:
     return _read(files, f"_delta_log/{commit_name(version)}") or None
 
 
+def commit_time_s(files: FileSystem, version: int) -> float:
+    """Return the modification time of a version's commit, in seconds since 1970-01-01 UTC."""
+    info = files.get_file_info(f"_delta_log/{commit_name(version)}")
+    return (info.mtime_ns or 0) / 1e9
+
+
 def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
     """Return the newest Delta checkpoint, None without a note; see `table.newest_checkpoint`."""
     note = _read(files, f"_delta_log/{NOTE}")

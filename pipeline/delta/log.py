@@ -242,6 +242,27 @@ def open_log(uri: str) -> Log:
     return Log(uri, open_store(log_uri(uri)))
 
 
+def time_of_new_rows(uri: str, version: int) -> int | None:
+    """Return the time (ms) of the first commit after a version that adds rows; None without one.
+
+    The time is 0 if the commit has none. Raises as `Log.next_commit` does.
+    """
+    log = open_log(uri)
+    while (actions := log.next_commit(version)) is not None:
+        # OPTIMIZE adds files, but no rows.
+        if any(each.add is not None and each.add.data_change for each in actions):
+            infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
+            times = [info.get("timestamp") for info in infos]
+            return max((each for each in times if isinstance(each, int)), default=0)
+        version += 1
+    return None
+
+
+def has_first_commit(store: Store) -> bool:
+    """Return whether the log of the table at a store's root has version 0; one read."""
+    return store.read(f"_delta_log/{commit_name(0)}") is not None
+
+
 def is_table(uri: str) -> bool:
     """Return whether a Delta table exists; at most two requests to a store.
 

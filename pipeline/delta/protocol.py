@@ -39,8 +39,9 @@ _TOLD = {
 }
 
 
-# The features that `repair` removes from a table of this project (`pipeline.upkeep.plain`), each
-# with the prefixes of its table properties. Every other feature has its own actions or types.
+# The features that `repair` removes from a table of this project, each with the prefixes of its
+# table properties (`pipeline.delta.feature_removal`). Every other feature has its own actions or
+# types.
 UNDONE = {
     APPEND_ONLY: ("delta.appendOnly",),
     CHANGE_DATA_FEED: ("delta.enableChangeDataFeed",),

@@ -20,12 +20,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
+from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, CLEAN_UP_S, checkpoint
+from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.data_file import COMMITTABLE_S
 from group_coordinator.pipeline.delta.disk import write_partial
+from group_coordinator.pipeline.delta.log import LogGone, open_log
+from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.store import NotFlushed
@@ -33,11 +37,13 @@ from group_coordinator.pipeline.delta.table import ATTEMPTS, local_folder
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from group_coordinator.pipeline.clock import Freshness
-    from group_coordinator.pipeline.delta.commit import Changes
+    from group_coordinator.pipeline.delta.data_file import DataFile
     from group_coordinator.pipeline.delta.replay import Sizes
+    from group_coordinator.pipeline.delta.snapshot import Change, LiveFiles
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +169,62 @@ class Writer:
                 self._cleans_up_at = monotonic() + CLEAN_UP_S
             known = dict(self.snapshot.log.recent)
             background.run("checkpoint", partial(checkpoint, self.uri, version, known, cleans_up))
+
+
+class LiveWriter:
+    """A writer that commits files to a table which the caller follows by `LiveFiles`.
+
+    `Writer` commits after the commits of all other writers. This class commits only after the
+    version that the caller has read, so the caller decides again after each commit of another
+    writer. The log keeps at most about `most_commits` commits. For one thread.
+    """
+
+    def __init__(self, uri: str, most_commits: int) -> None:
+        self._uri = uri
+        self._most_commits = most_commits
+        self._log = open_log(uri)
+
+    def commit(
+        self,
+        live: LiveFiles,
+        files: Sequence[DataFile],
+        moves: Mapping[str, tuple[int | None, int]],
+        unset: Sequence[str] = (),
+    ) -> tuple[Change, LiveFiles] | None:
+        """Commit files as the version after `live`; return the change and the position after it.
+
+        `moves` maps each transaction identifier that changes to its versions before and after the
+        commit. The identifiers in `unset` must never have been set. Returns None if another writer
+        has created the version, or if the log was cleaned up beyond it. Raises CommitStateUnknown,
+        UnsupportedTable, and another OSError if the commit certainly does not exist.
+        """
+        check_writable(self._uri, live.features)
+        changes = Changes(files, moves=[Move(name, *versions) for name, versions in moves.items()])
+        expected = {name: before for name, (before, _) in moves.items()}
+        commit = changes.commit({**expected, **dict.fromkeys(unset)}, flushed=False)
+        try:
+            if self._log.next_commit(live.version, is_sure=False) is not None:
+                return None
+            # Create the version after the last one that was read. If another writer committed
+            # since, its commit has this version, and the creation fails.
+            self._log.create(commit, live.version + 1)
+        except (FileExistsError, LogGone) as error:
+            log.debug("%s is appended to again: %s", self._uri, error)
+            return None
+        if (live.version + 1) % CHECKPOINT_EVERY == 0:
+            known = dict(self._log.recent)
+            work = partial(_keep_short, self._uri, live.version + 1, known, self._most_commits)
+            background.run("checkpoint", work)
+        return live.after(commit.actions)
+
+
+def _keep_short(uri: str, version: int, known: Mapping[int, bytes], most_commits: int) -> None:
+    """Write a Delta checkpoint if one is due, and trim the log."""
+    checkpoint(uri, version, known, cleans_up=False)
+    try:
+        trim_log(uri, version - most_commits)
+    except (OSError, DeltaError, LogGone) as error:
+        log.warning("the log of %s was not trimmed: %s", uri, error)
 
 
 def are_forbidden(changes: Changes, versions: Mapping[str, int | None]) -> bool:

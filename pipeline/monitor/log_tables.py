@@ -14,8 +14,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta import LogGone, is_table, local_folder, read_plain_table
-from group_coordinator.pipeline.delta.log import open_log
+from group_coordinator.pipeline.delta import (
+    LogGone,
+    is_table,
+    local_folder,
+    read_plain_table,
+    time_of_new_rows,
+)
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables import decode_bounds, log_end_id, partition_in, partition_of
 from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
@@ -172,12 +177,4 @@ def _first_new_rows(uri: str, version: int) -> int | None:
     """Return the time of the first commit after a version that adds rows; None if there is none."""
     if not is_table(uri):
         raise FileNotFoundError(f"{uri} has no log")
-    log = open_log(uri)
-    while (actions := log.next_commit(version)) is not None:
-        # OPTIMIZE adds files, but no rows.
-        if any(each.add is not None and each.add.data_change for each in actions):
-            infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
-            times = [info.get("timestamp") for info in infos]
-            return max((each for each in times if isinstance(each, int)), default=0)
-        version += 1
-    return None
+    return time_of_new_rows(uri, version)

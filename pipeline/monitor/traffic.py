@@ -20,10 +20,10 @@ from group_coordinator.pipeline.delta import (
     SameTable,
     TableReplacedError,
     appended,
+    commit_time_s,
     open_delta,
     open_files,
 )
-from group_coordinator.pipeline.delta.log import commit_name
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
 
@@ -57,14 +57,10 @@ class _Follower:
             for rows, at in appended(self._files, self._at, self._columns):
                 version, self._at = self._at.version, at
                 if rows is not None:
-                    yield rows, self._committed_s(version)
+                    yield rows, commit_time_s(self._files, version)
         except FileNotFoundError as error:
             raise LogGone(f"a data file of version {self._at.version} is gone: {error}") from error
         self._check_gone(self._at.version)
-
-    def _committed_s(self, version: int) -> float:
-        info = self._files.get_file_info(f"_delta_log/{commit_name(version)}")
-        return (info.mtime_ns or 0) / 1e9
 
 
 class Traffic:

@@ -172,5 +172,4 @@ if not TYPE_CHECKING:
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return value
+        return getattr(import_module(f"{__name__}.{module}"), name)

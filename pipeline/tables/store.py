@@ -16,12 +16,12 @@ from group_coordinator.pipeline.delta import (
     TornTable,
     check_store,
     check_whole,
+    has_first_commit,
     is_table,
     local_folder,
     open_delta,
     read_rows,
 )
-from group_coordinator.pipeline.delta.log import commit_name
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.columns import add_missing_columns, check_format
@@ -203,7 +203,7 @@ class Absent:
         """Return whether the table exists."""
         if self._first is not None:
             # The table did not exist at the first check, so it has a version 0 if it exists now.
-            return self._first.read(f"_delta_log/{commit_name(0)}") is not None
+            return has_first_commit(self._first)
         if has_table(self._root, self._table):
             return True
         uri = table_uri(self._root, self._table)

@@ -19,7 +19,6 @@ Source of the rejections: Apache Kafka, UnifiedLog.append and ProducerAppendInfo
 from __future__ import annotations
 
 import logging
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from msgspec import Struct, structs
 
-from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness, back_off, clock_ms, monotonic
 from group_coordinator.pipeline.delta import (
     COMMITTABLE_S,
@@ -35,15 +33,10 @@ from group_coordinator.pipeline.delta import (
     CommitStateUnknown,
     DataFile,
     Layout,
-    LogGone,
+    LiveWriter,
     open_store,
-    trim_log,
     write_rows,
 )
-from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
-from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.log import open_log
-from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.errors import Failure, without_traceback
 from group_coordinator.pipeline.tables import log_end_id
 from group_coordinator.pipeline.topics.producer_state import (
@@ -170,7 +163,7 @@ class LogAppender:
         self._topic = topic
         self._is_append_time = is_append_time
         self._segments = Segments(topic.table)
-        self._log = open_log(topic.table)
+        self._writer = LiveWriter(topic.table, MOST_COMMITS)
         self._store = open_store(topic.table)
         # The first sequence that could not be written, of each producer that the log does not know.
         # The client resends that batch, and may have sent the next one already.
@@ -318,40 +311,24 @@ class LogAppender:
             log.warning("records of %s were not committed for half an hour", self._topic.topic)
             return False
         files = [each.file for each in written.values()]
-        ends = {
-            log_end_id(number): self._segments.partition(number).log_end or None
+        moves = {
+            log_end_id(number): (
+                self._segments.partition(number).log_end or None,
+                plan.ends[number],
+            )
             for number in written
         }
-        moves = [
-            Move(app_id, expected, plan.ends[number])
-            for (app_id, expected), number in zip(ends.items(), written, strict=True)
-        ]
         self._await(files)
-        live = self._segments.live
-        check_writable(self._topic.table, live.features)
-        commit = Changes(files, moves=moves).commit({**ends, DELETED: None}, flushed=False)
         try:
-            if self._log.next_commit(live.version, is_sure=False) is not None:
-                return False
-            # Create the version after the last one that was read. If another writer committed
-            # since, its commit has this version, and the creation fails.
-            self._log.create(commit, live.version + 1)
-        except (FileExistsError, LogGone) as error:
-            log.debug("%s is appended to again: %s", self._topic.topic, error)
-            return False
+            committed = self._writer.commit(self._segments.live, files, moves, [DELETED])
         except CommitStateUnknown as error:
             log.warning("%s", error)
             self._may_stand = True
             return self._settle(files)
-        self._segments.take_next(commit.actions)
-        self._follow_up(live.version + 1)
+        if committed is None:
+            return False
+        self._segments.take_next(*committed)
         return True
-
-    def _follow_up(self, version: int) -> None:
-        """Start to write a Delta checkpoint if the version is due for one, and to trim the log."""
-        if version % CHECKPOINT_EVERY == 0:
-            work = partial(_keep_short, self._topic.table, version, dict(self._log.recent))
-            background.run("checkpoint", work)
 
     def _settle(self, files: Sequence[DataFile]) -> bool:
         """Return whether these files were committed, after a commit with unknown outcome.
@@ -380,11 +357,3 @@ class LogAppender:
 
     def _await(self, files: Sequence[DataFile]) -> None:
         self._segments.await_files(frozenset(file.path for file in files))
-
-
-def _keep_short(table: str, version: int, known: Mapping[int, bytes]) -> None:
-    checkpoint(table, version, known, cleans_up=False)
-    try:
-        trim_log(table, version - MOST_COMMITS)
-    except (OSError, DeltaError, LogGone) as error:
-        log.warning("the log of %s was not trimmed: %s", table, error)

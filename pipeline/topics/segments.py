@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from group_coordinator.pipeline.delta import AddedFile, Change
-    from group_coordinator.pipeline.delta.commit import Action
 
 
 # The transaction identifier that is set when the table's topic is deleted.
@@ -201,16 +200,16 @@ class Segments:
         """
         found = False
         while (looked := self.live.look()) is not None:
-            self._advance(*looked)
+            self.take_next(*looked)
             found = True
         self.is_whole = True
         return found
 
-    def take_next(self, actions: Sequence[Action]) -> None:
-        """Apply the commit after the version that was read last, given its actions."""
-        self._advance(*self.live.after(actions))
+    def take_next(self, change: Change, behind: LiveFiles) -> None:
+        """Apply the commit after the version that was read last; `behind` is the position after it.
 
-    def _advance(self, change: Change, behind: LiveFiles) -> None:
+        After an error the state is as before.
+        """
         # Steps that may fail come before any change of state.
         added = [self._segment(file) for file in self._new_of(change)]
         self._take(change, added)

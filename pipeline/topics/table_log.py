@@ -23,9 +23,10 @@ from group_coordinator.pipeline.delta import (
     is_outside,
     open_delta,
     open_files,
+    parse_commit,
+    read_commit,
+    removes_files,
 )
-from group_coordinator.pipeline.delta.commit import parse_commit
-from group_coordinator.pipeline.delta.commit_reader import read_commit
 from group_coordinator.pipeline.topics.topic_errors import CannotFollow, InvalidTable, TableReplaced
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def first_version(uri: str, handle: DeltaTable) -> int | None:
     files, version = open_files(uri), int(handle.version())
     for number in range(version + 1):
         content = read_commit(files, number)
-        if content is None or b'"remove":' in content:
+        if content is None or removes_files(content):
             return version
     return None
 

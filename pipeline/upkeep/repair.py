@@ -3,7 +3,7 @@
 A table that cannot be repaired is reported by name. After a loss of power a table may be torn. The
 rows of torn commits are lost: they may have been acknowledged, and a streaming checkpoint may count
 their batch as written. `log.flush.enable` prevents this for batches. The repair of an altered table
-loses no rows (`pipeline.upkeep.plain`).
+loses no rows (`pipeline.delta.feature_removal`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,25 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from group_coordinator.pipeline.delta import STORE_FAILS, find_torn, is_table, local_folder, mend
+from group_coordinator.pipeline.delta import (
+    STORE_FAILS,
+    asked_features,
+    find_torn,
+    is_table,
+    local_folder,
+    make_plain,
+    mend,
+)
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.pipeline.topics import read_definitions
-from group_coordinator.pipeline.upkeep.plain import asked_features, make_plain
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta import Torn
+
+# The columns of each table of a root that all releases require.
+_REQUIRED = {table.name: tuple(table.required) for table in (*TABLES.values(), *ON_DEMAND)}
 
 
 class RepairResult(Struct, frozen=True):
@@ -112,7 +122,7 @@ def _repair_table(
         # The features of a torn table are unknown, because its log cannot be read.
         asks_for = () if torn and not execute else asked_features(uri)
         if asks_for and execute:
-            make_plain(uri)
+            make_plain(uri, _REQUIRED.get(uri.rstrip("/").rpartition("/")[2], ()))
     except Failure as error:
         return structs.replace(result, failure=str(error))
     if not torn and not asks_for:

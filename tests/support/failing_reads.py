@@ -334,7 +334,7 @@ def count_files(patch: pytest.MonkeyPatch) -> None:
     for name, module in list(sys.modules.items()):
         if (
             name.startswith("group_coordinator.")
-            and not name.endswith(".data_files")
+            and not name.endswith(".data_file")
             and getattr(module, "open_files", None) is original
         ):
             patch.setattr(module, "open_files", open_files)

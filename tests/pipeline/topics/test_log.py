@@ -262,14 +262,14 @@ def test_an_attempt_that_was_made_though_it_seemed_to_fail_is_not_made_again(
 ) -> None:
     topic = make(root)
     writer = appender(topic)
-    create = writer._log.create
+    create = writer._writer._log.create
 
     def made(commit: Commit, version: int) -> None:
-        monkeypatch.setattr(writer._log, "create", create)
+        monkeypatch.setattr(writer._writer._log, "create", create)
         create(commit, version)
         raise FileExistsError("it was sent again, and found itself")
 
-    monkeypatch.setattr(writer._log, "create", made)
+    monkeypatch.setattr(writer._writer._log, "create", made)
     assert offsets(writer.append([batch(0, "a")])) == [0]
     assert values(opened(root)) == [(0, "a")]
 
@@ -285,7 +285,7 @@ def test_the_file_of_a_commit_that_may_still_be_made_stays(
     def fails(*_: object) -> None:
         raise next(errors)
 
-    monkeypatch.setattr(writer._log, "create", fails)
+    monkeypatch.setattr(writer._writer._log, "create", fails)
     with pytest.raises(OSError, match="Input/output error"):
         writer.append([batch(0, "a")])
     assert len(list(Path(topic.table).rglob("*.parquet"))) == 1
@@ -327,7 +327,7 @@ def test_a_commit_that_stays_unknown_is_said_to_be(
 
     with monkeypatch.context() as broken:
         broken.setattr("group_coordinator.pipeline.topics.log_appender._SETTLE_S", 0)
-        broken.setattr(writer._log, "create", fails)
+        broken.setattr(writer._writer._log, "create", fails)
         poll = Segments.poll
         looks = iter([False])
 
@@ -430,7 +430,7 @@ def failed_once(monkeypatch: pytest.MonkeyPatch, writer: Any, *batches: NewBatch
         raise BROKEN_DISK
 
     with monkeypatch.context() as broken:
-        broken.setattr(writer._log, "create", fails)
+        broken.setattr(writer._writer._log, "create", fails)
         with pytest.raises(OSError, match="Input/output error"):
             writer.append(batches)
 

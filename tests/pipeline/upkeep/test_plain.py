@@ -19,11 +19,11 @@ from group_coordinator.pipeline.delta import checkpoint, store_files
 from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import encode_commit, txn_action
+from group_coordinator.pipeline.delta.feature_removal import asked_features
 from group_coordinator.pipeline.delta.log import Log, commit_path
 from group_coordinator.pipeline.delta.protocol import UNDONE, UnsupportedTable
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.pipeline.upkeep import repair as repairing
-from group_coordinator.pipeline.upkeep.plain import asked_features
 from group_coordinator.pipeline.upkeep.repair import repair
 from group_coordinator.schemas.tables import RESPONSES
 from tests.pipeline.delta.feature_tables import FEATURES, column, create, protocol

@@ -22,35 +22,32 @@ from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import (
-    DataFile,
-    Layout,
-    UnsupportedTable,
-    clean_log,
-    open_delta,
-    open_files,
-    open_store,
-    read_whole,
-    to_table,
-    write_rows,
-)
+from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Commit, add_action, remove_action
+from group_coordinator.pipeline.delta.data_file import DataFile, Layout, to_table, write_rows
 from group_coordinator.pipeline.delta.log import open_log
-from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, UNDONE, is_on, writer_features
+from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.protocol import (
+    APPEND_ONLY,
+    UNDONE,
+    UnsupportedTable,
+    is_on,
+    writer_features,
+)
 from group_coordinator.pipeline.delta.replay import TableState, replay
 from group_coordinator.pipeline.delta.snapshot import read_checkpoint
+from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.delta.table import open_delta, open_store
 from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyarrow.fs import FileSystem
 
-    from group_coordinator.pipeline.delta import AddedFile
+    from group_coordinator.pipeline.delta.commit import AddedFile
 
 _PHYSICAL = "delta.columnMapping.physicalName"
-_OURS = {table.name: table for table in (*TABLES.values(), *ON_DEMAND)}
 
 
 def asked_features(uri: str) -> tuple[str, ...]:
@@ -61,18 +58,19 @@ def asked_features(uri: str) -> tuple[str, ...]:
     return _features(_read(uri))
 
 
-def make_plain(uri: str) -> None:
+def make_plain(uri: str, required: Sequence[str] = ()) -> None:
     """Make a table plain. No other process may write to the table meanwhile.
 
     The rows of one file at a time are in memory. On an error the table is unchanged. Raises
     UnsupportedTable for features that this function cannot remove. Raises Failure if the table
-    lacks required columns or cannot be read, or if another process wrote to it. Raises OSError.
+    lacks one of the `required` columns, cannot be read, or was written by another process. Raises
+    OSError.
     """
     state = _read(uri)
     features = _features(state)
     if not UNDONE.keys() >= {*features}:
         raise UnsupportedTable(uri, features)
-    _check_columns(uri, state)
+    _check_columns(uri, state, required)
     try:
         masks = _masks(uri)
     except DeltaError as error:
@@ -122,11 +120,10 @@ def _features(state: TableState[AddedFile]) -> tuple[str, ...]:
     return tuple(sorted(asked))
 
 
-def _check_columns(uri: str, state: TableState[AddedFile]) -> None:
-    """Raise Failure if a table of the root lacks a column that all releases require."""
-    ours = _OURS.get(uri.rstrip("/").rpartition("/")[2])
+def _check_columns(uri: str, state: TableState[AddedFile], required: Sequence[str]) -> None:
+    """Raise Failure if the table lacks a required column."""
     names = {field["name"] for field in state.fields}
-    lacking = [] if ours is None else [name for name in ours.required if name not in names]
+    lacking = [name for name in required if name not in names]
     if lacking:
         raise Failure(
             f"the table at {uri} lacks {', '.join(lacking)}, as after ALTER TABLE ... RENAME "
