@@ -1,4 +1,4 @@
-"""Clocks that are not the machine's."""
+"""Clocks that differ from the machine's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class AheadClocks:
-    """The machine's clocks, each some seconds ahead of it; a test sets by how much."""
+    """The machine's clocks, set forward by a number of seconds that a test chooses."""
 
     def __init__(self, wall_s: float = 0.0, monotonic_s: float = 0.0) -> None:
         self.wall_ahead_s, self.monotonic_ahead_s = wall_s, monotonic_s

@@ -1,4 +1,4 @@
-"""What many tests need, made once: a Spark session, and a root with empty tables."""
+"""Fixtures that many tests share: a Spark session, and a root with empty tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Tests with these markers start first, in this order, because they take the longest.
 LONGEST = ("spark", "slow")
-# The tiers above the default one. A test belongs to the last tier whose marker it has.
+# The tiers above the default one. A test belongs to the last tier with a marker on it.
 TIERS = ("full", "long")
 # Four test processes, the shared Spark session and a coordinator need about this much memory.
 NEEDED_MEMORY_GB = 6
@@ -60,7 +60,7 @@ def missing_needs(config: pytest.Config) -> Iterator[str]:
 
 
 def asks_for(config: pytest.Config, marker: str) -> bool:
-    """Whether `-m` names the marker, other than after `not`."""
+    """Return whether `-m` names the marker, other than after `not`."""
     return re.search(rf"(?<!\bnot )\b{marker}\b", config.option.markexpr) is not None
 
 
@@ -87,20 +87,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=deselected)
         items[:] = selected
     if hasattr(config, "workerinput"):
-        # A process that starts a long file last would keep all others waiting.
+        # If a process started a long file last, all others would wait for it.
         items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in LONGEST])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start JVMs with options that suit a short life."""
+    """Set options of JVMs for a short life."""
     if item.get_closest_marker("spark"):
         use_short_lived_jvms()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out the tests as `tests.side_by_side` says, in the order of their collection."""
+    """Assign the tests to processes by `tests.side_by_side`, in the order of their collection."""
     from tests.side_by_side import StartsShared
 
     config.option.loadscopereorder = False
@@ -109,7 +109,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A JAVA_HOME whose Java only says that it starts no JVM."""
+    """Return a JAVA_HOME with a Java that refuses to start a JVM."""
     java = tmp_path_factory.mktemp("java") / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'only a test marked spark or long starts a JVM' >&2\nexit 1\n")
@@ -121,20 +121,20 @@ def refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_jvm_but_for_spark(
     request: pytest.FixtureRequest, refusing_java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Have no test start a JVM that `-m "not spark"` selects."""
+    """Let tests selected by `-m "not spark"` fail if they start a JVM."""
     if not {"spark", "long"} & {mark.name for mark in request.node.iter_markers()}:
         monkeypatch.setenv("JAVA_HOME", str(refusing_java))
 
 
 def delta_is_released() -> bool:
-    """Whether a Delta is released for this Spark, as its package says."""
+    """Return whether a Delta is released for this Spark, according to its package."""
     asked = [Requirement(text) for text in requires("delta-spark") or ()]
     return all(version("pyspark") in each.specifier for each in asked if each.name == "pyspark")
 
 
 @pytest.fixture
 def spark_with_delta(spark: SparkSession) -> SparkSession:
-    """The session, for a test that has Spark itself read or write a Delta table."""
+    """Return the session, for a test in which Spark itself reads or writes a Delta table."""
     if not delta_is_released():
         pytest.skip(f"there is no Delta for Spark {version('pyspark')}")
     return spark
@@ -142,7 +142,7 @@ def spark_with_delta(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def light_spark(spark_with_delta: SparkSession) -> SparkSession:
-    """A session beside the shared one, which reads small tables in few tasks."""
+    """Return a session, apart from the shared one, that reads small tables with few tasks."""
     from tests.frames import light_session
 
     return light_session(spark_with_delta)
@@ -150,7 +150,7 @@ def light_spark(spark_with_delta: SparkSession) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as a coordinator starts it, one for all tests of the run."""
+    """Yield a session like a coordinator's, shared by all tests of the run."""
     from group_coordinator.pipeline.session.start import SessionStart
     from group_coordinator.pipeline.stream import WORKER_IMPORTS
 
@@ -168,12 +168,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def empty_root() -> Path:
-    """A folder with empty tables, to be copied."""
+    """Return a folder with empty tables, to be copied."""
     return roots.empty_root()
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A root with empty tables."""
+    """Return a root with empty tables."""
     roots.make_tables(str(tmp_path))
     return str(tmp_path)

@@ -1,4 +1,4 @@
-"""A coordinator on a virtual clock with a log in memory, and helpers that read as the protocol.
+"""A coordinator on a virtual clock with a log in memory, and helpers named after the protocol.
 
     ctx = Context()
     leader = ctx.join()                  # a Call: parked, or answered
@@ -7,7 +7,7 @@
     ctx.sync(leader, {leader.member_id: b"everything"})
     assert ctx.heartbeat(leader).code == 0
 
-The constants are those of Kafka's own GroupCoordinatorTest, so that its timings can be told here.
+The constants are those of Kafka's GroupCoordinatorTest, so that tests can use its timings.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ REBALANCE_MS = 500
 INITIAL_DELAY_MS = 50
 RANGE = ("range",)
 SUPERSET = ("range", "roundrobin")
-# A version of JoinGroup that takes members in one step, and one that asks for the two-step join.
+# A version of JoinGroup with which members join in one step, and one with the two-step join.
 ONE_STEP = 3
 TWO_STEP = 9
-# What Kafka answers for a partition that is another's, and for one that is still loaded.
+# Kafka's error for a partition of another coordinator, and for one that is being loaded.
 NOT_OWNED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 KAFKA_TEST_SETTINGS: dict[str, Any] = {
@@ -54,7 +54,7 @@ KAFKA_TEST_SETTINGS: dict[str, Any] = {
 
 
 class Call:
-    """One request and, once it has come, its one answer."""
+    """One request, and its response once it has arrived."""
 
     def __init__(self, request: m.RequestEvent) -> None:
         self.request = request
@@ -66,28 +66,28 @@ class Call:
 
     @property
     def parked(self) -> bool:
-        """Whether the answer is still owed."""
+        """Whether the response is still missing."""
         return not self.responses
 
     @property
     def response(self) -> m.Response:
-        """The answer; fails if there is none yet, or more than one."""
+        """The response; fails if there is none yet, or more than one."""
         assert len(self.responses) == 1, f"{len(self.responses)} answers to {self.request}"
         return self.responses[0]
 
     @property
     def code(self) -> int:
-        """The answer's error code."""
+        """The response's error code."""
         return self.response.error_code
 
     @property
     def body(self) -> Any:
-        """The answer's body."""
+        """The response's body."""
         return getattr(self.response, self.request.api)
 
     @property
     def member_id(self) -> str:
-        """A join's member id: the one answered, else the one asked with."""
+        """A join's member id: of the response, otherwise of the request."""
         assert self.request.join_group is not None
         if self.responses and self.body is not None and self.body.member_id:
             return str(self.body.member_id)
@@ -105,17 +105,17 @@ class Call:
 
     @property
     def partition_codes(self) -> list[int]:
-        """The codes of a commit's, fetch's or deletion's partitions, in order."""
+        """The error codes of a commit's, fetch's or deletion's partitions, in order."""
         return [p.error_code for topic in self.body.topics for p in topic.partitions]
 
     @property
     def member_codes(self) -> list[int]:
-        """The codes of a leave's members, in order."""
+        """The error codes of a leave's members, in order."""
         return [member.error_code for member in self.body.members]
 
 
 class Context:
-    """One group's coordinator. `group` is None while there is none; `log` is what was stored."""
+    """One group's coordinator. `group` is None without a group; `log` has the stored records."""
 
     def __init__(self, group_id: str = GROUP_ID, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -123,7 +123,7 @@ class Context:
         self.group_id = group_id
         self.now = 0
         self.group: ClassicGroup | None = None
-        # The code that is answered for the group's partition: NONE, as this coordinator owns it.
+        # The error code for the group's partition: NONE, because this coordinator owns it.
         self.ownership = ErrorCode.NONE
         self.node: Node | None = Node(0, "localhost", 9092)
         self.log: list[CoordinatorRecord] = []
@@ -139,7 +139,7 @@ class Context:
         )
 
     def _append(self, records: Sequence[CoordinatorRecord]) -> ErrorCode:
-        """The log: full size limit, and whatever a test has it refuse by `log_refuses`."""
+        """Append to the log, with its size limit; a test can make it fail by `log_refuses`."""
         if self.log_refuses:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return self._limit(records)
@@ -162,17 +162,17 @@ class Context:
         return call
 
     def decide(self, request: m.RequestEvent) -> None:
-        """A request arrives now."""
+        """Decide a request that arrives now."""
         decision = self.begin_decision(request.group_id)
         self.coordinator.decide(decision, request, self.ownership)
         self._take(decision)
 
     def begin_decision(self, group_id: str | None = None) -> Decision:
-        """Begin a decision over the group now."""
+        """Begin a decision on the group now."""
         return self.coordinator.begin_decision(group_id or self.group_id, self.group, self.now)
 
     def advance(self, ms: int) -> None:
-        """Let the clock run; what falls due on the way fires at exactly its own time."""
+        """Advance the clock; timers that become due fire at exactly their own time."""
         until = self.now + ms
         while self.group is not None:
             decision = self.begin_decision()
@@ -186,20 +186,20 @@ class Context:
         self.now = until
 
     def cleanup(self) -> None:
-        """One run of the offset-expiry task."""
+        """Run the offset-expiry task once."""
         decision = self.begin_decision()
         cleanup(decision)
         self._take(decision)
 
     def unload(self) -> None:
-        """Give the group up."""
+        """Unload the group."""
         if self.group is not None:
             decision = self.begin_decision()
             self.coordinator.unload(decision)
             self._take(decision)
 
     def load(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
-        """Take the group over, from these records or from all that was logged."""
+        """Load the group, from these records or from the whole log."""
         logged = self.log if records is None else records
         decision = self.begin_decision()
         self.coordinator.load(decision, list(logged))
@@ -231,7 +231,7 @@ class Context:
         reason: str | None = None,
         **fields: Any,
     ) -> Call:
-        """JoinGroup; in one step unless `version` says otherwise."""
+        """Send JoinGroup; it needs one step unless `version` requires two."""
         body = m.JoinGroupRequest(
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
@@ -244,13 +244,13 @@ class Context:
         return self.send("join_group", body, version, **fields)
 
     def two_step_join(self, **options: Any) -> Call:
-        """A dynamic member of today: told its id first (79), then joining with it; not advanced."""
+        """Send both joins of a dynamic member: the first returns its id (79). No time passes."""
         first = self.join(version=TWO_STEP, **options)
         assert first.code == ErrorCode.MEMBER_ID_REQUIRED
         return self.join(first.member_id, version=TWO_STEP, **options)
 
     def dynamic_join(self, **options: Any) -> Call:
-        """Kafka's dynamic join helper: both steps, then the initial delay passes."""
+        """Join as Kafka's dynamic join helper: both steps, then the initial delay passes."""
         call = self.two_step_join(**options)
         self.advance(INITIAL_DELAY_MS + 1)
         return call
@@ -266,7 +266,7 @@ class Context:
         protocol_name: str | None = None,
         version: int | None = None,
     ) -> Call:
-        """SyncGroup, of a join's member and generation unless told otherwise."""
+        """Send SyncGroup, by default with the member and generation of a join."""
         body = m.SyncGroupRequest(
             generation_id=self._generation(member, generation),
             member_id=_id(member),
@@ -283,12 +283,12 @@ class Context:
     def heartbeat(
         self, member: Call | str, generation: int | None = None, instance_id: str | None = None
     ) -> Call:
-        """Heartbeat, of a join's member and generation unless told otherwise."""
+        """Send Heartbeat, by default with the member and generation of a join."""
         body = m.HeartbeatRequest(self._generation(member, generation), _id(member), instance_id)
         return self.send("heartbeat", body)
 
     def leave(self, *members: Call | str | m.LeavingMember, version: int | None = None) -> Call:
-        """LeaveGroup of one or many."""
+        """Send LeaveGroup for one or several members."""
         leaving = tuple(
             one if isinstance(one, m.LeavingMember) else m.LeavingMember(_id(one))
             for one in members
@@ -305,7 +305,7 @@ class Context:
         retention_ms: int | None = None,
         version: int | None = None,
     ) -> Call:
-        """OffsetCommit of {(topic, partition): offset}; without a member as a simple consumer."""
+        """Send OffsetCommit of {(topic, partition): offset}; by default as a simple consumer."""
         if generation is None and isinstance(member, str):
             generation = m.NO_GENERATION
         topics: dict[str, list[m.OffsetCommitPartition]] = {}
@@ -328,14 +328,14 @@ class Context:
         version: int | None = None,
         require_stable: bool = False,
     ) -> Call:
-        """OffsetFetch of {topic: partitions}, or of everything."""
+        """Send OffsetFetch of {topic: partitions}, or of all."""
         asked = None
         if topics is not None:
             asked = tuple(m.OffsetFetchTopic(name, tuple(ps)) for name, ps in topics.items())
         return self.send("offset_fetch", m.OffsetFetchRequest(asked, require_stable), version)
 
     def fetched(self) -> dict[tuple[str, int], int]:
-        """Every committed offset, as OffsetFetch answers it."""
+        """Return all committed offsets, as OffsetFetch returns them."""
         return {
             (topic.name, p.partition_index): p.committed_offset
             for topic in self.fetch().body.topics
@@ -343,28 +343,28 @@ class Context:
         }
 
     def describe(self, version: int | None = 5) -> Call:
-        """DescribeGroups; by default of a version that answers an absent group with "Dead"."""
+        """Send DescribeGroups; by default in a version that describes a missing group as "Dead"."""
         return self.send("describe_groups", m.DescribeGroupsRequest(), version)
 
     def delete_group(self) -> Call:
-        """DeleteGroups."""
+        """Send DeleteGroups."""
         return self.send("delete_groups", m.DeleteGroupsRequest())
 
     def delete_offsets(self, topics: Mapping[str, Iterable[int]]) -> Call:
-        """OffsetDelete of {topic: partitions}."""
+        """Send OffsetDelete of {topic: partitions}."""
         asked = tuple(m.OffsetDeleteTopic(name, tuple(ps)) for name, ps in topics.items())
         return self.send("offset_delete", m.OffsetDeleteRequest(asked))
 
     # --- situations -----------------------------------------------------------------------------
 
     def stable_group(self, **options: Any) -> Call:
-        """One dynamic member, joined and synced; returns its join."""
+        """Create a group with one dynamic member, joined and synced; return its join."""
         leader = self.dynamic_join(**options)
         assert self.sync(leader, {leader.member_id: b""}).code == ErrorCode.NONE
         return leader
 
     def stable_pair(self) -> tuple[Call, Call]:
-        """Two dynamic members of a Stable group in generation 1: the leader's and other's joins."""
+        """Create a Stable group of two dynamic members; return the joins, the leader's first."""
         leader, follower = self.join(), self.join()
         self.advance(2 * INITIAL_DELAY_MS + 1)
         assert leader.code == follower.code == ErrorCode.NONE
@@ -373,7 +373,7 @@ class Context:
         return leader, follower
 
     def static_pair(self, **options: Any) -> tuple[Call, Call]:
-        """Kafka's static pair: instances "leader" and "follower" of a Stable generation 1."""
+        """Create Kafka's static pair: "leader" and "follower" of a Stable generation 1."""
         options = {"protocols": SUPERSET, "version": TWO_STEP, **options}
         leader = self.join(instance_id="leader", **options)
         follower = self.join(instance_id="follower", **options)
@@ -394,7 +394,7 @@ class Context:
 
     @property
     def deadline(self) -> int | None:
-        """When the group's next timer is due; None if none runs."""
+        """The time at which the group's next timer is due; None without a timer."""
         return None if self.group is None else next_deadline(self.group)
 
     @property
@@ -403,7 +403,7 @@ class Context:
         return [] if self.group is None else list(self.group.members)
 
     def event_names(self) -> list[str]:
-        """The audit log, names only."""
+        """Return the names of the audit events."""
         return [event.event for event in self.events]
 
     def _generation(self, member: Call | str, generation: int | None) -> int:
@@ -415,7 +415,7 @@ class Context:
 
 
 def subscription(*topics: str, user_data: bytes = b"", version: int = 1) -> bytes:
-    """A consumer's metadata, as Kafka's clients send it; without owned partitions."""
+    """Return a consumer's metadata as Kafka's clients send it, without owned partitions."""
     names = b"".join(len(name.encode()).to_bytes(2, "big") + name.encode() for name in topics)
     counted = len(topics).to_bytes(4, "big") + names
     data = len(user_data).to_bytes(4, "big") + user_data
@@ -423,12 +423,12 @@ def subscription(*topics: str, user_data: bytes = b"", version: int = 1) -> byte
 
 
 def is_simple(group: ClassicGroup) -> bool:
-    """Whether it only stores offsets, for consumers that assign their own partitions."""
+    """Return whether it only stores offsets, for consumers that assign their own partitions."""
     return group.protocol_type is None and group.state is GroupState.EMPTY
 
 
 def committed(group: ClassicGroup | None) -> dict[tuple[str, int], OffsetCommitValue]:
-    """A group's committed offsets as one flat map."""
+    """Return a group's committed offsets as one flat map."""
     offsets = {} if group is None else group.offsets
     return {(topic, index): v for topic, ps in offsets.items() for index, v in ps.items()}
 

@@ -1,4 +1,4 @@
-"""How a process ended: a test that checks it says so, for a signal is found by its name."""
+"""Checks of a process's end. A failure names the exit status, or the signal by its name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 def check_end(status: int | None, said: str | Path = "", expected: int = 0) -> None:
     """Fail unless a process ended with the expected status.
 
-    `status` is a return code as `subprocess` has it, None while the process runs; `said` is what
-    the process wrote, or the file with it.
+    `status` is a return code of `subprocess`, None while the process runs. `said` is the output of
+    the process, or the file with it.
     """
     text = said.read_text("utf-8", "replace") if isinstance(said, Path) else said
     assert status == expected, f"{how_it_ended(status)}, not status {expected}: {text}"
@@ -23,9 +23,9 @@ def check_runs(status: int | None, said: str | Path = "") -> None:
 
 
 def how_it_ended(status: int | None) -> str:
-    """Say a return code in words: `status 1`, `signal 11 (SIGSEGV)`.
+    """Describe a return code in words: `status 1`, `signal 11 (SIGSEGV)`.
 
-    A shell, and Java, have 128 and its number as the status after a signal: it is named as well.
+    After a signal, a shell and Java have the status 128 plus its number: this is named as well.
     """
     if status is None:
         return "it runs"

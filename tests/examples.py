@@ -1,4 +1,4 @@
-"""How many examples a property test tries: each time the same ones, or many others under `-m long`.
+"""The number of examples of property tests: few and always the same, or many with `-m long`.
 
 `tests.conftest` calls `load_profile` before it imports the tests.
 """
@@ -11,18 +11,18 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-# How many examples a test tries that does not say it, and how many times as many `-m long` tries.
+# The default number of examples of a test, and the factor for `-m long`.
 _COUNT, _LONG = 40, 60
 _times = 1
 
 
 def load_profile(long: bool) -> None:
-    """Have the tests that are imported from now on try few examples, or many that nobody has tried.
+    """Set the number of examples of tests that are imported from now on.
 
-    What a run of many finds, hypothesis prints with the line that repeats it.
+    With `long` they are many and random. If one fails, hypothesis prints the line that repeats it.
 
-    How long an example takes decides no test, whether or not `examples` is asked: on a busy machine
-    one has taken longer than the 200 ms that hypothesis gives it.
+    No example has a deadline, whether or not `examples` is used: on a busy machine an example took
+    longer than hypothesis's default of 200 ms.
     """
     global _times
     _times = _LONG if long else 1
@@ -39,13 +39,13 @@ def load_profile(long: bool) -> None:
 
 
 def examples(count: int, **more: Any) -> Callable[[Any], Any]:
-    """Have a test try `count` examples; `more` are other settings of hypothesis."""
+    """Let a test try `count` examples; `more` are other settings of hypothesis."""
     return settings(max_examples=count * _times, **more)
 
 
 def texts(max_size: int) -> st.SearchStrategy[str]:
-    """Strings of whatever UTF-8 can hold.
+    """Return a strategy of strings of all characters that UTF-8 can encode.
 
-    `st.text()` holds the same, and spends 2 s on asking Python's codec about every character.
+    `st.text()` has the same strings, but spends 2 s on asking Python's codec about each character.
     """
     return st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size)

@@ -1,11 +1,11 @@
-"""Which figures of the pages are older than the last change of the product.
+"""The age of the pages' figures: the later commits that have changed the product.
 
     python -m tests.figures
 
-A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed", or as in "ended
-2026-11-25 17:43 UTC, commit bc3d869" where it is rendered from a recorded result. For each of them
-a line tells the page, the commit, and how many later commits have changed the product. A shallow
-clone has no history to count in, and the line says so.
+A figure has its date and its commit, as in "23 November 2026, bbb3eed", or as in "ended 2026-11-25
+17:43 UTC, commit bc3d869" if it is rendered from a recorded result. For each figure a line names
+the page, the commit, and the number of later commits that changed the product. A shallow clone has
+no history to count; the line then says this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIGURE = re.compile(
 
 
 class Figure(NamedTuple):
-    """Where a figure stands, `line` from 1, and the commit that it was measured at."""
+    """The position of a figure, `line` from 1, and the commit that it was measured at."""
 
     page: Path
     line: int
@@ -50,7 +50,7 @@ def changes_since(commit: str, repository: Path = TOP) -> int:
     """
     if _git(repository, "rev-parse", "--is-shallow-repository").stdout.strip() == "true":
         raise LookupError("this clone is shallow; `git fetch --unshallow` brings the history")
-    # A commit of another branch is known here and in no other clone.
+    # A commit of another branch is known in this clone only.
     if _git(repository, "merge-base", "--is-ancestor", commit, "HEAD").returncode:
         raise LookupError(f"{commit}: the history of HEAD does not have it")
     return int(_git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT).stdout)
@@ -73,7 +73,7 @@ def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> None:
     """Print each figure of the pages with its age in commits."""
-    # Who reads only the first lines, as `head` does, ends the program.
+    # `head` and other readers of only the first lines end the program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for figure in figures():
         place = f"{figure.page.relative_to(TOP)}:{figure.line}"

@@ -1,4 +1,4 @@
-"""What Spark has read against what Python has read: the same types, and the same rows."""
+"""Comparison of frames that Spark has read with Arrow's rows: the same types and rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A session reads small tables for half of the CPU time with these. No result depends on them.
+# With these settings a session reads small tables in half of the CPU time. Results do not change.
 _FEW_TASKS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
@@ -26,7 +26,7 @@ _DIGITS = 6
 
 
 def light_session(spark: SparkSession) -> SparkSession:
-    """Start a session beside another one, which reads small tables in few tasks."""
+    """Start a second session in this JVM that reads small tables with few tasks."""
     session = spark.newSession()
     for name, value in _FEW_TASKS.items():
         session.conf.set(name, value)
@@ -34,21 +34,24 @@ def light_session(spark: SparkSession) -> SparkSession:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow's rows as a DataFrame, by Spark's own conversion of their types.
+    """Return Arrow's rows as a DataFrame, by Spark's own conversion of their types.
 
-    Times without a zone stay so, whatever the session's `spark.sql.timestampType` is.
+    Times without a zone keep their type, whatever the session's `spark.sql.timestampType` is.
     """
-    # pyspark cannot tell the type of a column without chunks, and loses the rows after a batch that
-    # has none.
+    # pyspark cannot determine the type of a column without chunks, and loses the rows after an
+    # empty batch.
     whole = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
     return spark.createDataFrame(whole, from_arrow_schema(rows.schema))
 
 
 def assert_same_rows(read: DataFrame, expected: pa.Table | DataFrame, **options: Any) -> None:
-    """Both have the same columns, types and rows, in any order; `options` are those of chispa."""
+    """Assert that both have the same columns, types and rows, in any order.
+
+    `options` are those of chispa.
+    """
     if not hasattr(expected, "sparkSession"):
         expected = frame_of(read.sparkSession, expected)
-    # Of one partition no row is shuffled to be sorted.
+    # With a single partition, sorting needs no shuffle.
     frames = (each.coalesce(1) for each in (read, expected))
     assert_df_equality(*frames, ignore_row_order=True, **options)
 
@@ -61,7 +64,7 @@ def assert_alike(found: DataFrame, rows: pa.Table) -> None:
 
 
 def _in_utc(rows: pa.Table) -> pa.Table:
-    """Give DuckDB's times their zone, which is UTC."""
+    """Set the zone of DuckDB's times, which is UTC."""
     for place, field in enumerate(rows.schema):
         if field.type == pa.timestamp("us"):
             rows = rows.set_column(
@@ -71,7 +74,7 @@ def _in_utc(rows: pa.Table) -> pa.Table:
 
 
 def _sorted(rows: DataFrame) -> DataFrame:
-    """Sort the rows in Python: Spark takes seconds to compile an order of nested columns."""
+    """Sort the rows in Python, because Spark takes seconds to compile nested orders."""
     shown = [
         f.round(f"`{name}`", _DIGITS).alias(name) if type_ == "double" else f.col(f"`{name}`")
         for name, type_ in rows.dtypes

@@ -1,4 +1,4 @@
-"""Memory that is freed by itself, without the garbage collector."""
+"""Checks that memory is freed without the garbage collector."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def keeps_at_most(size: int) -> Iterator[None]:
-    """Check that no more than `size` bytes are left of what the block allocates.
+    """Check that at most `size` bytes of the block's allocations remain allocated.
 
-    The garbage collector is off meanwhile, so a reference cycle counts as kept.
+    The garbage collector is disabled meanwhile, so a reference cycle counts as allocated.
     """
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The project's pages: their links, and their fenced blocks, run from nothing as a reader would."""
+"""The project's pages: their links, and their code blocks, run in an empty folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOMS = (".github", "conf", "coordinator", "pipeline", "schemas", "tests")
 PAGES = sorted(
     [TOP / "README.md", *(page for room in ROOMS for page in (TOP / room).rglob("*.md"))]
 )
-# What a page says of where things are, beside what it is when the page is run.
+# The locations in the pages. They are replaced when a page is run.
 DATA, ADDRESS = "/data/", "localhost:9092"
 _FENCE = re.compile(r" *```(\w*)$")
 _NOT_RUN = re.compile(r" *<!-- (?:not run: \S.*|test command) -->$")
@@ -37,7 +37,7 @@ _LIMIT_S = 180
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `line` is that of its fence, from 1. What is not run says why above it."""
+    """A fenced block; `line` is that of its fence, from 1. A comment says why it is not run."""
 
     line: int
     language: str
@@ -46,7 +46,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page."""
+    """Return the fenced blocks of a page."""
     found = []
     begun, language, before, is_run = 0, "", "", True
     inside: list[str] = []
@@ -65,19 +65,19 @@ def blocks(text: str) -> list[Block]:
 
 
 def prose(text: str) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     fenced = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
     return fenced.sub("", text)
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", prose(text), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading."""
+    """Return the relative links of a page that lead to no file, or to no heading."""
     broken = []
     for link in _LINK.findall(prose(text)):
         name, _, anchor = link.partition("#")
@@ -91,10 +91,10 @@ def broken_links(page: Path, text: str) -> list[str]:
 
 
 class Reader(contextlib.ExitStack):
-    """Runs the blocks of one page in order, in a folder of its own.
+    """A runner of the blocks of one page in order, in a separate folder.
 
-    `run` starts a coordinator without Spark, and a gateway for `--gateway`; with `spark` the
-    command itself. A line that ends with & is left running until the end.
+    `run` starts a coordinator without Spark, and a gateway for `--gateway`. With `spark` it runs
+    the command itself. A line that ends with & keeps running until the end.
     """
 
     def __init__(self, folder: Path, spark: bool = False) -> None:
@@ -107,7 +107,7 @@ class Reader(contextlib.ExitStack):
         self._said = ""
 
     def take(self, block: Block) -> None:
-        """Run a block; one without a language is compared with what the block before it printed."""
+        """Run a block; compare one without a language with the output of the block before it."""
         text = self._as_here(block.text)
         if block.language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -131,7 +131,7 @@ class Reader(contextlib.ExitStack):
         return text.replace(DATA, f"{self._folder}/").replace(ADDRESS, self._address)
 
     def _starts(self, line: str) -> bool:
-        """Start the coordinator if the line does."""
+        """Start the coordinator if the line is its command; return whether it is."""
         match = re.match(r"group-coordinator run --root (\S+)(.*) &$", line)
         if match is None:
             return False
@@ -176,19 +176,19 @@ class Reader(contextlib.ExitStack):
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        """The user's, with the command of this environment, and wide tables."""
+        """Return the user's environment, with the command of this one, and wide tables."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "COLUMNS": "250"}
 
 
 def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now."""
+    """Return a port of the loopback interface that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 def read(page: Path, folder: Path, spark: bool = False) -> Iterator[Block]:
-    """Run the blocks of a page that are to be run, one after the other; yields each before that."""
+    """Run the blocks of a page one after the other; yield each before it is run."""
     with Reader(folder, spark) as reader:
         for block in blocks(page.read_text("utf-8")):
             if block.is_run:

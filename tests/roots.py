@@ -1,4 +1,4 @@
-"""Roots with empty tables. One is made for the process: 42 ms of CPU; a copy of it takes 1.4."""
+"""Roots with empty tables. The first takes 42 ms of CPU for a process; a copy of it takes 1.4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from group_coordinator.pipeline.tables.store import ensure_tables
 
 @functools.cache
 def empty_root() -> Path:
-    """A folder with empty tables, to be copied and not to be written to."""
+    """Return a folder with empty tables, to be copied and not to be changed."""
     folder = Path(tempfile.mkdtemp(prefix="empty-root-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     ensure_tables(str(folder))
@@ -22,7 +22,7 @@ def empty_root() -> Path:
 
 
 def make_tables(root: str) -> None:
-    """Make empty tables under a root, as `ensure_tables` does where there are none."""
+    """Create empty tables under a root, as `ensure_tables` does if there are none."""
     folder = local_folder(root)
     if folder is None:
         ensure_tables(root)

@@ -21,8 +21,8 @@ SHARED_STARTS = {
     "light_spark": "spark",
     "cluster": "cluster",
 }
-# Files whose tests take minutes each have a start of their own: in one process after each other
-# they and the others took 20 of the 33 minutes of the full tier.
+# Files with tests that take minutes use a separate start. In one process after each other, they and
+# the others took 20 of the 33 minutes of the full tier.
 ALONE = (
     "tests/pipeline/spark/test_views.py",
     "tests/pipeline/tables/test_delta_reads.py",
@@ -32,13 +32,13 @@ ALONE = (
 
 @functools.cache
 def starts_spark(file: str) -> bool:
-    """Whether a test of a file starts Spark."""
+    """Return whether a test of a file starts Spark."""
     return "pytest.mark.spark" in (TOP / file).read_text("utf-8")
 
 
 @functools.cache
 def shared_start(file: str) -> str | None:
-    """Name the start of Spark that a test file shares with others, if it shares one."""
+    """Return the name of the start of Spark that a test file shares with others, or None."""
     if file in ALONE or not starts_spark(file):
         return None
     text = (TOP / file).read_text("utf-8")

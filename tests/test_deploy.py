@@ -1,4 +1,4 @@
-"""What conf/deploy and the workflow name is there: commands that the CLI takes, paths, times."""
+"""Everything that conf/deploy and the workflow name exists: CLI commands, paths, times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unit() -> configparser.ConfigParser:
 
 
 def dockerfile() -> list[list[str]]:
-    """Each instruction, and what follows it."""
+    """Return each instruction with its arguments."""
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text("utf-8"))
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [line.split(" ", 1) for line in lines]
@@ -56,7 +56,7 @@ WORKFLOW: dict[str, Any] = yaml.safe_load((TOP / ".github/workflows/ci.yml").rea
 
 
 def commands() -> list[list[str]]:
-    """The words of each command line of ours, without the command's own name."""
+    """Return the words of this project's command lines, without the command's name."""
     started = shlex.split(unit()["Service"]["ExecStart"])
     checks = [each["healthcheck"]["test"] for each in SERVICES.values() if "healthcheck" in each]
     assert all(check[:2] == ["CMD", NAME] for check in checks)
@@ -70,7 +70,7 @@ def commands() -> list[list[str]]:
 
 
 def take(words: list[str]) -> None:
-    """Have the command line parsed as the CLI does, and nothing run; raises what the CLI says."""
+    """Parse the command line as the CLI does, without running it; raise the CLI's error."""
     command: Any = typer.main.get_command(make_app())
     context = None
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
@@ -108,14 +108,14 @@ def test_the_unit_stops_the_coordinator_alone_and_waits_for_its_end() -> None:
     assert service["KillMode"] == "mixed"
     assert float(service["TimeoutStopSec"]) >= longest_end_s()
     assert service["RestartPreventExitStatus"] == "2"
-    # What the page has one do before, the unit relies on.
+    # The unit relies on the page's preparations.
     for path in re.findall(r"/(?:opt|etc)/group-coordinator\S*", service["ExecStart"]):
         assert path.removesuffix(f"/bin/{NAME}") in PAGE
     assert f"useradd --system {service['User']}\n" in PAGE
 
 
 def longest_end_s() -> float:
-    """What a coordinator's end may take, s: its hand-over, and the batch under way."""
+    """Return the maximum time of a coordinator's end, s: its hand-over, and the current batch."""
     ours = load_settings().coordinator
     return ours.controlled_shutdown_timeout_ms / 1000 + JVM_WAITS_S
 

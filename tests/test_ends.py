@@ -1,4 +1,4 @@
-"""What a failing test says: the values of a helper's assert, a call's error, a process's signal."""
+"""The message of a failing test: a helper's values, a call's error, a process's signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages' figures carry the commit that they were measured at."""
+"""The pages' figures have the commit that they were measured at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""House rules that no linter checks: class names are unique, examples are repeatable."""
+"""House rules without a linter: class names are unique, examples are repeatable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRODUCT = ("coordinator", "pipeline", "schemas")
 
 
 def shared_names(modules: Iterable[Path]) -> dict[str, list[str]]:
-    """The public classes that have the name of another one: the name, and the modules with it."""
+    """Return the names that several public classes share, with the modules of each."""
     found = defaultdict(list)
     for module in modules:
         for node in ast.walk(ast.parse(module.read_text())):
@@ -50,5 +50,5 @@ def test_examples_are_the_same_ones_but_under_long(long: bool) -> None:
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)
-    # How long an example takes decides no test.
+    # No example has a deadline.
     assert done.stdout.split() == ["None", str(not long)]

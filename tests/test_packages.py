@@ -1,4 +1,4 @@
-"""What an installation holds, and by which names: one package, whose folders lie beside it."""
+"""The content of an installation and its import names: one package for all folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_import_name_leads_to_each_folder() -> None:
 
 
 def test_nothing_is_imported_by_a_second_name() -> None:
-    """In a clone `import pipeline` works, and makes every class a second time."""
+    """`import pipeline` would work in a clone, and create each class a second time."""
     modules = [each for top in (*FOLDERS, "tests") for each in (TOP / top).rglob("*.py")]
     found = [each for each in modules if _SECOND.search(each.read_text("utf-8"))]
     assert found == []
@@ -48,7 +48,7 @@ def test_a_folder_with_modules_is_a_package() -> None:
 
 @pytest.mark.full
 def test_a_user_s_own_folders_of_the_same_names_are_in_nobody_s_way(tmp_path: Path) -> None:
-    """The command, an import and mypy, in a folder that has a `pipeline` of its own."""
+    """The command, an import and mypy work in a folder with another package `pipeline`."""
     make_own_folders(tmp_path)
     program = tmp_path / "joins.py"
     program.write_text(

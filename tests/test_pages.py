@@ -1,4 +1,4 @@
-"""Every page's links lead somewhere, every block is run or says why not, and the first is short."""
+"""Each page's links lead to files and headings, its blocks are run, and the first page is short."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def languages(page: Path) -> set[str]:
     return {block.language for block in blocks(page.read_text("utf-8")) if block.is_run}
 
 
-# The pages whose programs run in the default tier: those of a newcomer's first hour.
+# The pages with programs that run in the default tier: those for the first hour of a new user.
 FIRST_PAGES = ("README.md", "pipeline/gateway/README.md", "pipeline/client/README.md")
 
 

@@ -1,4 +1,4 @@
-"""`.ci/pythons` runs the README's test command on each Python, and says how each ended."""
+"""`.ci/pythons` runs the README's test command on each Python, and reports each result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 CI = Path(__file__).parent.parent / ".ci"
 README = "<!-- test command -->\n```sh\npython3 -m pytest\n```\n"
-# Answers what it is, as Python would be asked, and else says that it was started in a clone.
+# A stub of Python: it answers the version query, and otherwise fails outside a clean clone.
 ANSWERS = '[ "$1" = -c ] && echo "$0" && exit\n[ -d .git ] && [ ! -e not_committed ] || exit 9\n'
 
 
@@ -53,7 +53,7 @@ def run(checkout: Path, *releases: str) -> tuple[int, list[str]]:
 def test_each_python_that_is_found_runs_the_command_of_the_readme(checkout: Path) -> None:
     top = checkout.parent
     executable(top / "bin" / "python3.98", f'{ANSWERS}echo "on the PATH: $@"')
-    # What pyenv puts on the PATH for a release that is not chosen.
+    # pyenv puts this on the PATH for a release that is not selected.
     executable(top / "bin" / "python3.99", "exit 127")
     executable(top / "pyenv/versions/3.99.9/bin/python3", f"{ANSWERS}echo older")
     executable(top / "pyenv/versions/3.99.10/bin/python3", f'{ANSWERS}echo "by pyenv: $@"')

@@ -1,4 +1,4 @@
-"""Who runs what: the scheduler of a run in several processes, with processes that run nothing."""
+"""The scheduler of a run in several processes, with processes that run nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOIN = [f"tests/coordinator/test_join.py::test_{number}" for number in range(3)]
 
 
 class Node:
-    """A process, and what it was given to run."""
+    """A process, and the tests assigned to it."""
 
     def __init__(self, name: str, tests: list[str]) -> None:
         self.gateway = SimpleNamespace(id=name)
@@ -30,7 +30,7 @@ class Node:
 
 
 class Run:
-    """A run of these tests in so many processes."""
+    """A run of these tests in a number of processes."""
 
     def __init__(self, tests: list[str], processes: int, markers: str = "") -> None:
         option = SimpleNamespace(loadscopereorder=False, markexpr=markers)

@@ -1,4 +1,4 @@
-"""Who waits is told what did not come to pass, and looks no longer than it must."""
+"""`wait_until` reports the missing condition, and looks no longer than it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a user's own folder, beside the programs that use this project."""
+"""Packages in a user's own folder with the names of this project's folders."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def make_own_folders(folder: Path) -> None:
-    """Make packages of the user's by the names of this project's own folders.
+    """Make packages in a user's folder with the names of this project's folders.
 
-    A program that is started in `folder` imports them by these names. They fail, so that whoever
-    takes them for ours is found.
+    A program that is started in `folder` imports these packages by the names. They fail, so that a
+    program that takes them for this project's is detected.
     """
     for name in ("pipeline", "coordinator", "schemas", "conf"):
         (folder / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Waiting for what another thread, process or server brings about."""
+"""Waiting for an effect of another thread, process or server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-# So much longer than anything takes here that a slow machine decides no test.
+# Far more than any condition takes, so that a slow machine fails no test, s.
 LIMIT_S = 180.0
 
 
@@ -20,8 +20,9 @@ def wait_until(
 ) -> T:
     """Return what `holds` returns as soon as that is true.
 
-    `what` says what is waited for; a function is asked for it in the end. Before each further look
-    `meanwhile` is called, and `every_s` seconds pass. Raises AssertionError after `limit_s`.
+    `what` describes the condition; if it is a function, it is called after a failure. Before each
+    further look, `meanwhile` is called and `every_s` seconds pass. Raises AssertionError after
+    `limit_s`.
     """
     limit = time.monotonic() + limit_s
     while not (found := holds()):
