@@ -47,6 +47,7 @@ FINISHED = (
     "schemas",
     "schemas/kafka",
     "tests",
+    "tests/support",
 )
 MOST_PER_10_000 = 10
 # Words and phrases that stand for an unnamed subject, or for a term of the field.

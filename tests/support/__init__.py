@@ -1,1 +1,1 @@
-"""What tests, benchmarks and trials share: loads, a real broker, and JVMs that start fast."""
+"""Helpers of tests, benchmarks and trials: loads, a real broker, and JVMs that start fast."""

@@ -36,10 +36,10 @@ group.initial.rebalance.delay.ms=0
 
 
 class Broker:
-    """A broker of the jars in `libs`, running from construction until `stop`.
+    """A broker from the jars in `libs`, running from construction until `stop`.
 
-    `settings` are lines of its properties besides those by which it is alone on this machine.
-    Raises Failure, with the end of its log, if it does not come up.
+    `settings` are added to the properties of a single broker on this machine. Raises Failure, with
+    the end of its log, if it does not start.
     """
 
     def __init__(self, libs: Path, settings: Mapping[str, object] = MappingProxyType({})) -> None:
@@ -55,7 +55,7 @@ class Broker:
         )
         classpath = [java(), _HEAP, "-cp", f"{libs}/*"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # Joined by "=": an id may begin with "-", and would be taken for an option.
+        # Joined by "=", because an id that begins with "-" would be parsed as an option.
         named = f"--cluster-id={cluster}"
         storage = ["kafka.tools.StorageTool", "format", named, "-c", str(properties)]
         with self._log.open("ab") as log:
@@ -75,11 +75,11 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The broker's process id."""
         return self._process.pid
 
     def _await(self) -> None:
-        """Wait until it takes connections."""
+        """Wait until it accepts connections."""
         limit = time.monotonic() + _READY_TIMEOUT_S
         while True:
             if self._process.poll() is not None or time.monotonic() > limit:
@@ -90,14 +90,14 @@ class Broker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End it, and drop its folder."""
+        """End the broker, and delete its folder."""
         end(self._process, _STOP_TIMEOUT_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def broker(libs: Path, settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[Broker]:
-    """A broker for as long as the block runs."""
+    """Run a broker during the block."""
     running = Broker(libs, settings)
     try:
         yield running
@@ -106,7 +106,7 @@ def broker(libs: Path, settings: Mapping[str, object] = MappingProxyType({})) ->
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that no process listens on at present."""
+    """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,4 +1,4 @@
-"""A command that is run from a clone: `python -m tests.bench`, `python -m tests.trials`."""
+"""Running a command line from a clone: `python -m tests.bench`, `python -m tests.trials`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from group_coordinator.pipeline.interrupt import interrupted_by_signals
 
 
 def run_command(app: typer.Typer, name: str) -> None:
-    """Run a command line. Exits 1 with one line for a Failure, 2 for a wrong call.
+    """Run a command line. Exit with 1 and one line for a Failure, with 2 for a wrong call.
 
-    A signal to end is an interrupt: of what is measured no coordinator may go on beside what is
-    measured next.
+    SIGTERM acts as an interrupt. Otherwise coordinators of a measurement could run on during the
+    next measurement.
     """
     try:
         with interrupted_by_signals():

@@ -1,4 +1,4 @@
-"""A machine that decides nothing: the floor that the coordinator's own cost is measured against."""
+"""A machine that decides nothing: the floor with which the coordinator's own cost is compared."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NOISE_BYTES = 1 << 20
 
 
 class EmptyMachine:
-    """Answers every request with error 0 and no body, and keeps one byte of state a group.
+    """A machine that answers each request with error 0, and keeps one byte of state a group.
 
-    `stored` bytes are written for a group in every batch, with a timer: a coordinator must write
-    the time of a group's last heartbeat, too. 0 writes nothing. The bytes are random, as a
-    coordinator's nearly are: the JVM hands state to Python as UTF-8 text and compresses what it
-    stores, and spends 3 us less on 600 zeros.
+    Responses have no body. `stored` bytes are written for a group in each batch, with a timer,
+    because a coordinator must also write the time of a group's last heartbeat. 0 writes nothing.
+    The bytes are random, almost as a coordinator's: the JVM passes state to Python as UTF-8 text
+    and compresses stored state, and spends 3 us less on 600 zeros.
     """
 
     def __init__(self, stored: int = 0) -> None:
@@ -34,7 +34,7 @@ class EmptyMachine:
         events: list[str],
         now: int,
     ) -> BatchResult:
-        """Answer each event; one that names nobody to answer is rejected."""
+        """Answer each event; reject one without a request id or group id."""
         responses: list[Response] = []
         rejected: list[RejectedRequest] = []
         for text in events:
@@ -59,7 +59,7 @@ class EmptyMachine:
         return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)
 
     def _some_bytes(self) -> bytes:
-        """`stored` bytes, different ones in each call."""
+        """Return `stored` bytes, other ones in each call."""
         self._at = (self._at + self._stored) % (_NOISE_BYTES - self._stored)
         return self._noise[self._at : self._at + self._stored]
 

@@ -1,10 +1,10 @@
-"""Reads that fail: who is told of each file that is opened, or folder that is listed, may raise.
+"""Failing reads: a listener is called for each opened file and listed folder, and may raise.
 
-What Python opens is seen by an audit hook. What is opened in C++ and in Rust is seen where it is
-asked for: files of Arrow's file systems one by one, and each reading of a table by delta-rs.
+An audit hook sees what Python opens. Reads in C++ and Rust are counted at their calls: each file of
+Arrow's file systems, and each read of a table by delta-rs.
 
-In a store a read is a request that has no good answer for as long as this project repeats it, but
-for one whose answer breaks off: that is repeated. A local folder stands for the store.
+In a store a failing read is a request without a valid response for the whole time of its retries.
+One kind breaks off, and is retried. A local folder represents the store.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from group_coordinator.pipeline.delta.table import local_folder
 TOO_MANY_FILES = errno.EMFILE
 BROKEN = errno.EIO
 AWAY = errno.ENOENT
-# Not an error: the reader is given the first half of the file. A folder is BROKEN then.
+# Not an error: the reader gets the first half of the file. For a folder it is BROKEN.
 SHORT = 0
 KINDS = (TOO_MANY_FILES, BROKEN, AWAY, SHORT)
-# In a store: an answer that asks to slow down, none, a refusal, and one that breaks off.
+# In a store: a 503 response, none, a refusal, and a response that breaks off.
 SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF = -1, -2, -3, -4
 STORE_KINDS = (SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF)
 _STORE_NAMES = {SLOW_DOWN: "503", SILENT: "silent", REFUSED: "403", BROKEN_OFF: "broken off"}
 
 
 class Reads(Protocol):
-    """Who is told of reads."""
+    """A listener of reads."""
 
     def read(self, path: object, file: Path | None = None) -> float | None:
-        """Take note of a read; returns the share of the content that it has, None for all of it.
+        """Note a read; return the share of its content that is delivered, None for all.
 
-        Raises OSError if it is to fail. What cannot be shortened fails if it is to be short; `file`
-        may be shortened by whoever is told.
+        Raises OSError if the read is to fail. A read that cannot be shortened fails instead. The
+        listener may shorten `file`.
         """
         ...
 
@@ -62,12 +62,12 @@ _is_hooked = False
 
 
 def name_of(kind: int) -> str:
-    """The name of a kind, for a test's."""
+    """Return the name of a kind, for a test's id."""
     return _STORE_NAMES.get(kind) or errno.errorcode.get(kind, "short")
 
 
 def error_of(kind: int, path: object) -> OSError:
-    """The error that a kind of failing read is."""
+    """Return the error of a kind of failing read."""
     if kind == SLOW_DOWN:
         return StoreError(f"GET {path}: 503 Service Unavailable, SlowDown", "503")
     if kind in (SILENT, BROKEN_OFF):
@@ -78,9 +78,9 @@ def error_of(kind: int, path: object) -> OSError:
 
 
 class FailingReads:
-    """Counts reads under `root`; the one with the number `fails`, from 1 on, raises `kind`.
+    """A counter of reads under `root`; the read number `fails`, from 1 on, raises `kind`.
 
-    Reads that write a file do not count. A file that is SHORT is so until the next read.
+    Reads that write a file do not count. A SHORT file stays short until the next read.
     """
 
     def __init__(self, root: str, fails: int, kind: int) -> None:
@@ -93,11 +93,11 @@ class FailingReads:
 
     @property
     def has_failed(self) -> bool:
-        """Whether there were so many reads."""
+        """Whether the number of reads reached `fails`."""
         return self.count >= self._fails
 
     def read(self, path: object, file: Path | None = None) -> float | None:
-        """Note a read; raises OSError if it is to fail. `file` may be SHORT in place of that."""
+        """Note a read; raise OSError if it is to fail. `file` may become SHORT instead."""
         if self._is_unseen or not str(path).startswith(self._root):
             return None
         self.restore()
@@ -112,7 +112,7 @@ class FailingReads:
         return None
 
     def breaks_off(self, path: object) -> bool:
-        """Note a request; whether its answer breaks off. Raises OSError if it fails otherwise."""
+        """Note a request; return whether its response breaks off. Raises OSError otherwise."""
         if self._kind == BROKEN_OFF and str(path).startswith(self._root):
             self.count += 1
             return self.count == self._fails
@@ -120,12 +120,12 @@ class FailingReads:
         return False
 
     def newest(self, folder: Path, pattern: str) -> Path | None:
-        """The file that came last into a folder; finding it is no read."""
+        """Return the newest file in a folder; the search is no read."""
         with self._unseen():
             return max(folder.glob(pattern), default=None, key=os.path.getmtime)
 
     def restore(self) -> None:
-        """Give a file that was SHORT the rest of its content."""
+        """Restore the content of a SHORT file."""
         if self._cut is not None:
             (aside, file), self._cut = self._cut, None
             with self._unseen():
@@ -136,7 +136,8 @@ class FailingReads:
             aside = Path(tempfile.mkdtemp(dir=Path(self._root).parent), "whole")
             os.rename(file, aside)
             content = aside.read_bytes()
-            # A commit ends within its last action: delta-rs does not notice a cut at a line's end.
+            # A commit is cut within its last action, because delta-rs ignores a cut at a line's
+            # end.
             start = content.rstrip().rfind(b"\n") + 1 if file.suffix == ".json" else 0
             file.write_bytes(content[: (start + len(content)) // 2])
             self._cut = aside, file
@@ -154,9 +155,9 @@ _READS = ("read", "read_first", "read_range", "look_up", "stamp", "list", "downl
 
 
 def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
-    """Have reads counted from now on, as many as there can be: in a store if the kind is of one.
+    """Count all reads from now on; those of a store, if the kind belongs to one.
 
-    A look also asks whether the log was cleaned up, which is otherwise asked now and then.
+    Each look also checks whether the log was cleaned up, which otherwise happens now and then.
     """
     patch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
     patch.setattr(commit_reader, "CLEANED_S", 0.0)
@@ -168,7 +169,7 @@ def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
 
 
 def _count_requests(patch: pytest.MonkeyPatch) -> None:
-    """Have all tables read and written as in a store, and count the requests that read."""
+    """Let all tables be read and written as in a store, and count the read requests."""
     for name, module in list(sys.modules.items()):
         if (
             name.startswith("group_coordinator.")
@@ -181,7 +182,7 @@ def _count_requests(patch: pytest.MonkeyPatch) -> None:
 
 
 def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """A way of asking a store, of which each use is a read."""
+    """Return a function that notes each call of a store's method as a read."""
 
     def asking(folder: ObjectStore, path: object = "", *rest: Any, **named: Any) -> Any:
         reads = _now
@@ -196,7 +197,7 @@ def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _BreaksOff:
-    """The store's client, of which the first request has an answer that breaks off."""
+    """A client of a store that breaks off the response of its first request."""
 
     def __init__(self) -> None:
         self._is_first = True
@@ -209,7 +210,7 @@ class _BreaksOff:
 
 
 class _Files:
-    """An Arrow file system of which each opened file is a read."""
+    """An Arrow file system that notes each opened file as a read."""
 
     def __init__(self, files: Any, uri: str, reads: Reads) -> None:
         self._files, self._uri, self._reads = files, uri, reads
@@ -223,7 +224,8 @@ class _Files:
             file = Path(self._uri, path)
             share = self._reads.read(file, file)
             with found(path) as whole:
-                # It is read at once: the file may have the rest of its content by then.
+                # The content is read at once, because the file may be restored before the reader
+                # reads it.
                 content = whole.read()
             if share is None:
                 return pa.BufferReader(content)
@@ -233,7 +235,7 @@ class _Files:
 
 
 class _Short(io.BytesIO):
-    """A file as long as its content, of which reading brings no more than a share."""
+    """A file with the size of its content that delivers only a share of it."""
 
     def __init__(self, content: bytes, share: float) -> None:
         super().__init__(content)
@@ -246,7 +248,7 @@ class _Short(io.BytesIO):
 
 @contextmanager
 def failing_reads(root: str, fails: int, kind: int) -> Iterator[FailingReads]:
-    """Have one read fail of those in the block."""
+    """Let one read in the block fail."""
     reads = FailingReads(root, fails, kind)
     try:
         with telling_of_reads(reads):
@@ -257,13 +259,14 @@ def failing_reads(root: str, fails: int, kind: int) -> Iterator[FailingReads]:
 
 @contextmanager
 def telling_of_reads(reads: Reads) -> Iterator[None]:
-    """Tell of each read in the block."""
+    """Call the listener for each read in the block."""
     global _now, _is_hooked
     if not _is_hooked:
         sys.addaudithook(_heard)
         _is_hooked = True
 
-    # It does not hold who is told: a table may be kept for longer, by what only they let go of.
+    # The class does not hold the listener: a table may live longer, through what the listener
+    # releases.
     class Table(deltalake.DeltaTable):
         def __init__(self, table_uri: Any, *rest: Any, **options: Any) -> None:
             _read_table(table_uri, "_delta_log", "*.json")
@@ -287,11 +290,11 @@ def telling_of_reads(reads: Reads) -> Iterator[None]:
 
 
 def _read_table(uri: object, folder: str, pattern: str) -> None:
-    """Tell of a reading of a table by delta-rs, whose newest file may be shortened."""
+    """Note a read of a table by delta-rs. The listener may shorten the table's newest file."""
     reads = _now
     if reads is None:
         return
-    # An open table has a URL, also of a local folder.
+    # An open table has a URL, also for a local folder.
     path, file = local_folder(str(uri)) or Path(str(uri)), None
     if isinstance(reads, FailingReads):
         file = reads.newest(path / folder, pattern)
@@ -300,13 +303,13 @@ def _read_table(uri: object, folder: str, pattern: str) -> None:
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    # Python opens a file of Arrow's without this event.
+    # Python opens Arrow's files without this event.
     if _now is None:
         return
     if event == "open":
         path, mode, flags = arguments
         if isinstance(path, (str, os.PathLike)) and _reads_only(mode, flags):
-            # What is opened as `flush` does is not read.
+            # An open as by `flush` is no read.
             _heard_of(_now, path, None if mode is None else Path(path))
     elif event in ("os.listdir", "os.scandir"):
         _heard_of(_now, arguments[0], None)
@@ -322,9 +325,9 @@ def _reads_only(mode: str | None, flags: int) -> bool:
 
 
 def count_files(patch: pytest.MonkeyPatch) -> None:
-    """Have the file systems that readers open from now on count the files that they open.
+    """Let file systems that readers open from now on count the files that they open.
 
-    A dataset's files are opened in Arrow: it counts where it is asked for (`telling_of_reads`).
+    Arrow itself opens the files of a dataset: these count at the call (`telling_of_reads`).
     """
     original: Callable[[str], Any] = store_files.open_files
 
@@ -341,7 +344,7 @@ def count_files(patch: pytest.MonkeyPatch) -> None:
     stamp = Disk.stamp
 
     def stamp_of_whole(self: Disk, path: str) -> object | None:
-        # A short read leaves the file as it is: its size and time are those of the whole file.
+        # A short read does not change the file: size and time are those of the whole file.
         _Current().restore()
         return stamp(self, path)
 
@@ -349,7 +352,7 @@ def count_files(patch: pytest.MonkeyPatch) -> None:
 
 
 class _Current:
-    """The reads that are counted at present, if any are."""
+    """The reads that are counted now, if any."""
 
     def read(self, path: object, file: Path | None = None) -> float | None:
         return None if _now is None else _now.read(path, file)

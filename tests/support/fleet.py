@@ -1,4 +1,4 @@
-"""Members that only make requests: what a client would decide is up to the benchmark."""
+"""Members that only send requests: the benchmark makes a client's decisions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from group_coordinator.schemas.tables import RESPONSES
 # The last version in which a member without an id joins in one step (KIP-394).
 _ONE_STEP = 3
 _SESSION_MS = 60_000
-# The broker's default upper bound: a fleet sends nothing while another machine has its turn.
+# The broker's default maximum: a fleet sends nothing during another machine's turn.
 LONGEST_SESSION_MS = 1_800_000
 # ConsumerProtocolSubscription version 0 of the topic "t", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
@@ -36,7 +36,7 @@ _COLUMNS = ["request_id", "api", "error_code", "responded_at", "join_group"]
 
 
 class Member:
-    """One member of one group, with the id and generation it was given."""
+    """One member of a group, with its current id and generation."""
 
     def __init__(self, group_id: str, name: str, session_ms: int = _SESSION_MS) -> None:
         self.group_id = group_id
@@ -59,7 +59,7 @@ class Member:
         )
 
     def join(self, again: bool = False) -> RequestEvent:
-        """Ask to join, in one step; `again` true keeps the member id."""
+        """Return the request to join, in one step; with `again` it keeps the member id."""
         body = JoinGroupRequest(
             member_id=self.member_id if again else "",
             session_timeout_ms=self._session_ms,
@@ -72,20 +72,20 @@ class Member:
         return self._event("join_group", api_version=_ONE_STEP, join_group=body)
 
     def sync(self, assignments: tuple[SyncGroupAssignment, ...]) -> RequestEvent:
-        """Ask for the assignment; the leader's sync has everybody's."""
+        """Return the request for the assignment; the leader's sync has all assignments."""
         body = SyncGroupRequest(self.generation, self.member_id, assignments=assignments)
         return self._event("sync_group", api_version=_ONE_STEP, sync_group=body)
 
     def commit(self, body: OffsetCommitRequest) -> RequestEvent:
-        """Commit offsets."""
+        """Return the request to commit offsets."""
         return self._event("offset_commit", offset_commit=body)
 
     def fetch(self, body: OffsetFetchRequest) -> RequestEvent:
-        """Ask for committed offsets."""
+        """Return the request for committed offsets."""
         return self._event("offset_fetch", offset_fetch=body)
 
     def heartbeat(self) -> RequestEvent:
-        """Heartbeat."""
+        """Return a heartbeat."""
         body = HeartbeatRequest(self.generation, self.member_id)
         return self._event("heartbeat", heartbeat=body)
 
@@ -93,7 +93,7 @@ class Member:
 def groups_of(
     name: str, numbers: Iterable[int], members: int, session_ms: int
 ) -> list[list[Member]]:
-    """Groups with these numbers, of so many members each, that have yet to join."""
+    """Return groups with these numbers and this many members each, which have not joined yet."""
     return [
         [Member(f"{name}-{g}", f"{name}-{g}-{m}", session_ms) for m in range(members)]
         for g in numbers
@@ -103,7 +103,7 @@ def groups_of(
 class Fleet:
     """`groups` groups of `members` members each, at one root; their ids begin with `name`.
 
-    Fleets that meet one coordinator need different names.
+    Fleets of one coordinator need different names.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Fleet:
 
     @property
     def members(self) -> list[Member]:
-        """The members of all groups."""
+        """Return the members of all groups."""
         return [member for group in self.groups for member in group]
 
     def form_groups(self) -> None:
-        """Join and sync everybody, so that every group is Stable. Raises Failure."""
+        """Join and sync all members, so that each group is Stable. Raises Failure."""
         self._exchange([(member, member.join()) for member in self.members], self._joined)
         syncs = []
         for group in self.groups:
@@ -162,7 +162,7 @@ class Fleet:
             time.sleep(0.01)
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers since the last call, with the fields that `Peer` names."""
+        """Return the responses since the last call, with the fields that `Peer` names."""
         rows = self._tail.poll()
         return [] if rows is None else rows.to_pylist()
 
@@ -179,7 +179,7 @@ class FleetPeer:
             self._fleet.requests.append(events)
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers since the last call, or a few ms later if there are none yet."""
+        """Return the responses since the last call; if there are none, wait a few ms for some."""
         rows = self._fleet.answers()
         if not rows:
             time.sleep(_MOMENT_S)

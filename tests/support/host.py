@@ -1,4 +1,4 @@
-"""The machine that figures are of."""
+"""The machine of the figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.session.java import find_java
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pandas", "msgspec", "duckdb")
-# Of the minute before the program began: what is measured loads the machine itself.
+# The load of the minute before the start, because a measurement itself loads the machine.
 _LOAD = os.getloadavg()[0]
 
 
@@ -33,11 +33,11 @@ class Host(Struct):
     load: float
 
     def machine(self) -> str:
-        """Cores and memory in words."""
+        """The cores and memory in words."""
         return f"{self.cores} cores ({self.cpu}), {self.memory / 2**30:.0f} GiB of memory"
 
     def lines(self) -> list[str]:
-        """The host in words."""
+        """Return the host in words."""
         return [
             f"{self.machine()}; load {self.load:.1f} when it began",
             f"{self.system}; Python {self.python}; {self.java}",
@@ -46,7 +46,7 @@ class Host(Struct):
 
 
 def this_host() -> Host:
-    """The machine this runs on, and what is installed."""
+    """Return this machine, with the installed versions."""
     return Host(
         cores=os.cpu_count() or 1,
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -64,7 +64,7 @@ def _java() -> str:
     if java is None:
         return "no Java"
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    # Before its version a JVM says which options it has picked up from the environment.
+    # Before its version a JVM prints the options from the environment.
     return next((line for line in answer.stderr.splitlines() if ' version "' in line), "no version")
 
 

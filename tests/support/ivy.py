@@ -1,4 +1,4 @@
-"""Jars that are no part of this project, fetched by the Ivy that comes with Spark."""
+"""Jars that do not belong to this project, fetched by Spark's Ivy."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _DEPENDENCY = (
 
 
 class JarsNotFetched(Failure):
-    """The jars cannot be fetched; the message says what was tried."""
+    """Error if the jars cannot be fetched; the message names the attempts."""
 
 
 class Module(NamedTuple):
-    """A module by its Maven coordinates; `alone` leaves out what it depends on."""
+    """A module by its Maven coordinates; `alone` omits its dependencies."""
 
     group: str
     name: str
@@ -45,9 +45,9 @@ class Module(NamedTuple):
 
 
 def fetch_jars(java: str, modules: Iterable[Module], folder: Path) -> None:
-    """Fetch modules, and what they depend on, into a folder, unless all of them are there.
+    """Fetch modules with their dependencies into a folder, unless it has all of them.
 
-    They come from the repositories that Spark fetches its packages from. Raises JarsNotFetched.
+    They come from the repositories that Spark uses for its packages. Raises JarsNotFetched.
     """
     modules = list(modules)
     if _has_all(folder, modules):
@@ -76,7 +76,7 @@ def _has_all(folder: Path, modules: Iterable[Module]) -> bool:
 
 
 def spark_jars() -> Path:
-    """The jars that PySpark comes with; found without loading it, which takes a second."""
+    """Return the folder of PySpark's jars, without loading PySpark, which takes a second."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

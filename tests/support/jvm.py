@@ -1,10 +1,10 @@
-"""JVMs that live for seconds or minutes, as those of tests and trials do.
+"""JVMs that live for seconds or minutes, as those of tests and trials.
 
-With the archive of Spark's classes (`pipeline.session.java`) a session takes 5.6 instead
-of 11.5 s of CPU to start and run its first query. Nothing is compiled beyond C1, and the serial
-collector is used: what compiles well, with collectors that work beside it, takes half as much CPU
-again for a coordinator's start and first minute. These JVMs have an archive of their own, 165 MB
-that lie in the virtual environment and go with it: each clean checkout has a new one.
+With the archive of Spark's classes (`pipeline.session.java`) a session takes 5.6 instead of 11.5 s
+of CPU to start and run its first query. Only the C1 compiler and the serial collector are used. The
+better compiler and concurrent collectors take half as much CPU again for a coordinator's start and
+first minute. These JVMs have a separate archive of 165 MB in the virtual environment. Each clean
+checkout creates a new one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def use_short_lived_jvms() -> None:
-    """Have JVMs that this process and its children start begin fast, unless the user decided.
+    """Let JVMs of this process and its children start fast, unless the user set any options.
 
-    With an archive, if there is one; a later call may find one that was made since.
+    If there is an archive, it is used; a later call may find one that was created since.
     """
     if os.environ.get(JAVA_OPTIONS, _SHORT_LIVED) == _SHORT_LIVED:
         archive = archive_path()
@@ -35,14 +35,14 @@ def use_short_lived_jvms() -> None:
 
 
 def archive_path() -> Path:
-    """Where the archive for this Java and this Spark is, or would be."""
+    """Return the path of the archive for this Java and this Spark."""
     of_what = (os.path.realpath(find_java() or ""), sys.prefix, version("pyspark"), _SHORT_LIVED)
     archive = _cached("spark", *of_what)
     return archive if sys.prefix == sys.base_prefix else Path(sys.prefix, "cache", archive.name)
 
 
 def make_archive(say: Callable[[str], None]) -> None:
-    """Run a coordinator once and keep the classes that it loaded, unless that has been done.
+    """Run a coordinator once and keep its loaded classes, unless there is an archive.
 
     Raises Failure if the coordinator does not start, OSError if the cache cannot be written.
     """
@@ -56,6 +56,6 @@ def make_archive(say: Callable[[str], None]) -> None:
 
 
 if __name__ == "__main__":
-    # The coordinator that was started must end with this process.
+    # The started coordinator must end with this process.
     with interrupted_by_signals():
         make_archive(lambda text: print(text, file=sys.stderr))

@@ -1,6 +1,6 @@
-"""Kafka's own jars: its broker and its command line tools, for benches and tests beside them.
+"""Kafka's own jars: its broker and command line tools, for benchmarks and comparing tests.
 
-The jars are no part of this project. They are fetched only into a folder that the user names.
+The jars do not belong to this project. They are fetched only into a folder that the user names.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from group_coordinator.pipeline.session.java import find_java
 from tests.support.ivy import JarsNotFetched, Module, fetch_jars
 
 VERSION = "4.1.0"
-# kafka_2.13 has the broker and the tool that formats its storage, kafka-tools what the scripts in
-# Kafka's `bin` start. Each names its dependencies, but for the binding by which they log.
+# kafka_2.13 has the broker and the tool that formats its storage, kafka-tools the programs of the
+# scripts in Kafka's `bin`. Each names its dependencies, except for the logging binding.
 _KAFKA = "org.apache.kafka"
 _MODULES = (
     Module(_KAFKA, "kafka_2.13", VERSION),
@@ -28,11 +28,11 @@ ADVICE = (
 
 
 class KafkaMissing(Failure):
-    """Kafka's jars, or Java, are missing and cannot be fetched; the message says what was tried."""
+    """Error if Kafka's jars, or Java, are missing and cannot be fetched; it names the attempts."""
 
 
 def java() -> str:
-    """The path of the Java that Spark would start. Raises KafkaMissing."""
+    """Return the path of the Java that Spark would start. Raises KafkaMissing."""
     found = find_java()
     if found is None:
         raise KafkaMissing("Kafka needs Java 17 or newer: install a JDK and set JAVA_HOME to it")
@@ -40,7 +40,7 @@ def java() -> str:
 
 
 def kafka_libs(folder: Path, say: Callable[[str], None]) -> Path:
-    """Return the folder, after Kafka's jars are fetched into it unless they are there.
+    """Return the folder, after fetching Kafka's jars into it if they are missing.
 
     Raises KafkaMissing if they cannot be fetched.
     """

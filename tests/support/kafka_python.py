@@ -1,4 +1,4 @@
-"""kafka-python's reading of Kafka's messages, by which the project's own is checked."""
+"""kafka-python's codec of Kafka's messages, with which the project's own codec is compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.schemas import load_json
 
-# What kafka-python raises on bytes that are no message.
+# The errors that kafka-python raises for bytes that are no message.
 UNREADABLE = (
     ValueError, TypeError, IndexError, KeyError, OverflowError, AssertionError, struct.error,
 )  # fmt: skip
@@ -35,7 +35,10 @@ _PLACES = (
 
 @cache
 def message(name: str) -> Any:
-    """Return kafka-python's class of a message. It has none of records: they are as ours say."""
+    """Return kafka-python's class of a message.
+
+    It has no classes of records: they are made from the schemas of this project.
+    """
     if name == StickyAssignorUserData.__name__:
         return StickyAssignorUserData
     for place in _PLACES:
@@ -45,13 +48,13 @@ def message(name: str) -> Any:
 
 
 def encode(found: Any, version: int) -> bytes:
-    """Write a message of kafka-python's, without a header."""
+    """Write a message of kafka-python without a header."""
     flexible = found.flexible_version_q(version)
     return bytes(found._struct.encode(found, version=version, compact=flexible, tagged=flexible))
 
 
 def decode(name: str, version: int, frame: bytes) -> tuple[Any, int]:
-    """Read a message; returns it and its end. Raises one of UNREADABLE."""
+    """Read a message; return it and its end. Raises one of UNREADABLE."""
     kind = message(name)
     flexible = kind.flexible_version_q(version)
     read = kind._struct.compiled_decode_from(
@@ -64,7 +67,7 @@ def decode(name: str, version: int, frame: bytes) -> tuple[Any, int]:
 
 
 def json_of(name: str) -> dict[str, Any]:
-    """Return a message's schema as kafka-python carries it, and not as it changes it."""
+    """Return a message's schema as kafka-python ships it, before its own changes."""
     sticky = name == StickyAssignorUserData.__name__
     found = load_json(name, package="kafka.coordinator.assignors.sticky" if sticky else None)
     return {key: value for key, value in found.items() if key not in ("license", "doc")}

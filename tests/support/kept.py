@@ -1,6 +1,7 @@
 """Reports that are kept in the project, each with the command and the machine of its run.
 
-A folder `results` has one file for each trial or benchmark; the pages beside it are rendered.
+A folder `results` has one file for each trial or benchmark. The pages in its parent folder are
+rendered from them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from group_coordinator.pipeline.errors import Failure
 from tests.support.host import Host, this_host
 
 HERE = Path(__file__).parent
-# What `--record` itself writes is no change of what is measured.
+# Files that `--record` itself writes do not change the product.
 _MEASURED = (":(top)", ":(top,exclude)*.md", ":(top,exclude)tests/*/results/*")
 
 _ABSOLUTE = re.compile(r"(?<=[ =])/\S+")
@@ -28,10 +29,11 @@ R = TypeVar("R")
 
 
 class Kept(Struct, Generic[R]):
-    """A report, and what made it. `ended` is the minute (UTC) at which it was kept.
+    """A report and its origin. `ended` is the minute (UTC) at which it was kept.
 
-    `commit` is what it ran from; with "-dirty" there were changes beside it, other than of pages
-    and of results. `note` is what a reader must know of this run beyond its report.
+    `commit` is the commit of the run. It ends with "-dirty" if there were uncommitted changes,
+    other than of pages and results. `note` is what a reader must know about this run in addition to
+    its report.
     """
 
     command: str
@@ -42,7 +44,7 @@ class Kept(Struct, Generic[R]):
     note: str = ""
 
     def head(self) -> Iterator[str]:
-        """The paragraphs before a report's figures: how it was made, when, from what and where."""
+        """Return the paragraphs before a report's figures: command, time, commit and machine."""
         host = self.host
         versions = ", ".join(
             f"{name} {host.packages[name]}" for name in ("pyspark", "deltalake", "duckdb")
@@ -57,10 +59,10 @@ class Kept(Struct, Generic[R]):
 
 
 def keep(results: Path, name: str, command: str, report: Struct, note: str = "") -> None:
-    """Keep a report in a folder of results, in place of the one before.
+    """Keep a report in a folder of results; it replaces the previous one.
 
-    Of the command's absolute paths, which are one machine's, only FOLDER is kept. Raises Failure if
-    there is no commit that it could be of.
+    Absolute paths of the command are replaced by FOLDER, because they are specific to one machine.
+    Raises Failure if there is no commit for the report.
     """
     ended = datetime.fromtimestamp(clock_ms() / 1000, UTC)
     kept = Kept(
@@ -86,7 +88,7 @@ def read(results: Path, name: str, report: type[R]) -> Kept[R] | None:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of a page."""
+    """Return a table of a page."""
     lines = [f"| {' | '.join(str(cell) for cell in line)} |" for line in (columns, *rows)]
     lines.insert(1, "|" + "---|" * len(columns))
     return "\n".join(lines)

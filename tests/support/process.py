@@ -1,4 +1,4 @@
-"""Coordinators that tests, benchmarks and trials kill, pause and start again."""
+"""Coordinators that tests, benchmarks and trials kill, pause and restart."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from group_coordinator.pipeline.session.fork_server import NAME
 
 
 class KillableCoordinator(CoordinatorProcess):
-    """A coordinator with which anything may happen."""
+    """A coordinator that can be killed, paused and restarted."""
 
     def start_again(self) -> None:
-        """Start it anew, once it has ended."""
+        """Start it again after its end."""
         self.process.wait()
         self.process = self.start()
 
     def ask_to_stop(self) -> None:
-        """Ask it to hand its partitions over and to end; returns at once."""
+        """Ask it to hand over its partitions and to end; return at once."""
         self.process.send_signal(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Let it and its JVM stand still, as a machine does that is short of everything."""
+        """Suspend it and its JVM, as on a machine without resources."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         os.killpg(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it ends by itself; returns its exit status, raises Failure if it does not."""
+        """Wait until it ends by itself; return its exit status. Raises Failure on a timeout."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -40,10 +40,10 @@ class KillableCoordinator(CoordinatorProcess):
 
 
 def workers_of(pid: int) -> list[int]:
-    """The Python processes of a driver's Spark that have started none themselves.
+    """Return the Python processes of a driver's Spark without Python children.
 
-    They are below the JVM, or below the fork server; then the JVM has started what stands in for
-    them, under another name than Python's.
+    Their parent is the JVM or the fork server. With the fork server, the JVM has started processes
+    in their place, with another name than Python's.
     """
     starters = [each.pid for each in descendants(pid) if each.name in ("java", NAME)]
     below = [each for starter in starters for each in descendants(starter)]

@@ -1,8 +1,8 @@
-"""Members of groups that become Stable as fast as their answers come.
+"""Members of groups that become Stable as fast as their responses come.
 
-They do what clients do: they join, sync what the leader assigned, and join again when they hear of
-a rebalance. But they do not wait between heartbeats: a member of a group that is not yet Stable
-sends the next heartbeat as soon as the last one is answered. So what is measured is the
+They act as clients: they join, sync the leader's assignment, and join again when they receive a
+rebalance error. But they do not wait between heartbeats: a member of a group that is not Stable yet
+sends the next heartbeat as soon as the last one is answered. So the measurement contains the
 coordinator's time, and not the heartbeat interval.
 """
 
@@ -37,14 +37,14 @@ class Rebalance:
         self._peer = peer
         self._members = members
         self._waiting: dict[str, tuple[Member, RequestEvent]] = {}
-        # The generation in which each member, by name, was last given its assignment.
+        # The generation in which each member, by name, last got its assignment.
         self._synced: dict[str, int] = {}
         self._out: list[RequestEvent] = []
 
     def run(self, newcomers: list[Member]) -> Passage:
         """Let the newcomers join, and the others notice, until all are Stable.
 
-        Raises Failure on an error that is no part of a rebalance, and if it takes too long.
+        Raises Failure on an error that is not part of a rebalance, and on a timeout.
         """
         batches = set()
         began = time.perf_counter()
@@ -63,8 +63,7 @@ class Rebalance:
                 self._take(member, event, row)
                 batches.add(row["responded_at"])
         seconds = time.perf_counter() - began
-        # The answers that are still to come are awaited, so that the peer's next user does not meet
-        # them.
+        # Wait for the remaining responses, so that the peer's next user does not get them.
         while self._waiting.keys() - {event.request_id for event in self._out}:
             for row in self._peer.answers():
                 del self._waiting[row["request_id"]]
@@ -111,5 +110,5 @@ class Rebalance:
 
 
 def form(fleet: Fleet) -> None:
-    """Let every group of a fleet that has yet to join become Stable. Raises Failure."""
+    """Let each group of a fleet that has not joined yet become Stable. Raises Failure."""
     Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)

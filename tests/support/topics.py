@@ -1,4 +1,4 @@
-"""What the catalogue of topics says."""
+"""Reading the catalogue of topics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Kafka's wire protocol on plain sockets, encoded by kafka-python: many members, few connections.
 
-The broker takes one request at a time from a connection, and so answers in order. A join that waits
-for other members holds up all requests behind it on its connection, so members of one group have a
-connection each.
+The broker processes one request at a time of a connection, and so answers in order. A join that
+waits for other members delays all later requests of its connection. So members of one group use
+different connections.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _SIZE = struct.Struct(">i")
 _READ_BYTES = 1 << 18
 _ANSWER_TIMEOUT_S = 60.0
 _MOMENT_S = 0.005
-# In a heartbeat's answer of version 3: after the correlation id and the throttle time.
+# The position in a heartbeat's response of version 3: after correlation id and throttle time.
 _ERROR_AT = 8
 
 
 def frame(request: ApiMessage, version: int, client_id: str, correlation_id: int = 0) -> bytes:
-    """The bytes of a request, with its header and its length before it."""
+    """Return the bytes of a request, with its length and header."""
     request.API_VERSION = version
     request.with_header(correlation_id=correlation_id, client_id=client_id)
     encoded: bytes = request.encode(header=True, framed=True)
@@ -53,7 +53,7 @@ def frame(request: ApiMessage, version: int, client_id: str, correlation_id: int
 
 
 class Connection:
-    """One connection: frames out, frames in."""
+    """One connection that sends and receives frames."""
 
     def __init__(self, broker: Broker) -> None:
         self.socket = socket.create_connection((HOST, broker.port))
@@ -61,11 +61,11 @@ class Connection:
         self._received = bytearray()
 
     def send(self, data: bytes) -> None:
-        """Send frames; waits where the broker does not take them."""
+        """Send frames; block while the broker does not accept them."""
         self.socket.sendall(data)
 
     def receive(self) -> list[bytes]:
-        """Wait for bytes; the frames that are whole by now, without their lengths."""
+        """Wait for bytes; return the complete frames, without their lengths."""
         data = self.socket.recv(_READ_BYTES)
         if not data:
             raise Failure("the broker closed a connection")
@@ -84,14 +84,14 @@ class Connection:
         return frames
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.socket.close()
 
 
 def await_coordinator(broker: Broker, group_id: str) -> None:
-    """Wait until the broker coordinates the group; the first question creates its offsets topic.
+    """Wait until the broker coordinates the group; the first request creates its offsets topic.
 
-    Raises Failure if it takes too long.
+    Raises Failure on a timeout.
     """
     limit = time.monotonic() + _ANSWER_TIMEOUT_S
     request = FindCoordinatorRequest(key=group_id, key_type=0)
@@ -111,7 +111,7 @@ def await_coordinator(broker: Broker, group_id: str) -> None:
 
 
 class BrokerPeer:
-    """The broker as a `Peer`: request events go in, answers come out as rows.
+    """The broker as a `Peer`: it accepts request events, and returns responses as rows.
 
     Members with the same index in their groups share a connection.
     """
@@ -143,7 +143,7 @@ class BrokerPeer:
             self._connections[place].send(encode(event))
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers that came within a moment, as rows of the `responses` table."""
+        """Return the responses that arrived within a moment, as rows of the `responses` table."""
         rows = []
         for key, _ in self._selector.select(_MOMENT_S):
             place = key.data
@@ -153,7 +153,7 @@ class BrokerPeer:
 
 
 def encode(event: RequestEvent) -> bytes:
-    """The bytes of a join, sync or heartbeat."""
+    """Return the bytes of a join, sync or heartbeat."""
     client_id = event.client_id or ""
     if event.join_group is not None:
         join = event.join_group
@@ -201,7 +201,7 @@ _RESPONSES: dict[str, tuple[type[ApiMessage], int]] = {
 
 
 def row_of(event: RequestEvent, answer: bytes) -> dict[str, Any]:
-    """The answer to a join, sync or heartbeat as a row of the `responses` table."""
+    """Return the response to a join, sync or heartbeat as a row of the `responses` table."""
     kind, version = _RESPONSES[event.api]
     response = kind.decode(answer, version=version, header=True)
     join = None
@@ -223,10 +223,10 @@ def row_of(event: RequestEvent, answer: bytes) -> dict[str, Any]:
 
 
 class Flood:
-    """Members of the broker that heartbeat as fast as they are answered.
+    """Members of the broker that send heartbeats as fast as they are answered.
 
-    A member's heartbeats are all the same bytes, encoded once: the driver costs little beside the
-    broker.
+    A member's heartbeats have the same bytes, encoded once, so the driver costs little compared
+    with the broker.
     """
 
     def __init__(self, broker: Broker, groups: list[list[Member]]) -> None:
@@ -246,7 +246,7 @@ class Flood:
             connection.close()
 
     def run(self, seconds: float) -> float:
-        """Flood the broker; return the heartbeats a second that it answered. Raises Failure."""
+        """Flood the broker; return its answered heartbeats a second. Raises Failure."""
         with selectors.DefaultSelector() as selector:
             for place, connection in enumerate(self._connections):
                 selector.register(connection.socket, selectors.EVENT_READ, place)
@@ -266,7 +266,7 @@ class Flood:
         return answered / taken
 
     def _send(self, place: int, count: int) -> None:
-        """Send the next `count` heartbeats in turn: answers come in the order of requests."""
+        """Send the next `count` heartbeats in turn: responses come in the order of requests."""
         frames, begin = self._frames[place], self._next[place]
         self._next[place] = (begin + count) % len(frames)
         chosen = frames[begin : begin + count]
