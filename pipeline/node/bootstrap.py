@@ -40,7 +40,7 @@ from deltalake import write_deltalake
 
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta import Appender, TableFiles, open_delta
+from group_coordinator.pipeline.delta import Appender, TableFiles, is_table, open_delta
 from group_coordinator.pipeline.node.answered_requests import write_remembered
 from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import (
@@ -82,6 +82,8 @@ CLAIMS = "claims"
 # The transaction of a bootstrap's table: its version is the epoch of the start that began the
 # stream.
 _BEGUN = "begun"
+# The version of a partition of which a stream skips no requests.
+_NOTHING = -1
 # The group of the event that wakes the stream without any other effect.
 START_GROUP = "__coordinator_start"
 
@@ -188,16 +190,22 @@ def begin_afresh(
     epoch: int,
     ours: CoordinatorSettings = DEFAULTS,
     start: Epoch | None = None,
+    of: int = 0,
 ) -> Bootstrap:
     """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
 
-    The bootstrap includes the claims up to `epoch`. `partition_set` None is every partition.
+    The bootstrap includes the claims up to `epoch`. `partition_set` None is every one of `of`
+    partitions. The new stream skips no requests of its partitions, because the versions that an
+    earlier stream skipped may be those of a table of requests that was replaced since.
     `start` is the epoch of the node's start. With `start`, a streaming checkpoint that an earlier
     start began is never resumed again, nor is a copy of one.
     """
     engine.delete_checkpoint(checkpoint)
-    begun = {} if start is None else {_BEGUN: start.number}
+    partitions = range(of) if partition_set is None else partition_set.partitions
+    earlier = passed_over(bootstrap_uri, partitions) if is_table(bootstrap_uri) else {}
+    begun = {_passed_over(partition): _NOTHING for partition in earlier}
     if start is not None:
+        begun[_BEGUN] = start.number
         appender = Appender(table_uri(root, RESPONSES), start)
         appender.append(None, _stream_of(start.node_id), start.number)
     return prepare_bootstrap(root, bootstrap_uri, partition_set, {CLAIMS: epoch} | begun, ours)
@@ -277,7 +285,7 @@ def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]
     """
     handle = open_delta(bootstrap_uri)
     versions = {each: handle.transaction_version(_passed_over(each)) for each in sorted(partitions)}
-    return {each: version for each, version in versions.items() if version is not None}
+    return {each: found for each, found in versions.items() if found not in (None, _NOTHING)}
 
 
 def _passed_over(partition: int) -> str:

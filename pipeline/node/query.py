@@ -271,6 +271,7 @@ class NodeQuery:
                 newest,
                 self._ours,
                 self._epoch,
+                self._num_partitions,
             )
             return bootstrap, None
         new = frozenset(p for p, state in kept.items() if state.epoch > left.claim)

@@ -45,6 +45,20 @@ def test_a_claim_is_brought_in_by_one_commit_with_what_it_covers(root):
     assert passed_over(uri, {0, 1}) == {1: 2}
 
 
+@pytest.mark.parametrize("partition_set", [None, PartitionSet({0, 1}, 2)])
+def test_a_stream_that_begins_afresh_passes_over_nothing_that_an_earlier_one_did(
+    root, partition_set
+):
+    """Of a table of requests that was made anew it would answer nothing up to that version."""
+    engine, uri = FakeEngine(), f"{root}/bootstrap"
+    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    RequestLog(root).append([heartbeat("waits", "g")])
+    bring(root, uri, PartitionSet({1}, 2), 9)
+    assert passed_over(uri, {0, 1}) == {1: 1}
+    begin_afresh(engine, root, "checkpoint", uri, partition_set, 12, of=2)
+    assert passed_over(uri, {0, 1}) == {}
+
+
 def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monkeypatch):
     engine, uri = FakeEngine(), f"{root}/bootstrap"
     begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
