@@ -36,12 +36,12 @@ def positive_hash(key: bytes) -> int:
 
 
 # The number of cached hashes of keys: most producers send few distinct keys.
-_REMEMBERED = 16_384
+_CACHED_HASHES = 16_384
 
 # Returns a random number in [0, argument). Injected, so that this module stays pure.
-Choose = Callable[[int], int]
+RandomIndex = Callable[[int], int]
 # A user's partitioner: maps topic, key, value and number of partitions to a partition.
-Chooser = Callable[[str, "bytes | None", "bytes | None", int], int]
+PartitionFunction = Callable[[str, "bytes | None", "bytes | None", int], int]
 
 
 class Partitioner(Protocol):
@@ -51,10 +51,10 @@ class Partitioner(Protocol):
         """Return the partition of a record, for a topic of `count` partitions."""
         ...
 
-    def of_new_batch(self, found: int, count: int) -> int:
+    def on_new_batch(self, partition: int, count: int) -> int:
         """Return the partition of a record that begins a new batch.
 
-        Called for a record without a key if the partition that `partition` chose, `found`, has no
+        Called for a record without a key if `partition`, which the method `partition` chose, has no
         open batch with enough room for the record.
         """
         ...
@@ -68,23 +68,23 @@ class DefaultPartitioner:
     partitions get equal shares over time.
     """
 
-    def __init__(self, choose: Choose) -> None:
-        self._choose = choose
+    def __init__(self, random_index: RandomIndex) -> None:
+        self._random_index = random_index
         self._sticky = -1
-        self._hash = lru_cache(_REMEMBERED)(positive_hash)
+        self._hash = lru_cache(_CACHED_HASHES)(positive_hash)
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:  # noqa: ARG002
         """Return the partition of the key's hash, or the sticky partition without a key."""
         if key is not None:
             return self._hash(key) % count
         if not 0 <= self._sticky < count:
-            self._sticky = self._choose(count)
+            self._sticky = self._random_index(count)
         return self._sticky
 
-    def of_new_batch(self, found: int, count: int) -> int:
+    def on_new_batch(self, partition: int, count: int) -> int:
         """Choose another partition at random as the sticky one, if there is another; return it."""
         if count > 1:
-            self._sticky = (found + 1 + self._choose(count - 1)) % count
+            self._sticky = (partition + 1 + self._random_index(count - 1)) % count
         return self._sticky
 
 
@@ -96,42 +96,44 @@ class RoundRobinPartitioner:
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:  # noqa: ARG002
         """Return the next partition."""
-        found = self._next % count
-        self._next = found + 1
-        return found
+        partition = self._next % count
+        self._next = partition + 1
+        return partition
 
-    def of_new_batch(self, found: int, count: int) -> int:  # noqa: ARG002
-        """Return `found`: a new batch does not change the partition."""
-        return found
+    def on_new_batch(self, partition: int, count: int) -> int:  # noqa: ARG002
+        """Return `partition`: a new batch does not change the partition."""
+        return partition
 
 
 class CallablePartitioner:
     """A partitioner that calls a function of the user."""
 
-    def __init__(self, topic: str, chooser: Chooser) -> None:
-        self._topic, self._chooser = topic, chooser
+    def __init__(self, topic: str, function: PartitionFunction) -> None:
+        self._topic, self._function = topic, function
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:
         """Return the function's result.
 
         Raises ValueError if that is not a partition of the topic, and what the function raises.
         """
-        found = self._chooser(self._topic, key, value, count)
-        if not isinstance(found, int) or not 0 <= found < count:
+        partition = self._function(self._topic, key, value, count)
+        if not isinstance(partition, int) or not 0 <= partition < count:
             raise ValueError(
-                f"the partitioner said {found!r}: topic {self._topic!r} has {count} partitions"
+                f"the partitioner said {partition!r}: topic {self._topic!r} has {count} partitions"
             )
-        return found
+        return partition
 
-    def of_new_batch(self, found: int, count: int) -> int:  # noqa: ARG002
-        """Return `found`: a new batch does not change the partition."""
-        return found
+    def on_new_batch(self, partition: int, count: int) -> int:  # noqa: ARG002
+        """Return `partition`: a new batch does not change the partition."""
+        return partition
 
 
 NAMES = ("default", "round_robin")
 
 
-def new_partitioner(kind: str | Chooser, topic: str, choose: Choose) -> Partitioner:
+def new_partitioner(
+    kind: str | PartitionFunction, topic: str, random_index: RandomIndex
+) -> Partitioner:
     """Return a new partitioner for a topic: `kind` is a name of NAMES, or the user's function.
 
     Raises ConfigError for an unknown name.
@@ -139,7 +141,7 @@ def new_partitioner(kind: str | Chooser, topic: str, choose: Choose) -> Partitio
     if not isinstance(kind, str):
         return CallablePartitioner(topic, kind)
     if kind == "default":
-        return DefaultPartitioner(choose)
+        return DefaultPartitioner(random_index)
     if kind == "round_robin":
         return RoundRobinPartitioner()
     raise ConfigError(f"unknown partitioner {kind!r}{nearest(kind, NAMES)}")

@@ -70,7 +70,7 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.timestamps)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Free the keys, values, headers and callbacks after the delivery is completed.
 
         The timestamps stay, because the handles of sent records refer to the batch and read them.
@@ -95,17 +95,17 @@ class TopicQueue:
         self._linger_ms = linger_ms
         self._partitioner = partitioner
         self._new_delivery = new_delivery
-        self._waiting: dict[int, deque[RecordBatch]] = {}
+        self._batches: dict[int, deque[RecordBatch]] = {}
 
     def __bool__(self) -> bool:
-        return any(self._waiting.values())
+        return any(self._batches.values())
 
-    def choose(self, key: bytes | None, value: bytes | None, size: int) -> int:
+    def choose_partition(self, key: bytes | None, value: bytes | None, size: int) -> int:
         """Return the partition of a record that is sent without a partition; `size` in bytes."""
-        found = self._partitioner.partition(key, value, self.count)
-        if key is None and self._open_batch(found, size) is None:
-            return self._partitioner.of_new_batch(found, self.count)
-        return found
+        partition = self._partitioner.partition(key, value, self.count)
+        if key is None and self._open_batch(partition, size) is None:
+            return self._partitioner.on_new_batch(partition, self.count)
+        return partition
 
     def append(
         self,
@@ -120,7 +120,7 @@ class TopicQueue:
         """Append a record of `size` bytes; return its batch, in which it is the last record."""
         batch = self._open_batch(partition, size)
         if batch is None:
-            batch = self._begin(partition, now)
+            batch = self._begin_batch(partition, now)
         batch.keys.append(key)
         batch.values.append(value)
         batch.timestamps.append(timestamp_ms)
@@ -141,7 +141,7 @@ class TopicQueue:
         The batch takes the last place in the partition's deque, and no record is added to it.
         `size` is the size of all records, `largest` that of the largest one, in bytes.
         """
-        batch = self._begin(partition, now)
+        batch = self._begin_batch(partition, now)
         batch.keys, batch.values, batch.timestamps, batch.headers = columns
         batch.size, batch.largest = size, largest
         batch.is_closed = True
@@ -158,10 +158,10 @@ class TopicQueue:
         `linger.ms`. The earliest partition decides, because a commit takes batches of all of them.
         """
         due: float | None = None
-        for waiting in self._waiting.values():
-            if waiting:
-                first = waiting[0]
-                full = len(waiting) > 1 or self.is_full(first)
+        for batches in self._batches.values():
+            if batches:
+                first = batches[0]
+                full = len(batches) > 1 or self.is_full(first)
                 at = first.created if full else first.created + self._linger_ms
                 due = at if due is None else min(due, at)
         return due
@@ -173,42 +173,42 @@ class TopicQueue:
         record is added to a batch after it was drained.
         """
         taken: list[RecordBatch] = []
-        left = most_bytes
-        for partition in list(self._waiting):
-            waiting, before = self._waiting[partition], len(taken)
-            while waiting and (not taken or waiting[0].size <= left):
-                left -= waiting[0].size
-                taken.append(waiting.popleft())
+        remaining = most_bytes
+        for partition in list(self._batches):
+            batches, before = self._batches[partition], len(taken)
+            while batches and (not taken or batches[0].size <= remaining):
+                remaining -= batches[0].size
+                taken.append(batches.popleft())
             if len(taken) > before:
                 # A partition with more batches moves to the end, so that partitions take turns.
-                del self._waiting[partition]
-                if waiting:
-                    self._waiting[partition] = waiting
+                del self._batches[partition]
+                if batches:
+                    self._batches[partition] = batches
         return taken
 
     def _open_batch(self, partition: int, size: int) -> RecordBatch | None:
-        waiting = self._waiting.get(partition)
-        if not waiting:
+        batches = self._batches.get(partition)
+        if not batches:
             return None
-        batch = waiting[-1]
+        batch = batches[-1]
         if batch.is_closed or batch.size + size > self._batch_size:
             return None
         return batch
 
-    def _begin(self, partition: int, now: float) -> RecordBatch:
+    def _begin_batch(self, partition: int, now: float) -> RecordBatch:
         batch = RecordBatch(partition, now, self._new_delivery())
-        self._waiting.setdefault(partition, deque()).append(batch)
+        self._batches.setdefault(partition, deque()).append(batch)
         return batch
 
 
-class Memory:
+class BufferPool:
     """The memory pool of `buffer.memory` bytes, with a FIFO queue of blocked senders.
 
     `blocked` has one ticket for each sender that waits for memory, the longest waiting first.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, total: int) -> None:
+        self.total = total
         self.used = 0
         self.blocked: deque[object] = deque()
 
@@ -219,12 +219,12 @@ class Memory:
         """
         if self.blocked and self.blocked[0] is not ticket:
             return False
-        return self.used + size <= self.most
+        return self.used + size <= self.total
 
-    def take(self, size: int) -> None:
+    def allocate(self, size: int) -> None:
         """Allocate `size` bytes, after `fits` returned True."""
         self.used += size
 
-    def give_back(self, size: int) -> None:
+    def deallocate(self, size: int) -> None:
         """Return `size` bytes to the pool."""
         self.used -= size

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import NoAnswer, ProducerSettings, RequestClient
-from group_coordinator.pipeline.client.coordinator_clocks import time_question
+from group_coordinator.pipeline.client.coordinator_clocks import time_request
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -76,7 +76,7 @@ def _ask_clocks(
 ) -> dict[str, int]:
     """Return the time of each group's coordinator (ms since 1970); raises NoAnswer."""
     questions = [
-        time_question(each, f"admin/{uuid.uuid4()}")
+        time_request(each, f"admin/{uuid.uuid4()}")
         for each in {each.group_id: each for each in requests}.values()
     ]
     answers = [client.send(each) for each in questions]

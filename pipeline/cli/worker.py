@@ -43,7 +43,7 @@ def worker(
         batch_rows=batch_rows,
         once=once,
         settings=_properties(consumer_property or []),
-        tell=lambda said: progress(encoded(said) if json else said.line()),
+        on_report=lambda report: progress(encoded(report) if json else report.line()),
     )
 
 

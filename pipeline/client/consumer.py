@@ -37,7 +37,7 @@ from group_coordinator.coordinator.consumer.subscription_state import (
     SubscriptionError,
     SubscriptionType,
 )
-from group_coordinator.pipeline.client.consumer_base import CLOSE_TIMEOUT_MS, OpenConsumer
+from group_coordinator.pipeline.client.consumer_base import CLOSE_TIMEOUT_MS, ConsumerBase
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord, OffsetAndTimestamp
 from group_coordinator.pipeline.client.member_driver import now_ms
 from group_coordinator.pipeline.client.member_events import OnCommit
@@ -51,7 +51,7 @@ class NoCatalogue(Failure):
     """The root has no catalogue, so the numbers of partitions of its topics are unknown."""
 
 
-class Consumer(OpenConsumer):
+class Consumer(ConsumerBase):
     """A consumer, with a group or without one.
 
     Without a group, `assign` sets its partitions. `commit` and `committed` raise
@@ -92,17 +92,17 @@ class Consumer(OpenConsumer):
         were assigned with `assign`, and InvalidGroupIdError without a group.
         """
         self._check_open()
-        wanted: list[str] | re.Pattern[str]
+        requested: list[str] | re.Pattern[str]
         if isinstance(topics, re.Pattern):
-            wanted = topics
+            requested = topics
             self._counts = counts = self._catalogue("NAME")
         else:
-            wanted = [topics] if isinstance(topics, str) else list(topics)
-            otherwise = topics if isinstance(topics, Mapping) else None
-            self._counts = counts = self._counts_of(wanted, otherwise)
+            requested = [topics] if isinstance(topics, str) else list(topics)
+            fallback = topics if isinstance(topics, Mapping) else None
+            self._counts = counts = self._partition_counts(requested, fallback)
         with self._driver.step() as consumer:
-            consumer.subscribe(wanted)
-        self._hub.tell_topics(self._driver, counts)
+            consumer.subscribe(requested)
+        self._hub.update_topics_of(self._driver, counts)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Assign these partitions in place of the previous ones, without joining a group.
@@ -115,34 +115,34 @@ class Consumer(OpenConsumer):
         consumer is subscribed to topics.
         """
         self._check_open()
-        wanted = [TopicPartition(*one) for one in partitions]
-        if not wanted:
+        requested = [TopicPartition(*partition) for partition in partitions]
+        if not requested:
             self.unsubscribe()
             return
-        counts = self._counts_of({one.topic for one in wanted})
-        for topic, number in wanted:
+        counts = self._partition_counts({partition.topic for partition in requested})
+        for topic, number in requested:
             if not 0 <= number < counts[topic]:
                 raise UnknownTopicOrPartitionError(
                     f"there is no partition {topic}-{number}: {topic!r} has {counts[topic]}"
                 )
         with self._driver.step() as consumer:
-            consumer.assign(now_ms(), wanted)
-        self._records.keep()
+            consumer.assign(now_ms(), requested)
+        self._records.mark_processed()
 
     def partitions_for(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return a topic's partitions. Raises NoCatalogue and UnknownTopicOrPartitionError."""
         self._check_open()
-        count = self._counts_of([topic])[topic]
+        count = self._partition_counts([topic])[topic]
         return tuple(TopicPartition(topic, number) for number in range(count))
 
-    def _counts_of(
-        self, topics: Collection[str], otherwise: Mapping[str, int] | None = None
+    def _partition_counts(
+        self, topics: Collection[str], fallback: Mapping[str, int] | None = None
     ) -> dict[str, int]:
         """Return each topic's number of partitions, of these topics at least.
 
         Raises NoCatalogue, and UnknownTopicOrPartitionError if one of `topics` does not exist.
         """
-        counts = self._catalogue(next(iter(topics), "NAME"), otherwise)
+        counts = self._catalogue(next(iter(topics), "NAME"), fallback)
         unknown = sorted(set(topics) - set(counts))
         if unknown:
             raise UnknownTopicOrPartitionError(
@@ -151,13 +151,13 @@ class Consumer(OpenConsumer):
             )
         return counts
 
-    def _catalogue(self, name: str, otherwise: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return each topic's number of partitions, or `otherwise` if there is no catalogue.
+    def _catalogue(self, name: str, fallback: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return each topic's number of partitions, or `fallback` if there is no catalogue.
 
         Raises NoCatalogue if there is neither. `name` is the topic's name in the message.
         """
         self._hub.refresh_topics()
-        counts = self._hub.topics if self._hub.topics is not None else otherwise
+        counts = self._hub.topics if self._hub.topics is not None else fallback
         if counts is None:
             raise NoCatalogue(
                 f"{self._root} has no catalogue of topics: "
@@ -200,11 +200,11 @@ class Consumer(OpenConsumer):
             RuntimeError: a listener raised it.
             SubscriptionError: there are neither a subscription nor assigned partitions.
         """
-        self._records.keep()
+        self._records.mark_processed()
         return self._poll(timeout_ms, self._records.collect)
 
     def _poll(
-        self, timeout_ms: int, find: Callable[[], dict[TopicPartition, T]]
+        self, timeout_ms: int, fetch: Callable[[], dict[TopicPartition, T]]
     ) -> dict[TopicPartition, T]:
         self._check_open()
         with self._driver.step() as consumer:
@@ -212,16 +212,16 @@ class Consumer(OpenConsumer):
                 raise SubscriptionError(
                     "Consumer is not subscribed to any topics or assigned any partitions"
                 )
-        until = now_ms() + timeout_ms
+        deadline = now_ms() + timeout_ms
         while True:
             mark = self._events.handle_all()
-            found = find()
-            if found:
-                return found
-            patience_ends = self._driver.patience_ends()
-            if now_ms() >= until:
-                return found
-            self._driver.wait(mark, min(until, patience_ends))
+            results = fetch()
+            if results:
+                return results
+            silence_deadline = self._driver.silence_deadline()
+            if now_ms() >= deadline:
+                return results
+            self._driver.wait(mark, min(deadline, silence_deadline))
 
     # --- positions and offsets ------------------------------------------------------------------
 
@@ -252,11 +252,11 @@ class Consumer(OpenConsumer):
 
     def _seek_to(self, end: AutoOffsetReset, partitions: Iterable[TopicPartition] | None) -> None:
         self._check_open()
-        wanted = self.assignment if partitions is None else tuple(partitions)
+        requested = self.assignment if partitions is None else tuple(partitions)
         with self._driver.step() as consumer:
-            for one in wanted:
-                consumer.subscription.request_reset(one, end)
-        self._records.forget_lookups(wanted)
+            for partition in requested:
+                consumer.subscription.request_reset(partition, end)
+        self._records.discard_lookups(requested)
 
     def commit(
         self,
@@ -270,13 +270,13 @@ class Consumer(OpenConsumer):
         and the other ConsumerErrors.
         """
         self._check_open()
-        self._records.keep(offsets)
+        self._records.mark_processed(offsets)
         with self._driver.step() as consumer:
-            operation = consumer.commit_sync(now_ms(), _offsets(offsets), timeout_ms)
+            operation = consumer.commit_sync(now_ms(), _with_metadata(offsets), timeout_ms)
         try:
             self._driver.result(operation)
         finally:
-            self._events.tell_completed()
+            self._events.call_completed()
 
     def commit_async(
         self,
@@ -289,11 +289,11 @@ class Consumer(OpenConsumer):
         success the error is None.
         """
         self._check_open()
-        self._records.keep(offsets)
+        self._records.mark_processed(offsets)
         with self._driver.step() as consumer:
-            commit_id = consumer.commit_async(now_ms(), _offsets(offsets))
+            commit_id = consumer.commit_async(now_ms(), _with_metadata(offsets))
         if on_commit is not None:
-            self._events.call_at_commit(commit_id, on_commit)
+            self._events.register_callback(commit_id, on_commit)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -305,8 +305,8 @@ class Consumer(OpenConsumer):
         self._check_open()
         with self._driver.step() as consumer:
             operation = consumer.committed(now_ms(), list(partitions), timeout_ms)
-        found = self._driver.result(operation)
-        return dict(found)
+        offsets = self._driver.result(operation)
+        return dict(offsets)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -317,8 +317,8 @@ class Consumer(OpenConsumer):
         topics cannot be read for `timeout_ms` (None: default.api.timeout.ms).
         """
         self._check_open()
-        found = self._records.bounds(tuple(partitions), timeout_ms)
-        return {one: start for one, (start, _) in found.items()}
+        bounds = self._records.bounds(tuple(partitions), timeout_ms)
+        return {partition: start for partition, (start, _) in bounds.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -328,8 +328,8 @@ class Consumer(OpenConsumer):
         Raises as `beginning_offsets` does.
         """
         self._check_open()
-        found = self._records.bounds(tuple(partitions), timeout_ms)
-        return {one: end for one, (_, end) in found.items()}
+        bounds = self._records.bounds(tuple(partitions), timeout_ms)
+        return {partition: end for partition, (_, end) in bounds.items()}
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -339,7 +339,7 @@ class Consumer(OpenConsumer):
         Times are ms since 1970-01-01 UTC. Raises as `beginning_offsets` does.
         """
         self._check_open()
-        return self._records.at_times(times, timeout_ms)
+        return self._records.offsets_for_times(times, timeout_ms)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records from the position to the log end as last read.
@@ -369,7 +369,7 @@ class Consumer(OpenConsumer):
             return consumer.subscription.paused
 
 
-def _offsets(
+def _with_metadata(
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
 ) -> dict[TopicPartition, OffsetAndMetadata] | None:
     if offsets is None:

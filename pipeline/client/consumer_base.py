@@ -16,13 +16,13 @@ from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.pipeline.client.consumer_record import (
     ConsumerRecord,
     OffsetAndTimestamp,
-    at_time,
-    bounds_of,
     consumer_records,
+    log_bounds,
+    offset_for_time,
 )
 from group_coordinator.pipeline.client.fetcher import Fetcher
 from group_coordinator.pipeline.client.member_driver import MemberDriver, now_ms
-from group_coordinator.pipeline.client.member_events import MemberEvents, OnPartitions
+from group_coordinator.pipeline.client.member_events import EventHandler, OnPartitions
 from group_coordinator.pipeline.client.member_hub import acquire, release
 from group_coordinator.pipeline.client.request_client import RequestClient
 from group_coordinator.pipeline.errors import Failure
@@ -46,53 +46,62 @@ class MemberRecords:
         self._fetcher: Fetcher | None = None
         # The first offset that the last `poll` returned of each partition, and the one after the
         # last.
-        self._handed_out: dict[TopicPartition, tuple[int, int]] = {}
+        self._returned: dict[TopicPartition, tuple[int, int]] = {}
 
     def collect(self) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return the next records of the assigned partitions that have some."""
-        fetcher = self._fetching()
+        fetcher = self._running_fetcher()
         with self._driver.step() as consumer:
-            found = fetcher.collect(consumer.subscription)
-        self._handed_out = {
-            one: (records[0].offset, records[-1].offset + 1) for one, records in found.items()
+            fetched = fetcher.collect(consumer.subscription)
+        self._returned = {
+            partition: (records[0].offset, records[-1].offset + 1)
+            for partition, records in fetched.items()
         }
-        return {one: consumer_records(one, records) for one, records in found.items()}
+        return {
+            partition: consumer_records(partition, records)
+            for partition, records in fetched.items()
+        }
 
-    def take_back(self) -> None:
+    def rewind(self) -> None:
         """Seek back to the records of the last `poll`, unless the position has changed since."""
         with self._driver.step() as consumer:
             assigned = consumer.subscription.assignment
-            for one, (first, after) in self._handed_out.items():
-                if one in assigned and assigned[one].offset == after:
-                    consumer.subscription.seek(one, first)
+            for partition, (first, after) in self._returned.items():
+                if partition in assigned and assigned[partition].offset == after:
+                    consumer.subscription.seek(partition, first)
 
-    def keep(self, offsets: Mapping[TopicPartition, object] | None = None) -> None:
-        """Exclude these partitions, or all, from the next `take_back`."""
+    def mark_processed(self, offsets: Mapping[TopicPartition, object] | None = None) -> None:
+        """Exclude these partitions, or all, from the next `rewind`."""
         if offsets is None:
-            self._handed_out = {}
+            self._returned = {}
         for partition in offsets or ():
-            self._handed_out.pop(TopicPartition(*partition), None)
+            self._returned.pop(TopicPartition(*partition), None)
 
-    def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
+    def discard_lookups(self, partitions: Collection[TopicPartition]) -> None:
         """Discard the log starts and ends of these partitions that were looked up."""
         if self._fetcher is not None:
-            self._fetcher.forget_lookups(partitions)
+            self._fetcher.discard_lookups(partitions)
 
     def bounds(
-        self, wanted: tuple[TopicPartition, ...], timeout_ms: int | None
+        self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return each partition's log start and log end. Raises as `_ask` does."""
-        return self._ask(
-            wanted, lambda logs: {one: bounds_of(logs, one) for one in wanted}, timeout_ms
+        """Return each partition's log start and log end. Raises as `_look_up` does."""
+        return self._look_up(
+            partitions,
+            lambda logs: {partition: log_bounds(logs, partition) for partition in partitions},
+            timeout_ms,
         )
 
-    def at_times(
+    def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return each partition's first record at or after a time (ms). Raises as `_ask` does."""
-        return self._ask(
+        """Return the first record of each partition at or after a time (ms)."""
+        return self._look_up(
             tuple(times),
-            lambda logs: {one: at_time(logs, one, time) for one, time in times.items()},
+            lambda logs: {
+                partition: offset_for_time(logs, partition, time)
+                for partition, time in times.items()
+            },
             timeout_ms,
         )
 
@@ -105,17 +114,17 @@ class MemberRecords:
         if self._fetcher is not None:
             self._fetcher.close()
 
-    def _fetching(self) -> Fetcher:
+    def _running_fetcher(self) -> Fetcher:
         if self._fetcher is None:
             self._fetcher = Fetcher(
                 self._root, self._settings, self._whole_rows, self._driver.wake_user
             )
         return self._fetcher
 
-    def _ask(
+    def _look_up(
         self,
         partitions: tuple[TopicPartition, ...],
-        question: Callable[[TableTopics], T],
+        lookup: Callable[[TableTopics], T],
         timeout_ms: int | None,
     ) -> T:
         """Run a lookup of topics in the fetcher's thread.
@@ -124,7 +133,9 @@ class MemberRecords:
         topics cannot be read for `timeout_ms` (None: default.api.timeout.ms).
         """
         limit = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._fetching().ask({one.topic for one in partitions}, question, limit)
+        return self._running_fetcher().look_up(
+            {partition.topic for partition in partitions}, lookup, limit
+        )
 
 
 CLOSE_TIMEOUT_MS = 30_000
@@ -135,7 +146,7 @@ class MemberClosed(Failure):
     """Error of a method that was called on a closed consumer."""
 
 
-class OpenConsumer:
+class ConsumerBase:
     """A consumer's settings, driver, records and state. `Consumer` documents the arguments."""
 
     def __init__(
@@ -164,13 +175,13 @@ class OpenConsumer:
         self._root = root
         self._closing = self._closed = False
         self._counts: dict[str, int] = {}
-        self._hub = acquire(root, client, asks=group_id is not None)
+        self._hub = acquire(root, client, needs_coordinator=group_id is not None)
         try:
             self._driver = self._hub.add(self.settings)
         except BaseException:
             release(self._hub)
             raise
-        self._events = MemberEvents(self._driver, on_revoked, on_lost, on_assigned)
+        self._events = EventHandler(self._driver, on_revoked, on_lost, on_assigned)
         self._records = MemberRecords(root, self.settings, whole_rows, self._driver)
 
     def __enter__(self) -> Self:
@@ -188,7 +199,7 @@ class OpenConsumer:
         failed on them.
         """
         if error is not None:
-            self._records.take_back()
+            self._records.rewind()
         self.close()
 
     # --- its state ------------------------------------------------------------------------------
@@ -243,15 +254,15 @@ class OpenConsumer:
             return
         self._closing = True
         try:
-            until = now_ms() + timeout_ms
+            deadline = now_ms() + timeout_ms
             with self._driver.step() as consumer:
                 consumer.close(now_ms(), timeout_ms, operation)
-            self._events.handle_until(until, lambda: self._driver.is_closed)
-            self._events.tell_completed()
+            self._events.handle_until(deadline, lambda: self._driver.is_closed)
+            self._events.call_completed()
         finally:
-            self._give_back()
+            self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         self._closed = True
         self._records.close()
         self._hub.remove(self._driver)

@@ -28,21 +28,21 @@ class ConsumerRecord(Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def consumer_records(one: TopicPartition, records: list[Record]) -> list[ConsumerRecord]:
+def consumer_records(partition: TopicPartition, records: list[Record]) -> list[ConsumerRecord]:
     """Convert the records of a partition, adding their topic and partition."""
-    topic, partition = one
+    topic, number = partition
     return [
         ConsumerRecord(
             topic,
-            partition,
-            each.offset,
-            each.timestamp_ms,
-            each.timestamp_type,
-            each.key,
-            each.value,
-            each.headers,
+            number,
+            record.offset,
+            record.timestamp_ms,
+            record.timestamp_type,
+            record.key,
+            record.value,
+            record.headers,
         )
-        for each in records
+        for record in records
     ]
 
 
@@ -53,28 +53,30 @@ class OffsetAndTimestamp(Struct, frozen=True):
     timestamp: int
 
 
-def bounds_of(logs: TableTopics, one: TopicPartition) -> tuple[int, int]:
+def log_bounds(logs: TableTopics, partition: TopicPartition) -> tuple[int, int]:
     """Return a partition's log start and log end.
 
     Both are 0 for a topic that is in the catalogue but has no table. Raises UnknownTopicOrPartition
     and TableReplaced.
     """
-    if _has_no_records(logs, one):
+    if _has_no_records(logs, partition):
         return 0, 0
-    return logs.log_start(*one), logs.log_end(*one)
+    return logs.log_start(*partition), logs.log_end(*partition)
 
 
-def at_time(logs: TableTopics, one: TopicPartition, time_ms: int) -> OffsetAndTimestamp | None:
+def offset_for_time(
+    logs: TableTopics, partition: TopicPartition, time_ms: int
+) -> OffsetAndTimestamp | None:
     """Return the first record at or after a time (ms); None if there is none.
 
-    Raises as `bounds_of` does.
+    Raises as `log_bounds` does.
     """
-    if _has_no_records(logs, one):
+    if _has_no_records(logs, partition):
         return None
-    found = logs.offset_for_time(*one, time_ms)
-    return None if found is None else OffsetAndTimestamp(*found)
+    offset_and_time = logs.offset_for_time(*partition, time_ms)
+    return None if offset_and_time is None else OffsetAndTimestamp(*offset_and_time)
 
 
-def _has_no_records(logs: TableTopics, one: TopicPartition) -> bool:
-    count = logs.catalogue().get(one.topic, 0)
-    return one.topic not in logs.topics() and 0 <= one.partition < count
+def _has_no_records(logs: TableTopics, partition: TopicPartition) -> bool:
+    count = logs.catalogue().get(partition.topic, 0)
+    return partition.topic not in logs.topics() and 0 <= partition.partition < count

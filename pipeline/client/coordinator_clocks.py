@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 SIGNED_FOR_MS = 50_000
 # The maximum number of groups with a known clock. Beyond it, all clocks are forgotten, and the
 # coordinators are asked for the time again.
-_MOST_CLOCKS = 131_072
+_MAX_CLOCKS = 131_072
 
 
-def time_question(event: RequestEvent, request_id: str) -> RequestEvent:
+def time_request(event: RequestEvent, request_id: str) -> RequestEvent:
     """Return a request for the time of the coordinator that decides `event`; it changes nothing."""
     return RequestEvent(
         request_id=request_id,
@@ -47,18 +47,18 @@ class CoordinatorClocks:
 
     def __init__(self) -> None:
         # By group: the least lead of its coordinator's clock over `since_boot_ms`, ms.
-        self._ahead: dict[str, int] = {}
+        self._lead_ms: dict[str, int] = {}
 
-    def hear(self, answers: Iterable[Response]) -> None:
+    def on_responses(self, responses: Iterable[Response]) -> None:
         """Update the clocks from the times of answers."""
         now = since_boot_ms()
-        for answer in answers:
-            if answer.responded_at is not None:
-                if len(self._ahead) >= _MOST_CLOCKS and answer.group_id not in self._ahead:
-                    self._ahead.clear()
-                self._ahead[answer.group_id] = answer.responded_at - now
+        for response in responses:
+            if response.responded_at is not None:
+                if len(self._lead_ms) >= _MAX_CLOCKS and response.group_id not in self._lead_ms:
+                    self._lead_ms.clear()
+                self._lead_ms[response.group_id] = response.responded_at - now
 
     def at(self, group_id: str, since_boot: int) -> int | None:
         """Convert a time of `since_boot_ms` to the coordinator's clock; None while unknown."""
-        ahead = self._ahead.get(group_id)
-        return None if ahead is None else ahead + since_boot
+        lead_ms = self._lead_ms.get(group_id)
+        return None if lead_ms is None else lead_ms + since_boot

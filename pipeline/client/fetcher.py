@@ -25,9 +25,13 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     UnknownTopicOrPartitionError,
 )
 from group_coordinator.coordinator.consumer.consumer_settings import AutoOffsetReset
-from group_coordinator.coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
+from group_coordinator.coordinator.consumer.fetch_buffer import (
+    CompletedFetch,
+    FetchBuffer,
+    LookupResults,
+)
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.client.consumer_record import bounds_of
+from group_coordinator.pipeline.client.consumer_record import log_bounds
 from group_coordinator.pipeline.client.member_driver import now_ms
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.errors import Failure
@@ -47,38 +51,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Question = Callable[[TableTopics], T]
+Lookup = Callable[[TableTopics], T]
 
 # The interval of polls for new rows while a partition waits for some, ms.
-LOOK_EVERY_MS = 100
-_END_S = 30.0
+POLL_INTERVAL_MS = 100
+_CLOSE_TIMEOUT_S = 30.0
 # The maximum number of records in one read of a partition, however small they are.
-_MOST_RECORDS = 50_000
+_MAX_RECORDS = 50_000
 # Transient errors: of the store, or of a table that is being written.
-_PASSING = (OSError, DeltaError, pa.ArrowException)
+_TRANSIENT = (OSError, DeltaError, pa.ArrowException)
 
 
-class _QueuedQuestion(Struct, eq=False):
+class _QueuedLookup(Struct, eq=False):
     """A lookup, the topics that it reads, and the future of its result."""
 
     topics: Collection[str]
-    question: Question[Any]
+    lookup: Lookup[Any]
     answer: Future[Any]
 
 
-class _Work(NamedTuple):
+class _FetchPlan(NamedTuple):
     """The fetches and lookups that a FetchBuffer wants at one time."""
 
-    wanted: dict[TopicPartition, int]
+    to_fetch: dict[TopicPartition, int]
     positions: dict[TopicPartition, int]
-    lookup: int
+    epoch: int
     resets: dict[TopicPartition, AutoOffsetReset]
 
 
 class Fetcher:
     """The read-ahead thread of one member.
 
-    `arrived` is called, in the thread, when `collect` has something new. With `whole_rows`, a
+    `on_records` is called, in the thread, when `collect` has something new. With `whole_rows`, a
     record's value is its whole row as JSON instead of the topic's value.
     """
 
@@ -87,25 +91,25 @@ class Fetcher:
         root: str,
         settings: ConsumerSettings,
         whole_rows: bool,
-        arrived: Callable[[], None],
+        on_records: Callable[[], None],
     ) -> None:
         self._root = root
         self._settings = settings
         self._whole_rows = whole_rows
-        self._arrived = arrived
+        self._on_records = on_records
         self._changed = threading.Condition(threading.Lock())
         self._buffer: FetchBuffer[Record] = FetchBuffer(settings)
-        self._questions: deque[_QueuedQuestion] = deque()
+        self._lookups: deque[_QueuedLookup] = deque()
         self._stopping = False
         self._defect: Exception | None = None
         # Used by the thread only.
         self._names: frozenset[str] = frozenset()
         self._logs = TableTopics(root, self._names, whole_rows=whole_rows)
-        self._looked_at = -LOOK_EVERY_MS
+        self._polled_at = -POLL_INTERVAL_MS
         # Fetches that together are smaller than fetch.min.bytes, and since when they are held, ms.
         self._held: dict[TopicPartition, CompletedFetch[Record]] = {}
         self._held_since = 0
-        self._told: str | None = None
+        self._last_warning: str | None = None
         self._thread = background.start("fetcher", self._run, self._stop)
 
     # --- the user's thread ----------------------------------------------------------------------
@@ -124,7 +128,7 @@ class Fetcher:
             finally:
                 self._changed.notify()
 
-    def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
+    def discard_lookups(self, partitions: Collection[TopicPartition]) -> None:
         """Discard the looked-up ends of these partitions; the thread looks them up again."""
         with self._changed:
             self._buffer.discard_lookups(partitions)
@@ -134,43 +138,43 @@ class Fetcher:
         with self._changed:
             return self._buffer.log_end(partition)
 
-    def ask(self, topics: Collection[str], question: Question[T], timeout_ms: int) -> T:
+    def look_up(self, topics: Collection[str], lookup: Lookup[T], timeout_ms: int) -> T:
         """Run a lookup of these topics in the thread, after it has indexed all their rows.
 
         Transient errors are retried for `timeout_ms`. Raises CoordinatorTimeoutError,
         UnknownTopicOrPartitionError, and any other error of the lookup.
         """
-        until = now_ms() + timeout_ms
+        deadline = now_ms() + timeout_ms
         while True:
-            answer = self._queue(topics, question)
+            answer = self._enqueue(topics, lookup)
             try:
-                return answer.result(max(0, until - now_ms()) / 1000)
+                return answer.result(max(0, deadline - now_ms()) / 1000)
             except UnknownTopicOrPartition as error:
                 raise UnknownTopicOrPartitionError(str(error)) from error
-            except (FutureTimeout, *_PASSING) as error:
-                if now_ms() + self._settings.retry_backoff_ms >= until or answer.cancel():
-                    trouble = f": {error}" if answer.done() and not answer.cancelled() else ""
+            except (FutureTimeout, *_TRANSIENT) as error:
+                if now_ms() + self._settings.retry_backoff_ms >= deadline or answer.cancel():
+                    detail = f": {error}" if answer.done() and not answer.cancelled() else ""
                     raise CoordinatorTimeoutError(
                         f"the topics of {self._root} could not be read within "
-                        f"{timeout_ms} ms (default.api.timeout.ms){trouble}"
+                        f"{timeout_ms} ms (default.api.timeout.ms){detail}"
                     ) from error
             sleep(self._settings.retry_backoff_ms / 1000)
 
-    def _queue(self, topics: Collection[str], question: Question[T]) -> Future[T]:
+    def _enqueue(self, topics: Collection[str], lookup: Lookup[T]) -> Future[T]:
         answer: Future[T] = Future()
         with self._changed:
             if self._defect is not None:
                 raise self._defect
-            self._questions.append(_QueuedQuestion(topics, question, answer))
+            self._lookups.append(_QueuedLookup(topics, lookup, answer))
             self._changed.notify()
         return answer
 
     def close(self) -> None:
-        """Stop the thread after its current read; wait at most `_END_S` seconds for it."""
+        """Stop the thread after its current read; wait at most `_CLOSE_TIMEOUT_S` for it."""
         self._stop()
-        self._thread.join(_END_S)
-        for asked in self._questions:
-            asked.answer.cancel()
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        for queued in self._lookups:
+            queued.answer.cancel()
 
     def _stop(self) -> None:
         with self._changed:
@@ -182,98 +186,98 @@ class Fetcher:
     def _run(self) -> None:
         # The work for which nothing was found. It is tried again only if it changes, or after the
         # pause.
-        tried: _Work | None = None
+        fruitless: _FetchPlan | None = None
         pause_s: float | None = None
         while not self._stopping:
-            work, questions = self._await_work(tried, pause_s)
-            for asked in questions:
-                self._answer(asked)
+            plan, lookups = self._await_plan(fruitless, pause_s)
+            for queued in lookups:
+                self._run_lookup(queued)
             try:
-                found, pause_s = self._step(work)
+                progressed, pause_s = self._step(plan)
             # `collect` raises the error in the user's thread. Otherwise `poll` would return no more
             # records, without an error.
             except Exception as error:
                 self._fail(error)
                 return
-            tried = None if found else work
+            fruitless = None if progressed else plan
 
-    def _await_work(
-        self, tried: _Work | None, pause_s: float | None
-    ) -> tuple[_Work, list[_QueuedQuestion]]:
+    def _await_plan(
+        self, fruitless: _FetchPlan | None, pause_s: float | None
+    ) -> tuple[_FetchPlan, list[_QueuedLookup]]:
         """Wait for new work, for a lookup, or for the pause's end; return the work and lookups."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._stopping or self._questions or self._work() != tried, pause_s
+                lambda: self._stopping or self._lookups or self._plan() != fruitless, pause_s
             )
             if self._stopping:
-                return _Work({}, {}, 0, {}), []
-            questions = list(self._questions)
-            self._questions.clear()
-            return self._work(), questions
+                return _FetchPlan({}, {}, 0, {}), []
+            lookups = list(self._lookups)
+            self._lookups.clear()
+            return self._plan(), lookups
 
-    def _work(self) -> _Work:
-        lookup, resets = self._buffer.pending_resets()
-        return _Work(self._buffer.partitions_to_fetch(), self._buffer.positions, lookup, resets)
+    def _plan(self) -> _FetchPlan:
+        epoch, resets = self._buffer.pending_resets()
+        return _FetchPlan(self._buffer.partitions_to_fetch(), self._buffer.positions, epoch, resets)
 
     def _fail(self, error: Exception) -> None:
         log.exception("consumer %r reads no more", self._settings.client_id)
         with self._changed:
             self._defect = error
-            for asked in self._questions:
-                asked.answer.set_exception(error)
-            self._questions.clear()
-        self._arrived()
+            for queued in self._lookups:
+                queued.answer.set_exception(error)
+            self._lookups.clear()
+        self._on_records()
 
-    def _answer(self, asked: _QueuedQuestion) -> None:
-        if not asked.answer.set_running_or_notify_cancel():
+    def _run_lookup(self, queued: _QueuedLookup) -> None:
+        if not queued.answer.set_running_or_notify_cancel():
             return
         try:
-            self._open(asked.topics)
+            self._open(queued.topics)
             self._catch_up()
-            asked.answer.set_result(asked.question(self._logs))
-        # The error belongs to the caller of `ask`; the thread continues with its other work.
+            queued.answer.set_result(queued.lookup(self._logs))
+        # The error belongs to the caller of `look_up`; the thread continues with its other work.
         except Exception as error:
-            asked.answer.set_exception(error)
+            queued.answer.set_exception(error)
 
-    def _step(self, work: _Work) -> tuple[bool, float | None]:
+    def _step(self, plan: _FetchPlan) -> tuple[bool, float | None]:
         """Do the wanted work; return whether to continue at once, and the pause (s) if not.
 
         The pause is None if there is no work.
         """
-        if not work.wanted and not work.resets:
+        if not plan.to_fetch and not plan.resets:
             return False, None
         try:
-            self._open({one.topic for one in (*work.wanted, *work.resets)})
-            if work.resets:
+            self._open({partition.topic for partition in (*plan.to_fetch, *plan.resets)})
+            if plan.resets:
                 self._catch_up()
-            more = self._look()
-        except _PASSING as error:
+            more = self._poll()
+        except _TRANSIENT as error:
             self._warn(error)
             return False, self._settings.retry_backoff_max_ms / 1000
-        found = self._look_up(work) if work.resets else False
-        found |= self._fetch(work)
-        if found:
-            self._arrived()
-        pause_ms = LOOK_EVERY_MS
+        progressed = self._resolve_resets(plan) if plan.resets else False
+        progressed |= self._fetch(plan)
+        if progressed:
+            self._on_records()
+        pause_ms = POLL_INTERVAL_MS
         if self._held:
             left = self._held_since + self._settings.fetch_max_wait_ms - now_ms()
             pause_ms = max(0, min(pause_ms, left))
-        return found or more, pause_ms / 1000
+        return progressed or more, pause_ms / 1000
 
     def _open(self, topics: Collection[str]) -> None:
         """Add these topics to those that are read."""
         if not self._names.issuperset(topics):
             self._names |= frozenset(topics)
             self._logs = TableTopics(self._root, self._names, whole_rows=self._whole_rows)
-            self._looked_at = -LOOK_EVERY_MS
+            self._polled_at = -POLL_INTERVAL_MS
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Poll for new rows if the interval is over; return whether there may be more."""
-        if now_ms() - self._looked_at < LOOK_EVERY_MS:
+        if now_ms() - self._polled_at < POLL_INTERVAL_MS:
             return False
         if self._logs.poll():
             return True
-        self._looked_at = now_ms()
+        self._polled_at = now_ms()
         return False
 
     def _catch_up(self) -> None:
@@ -281,24 +285,24 @@ class Fetcher:
         while self._logs.poll() and not self._stopping:
             pass
 
-    def _look_up(self, work: _Work) -> bool:
+    def _resolve_resets(self, plan: _FetchPlan) -> bool:
         """Look up the log starts or ends for the resets; return whether any was found."""
-        found: dict[TopicPartition, tuple[AutoOffsetReset, int | Exception]] = {}
-        for one, reset in work.resets.items():
+        results: LookupResults = {}
+        for partition, reset in plan.resets.items():
             try:
-                bounds = bounds_of(self._logs, one)
+                bounds = log_bounds(self._logs, partition)
             except UnknownTopicOrPartition:
                 # The member's catalogue is newer than this thread's.
                 continue
             except Failure as error:
-                found[one] = reset, error
+                results[partition] = reset, error
                 continue
-            found[one] = reset, bounds[0 if reset is AutoOffsetReset.EARLIEST else 1]
+            results[partition] = reset, bounds[0 if reset is AutoOffsetReset.EARLIEST else 1]
         with self._changed:
-            self._buffer.complete_lookups(work.lookup, found)
-        return bool(found)
+            self._buffer.complete_lookups(plan.epoch, results)
+        return bool(results)
 
-    def _fetch(self, work: _Work) -> bool:
+    def _fetch(self, plan: _FetchPlan) -> bool:
         """Read the wanted partitions; return whether anything was delivered to the buffer.
 
         It stops once the records have fetch.max.bytes.
@@ -308,10 +312,10 @@ class Fetcher:
         ends: dict[TopicPartition, int] = {}
         done: list[CompletedFetch[Record]] = []
         size = 0
-        for one, offset in work.wanted.items():
+        for partition, offset in plan.to_fetch.items():
             if self._stopping or (done and size >= settings.fetch_max_bytes):
                 break
-            fetch = self._read(work, one, offset, held, ends)
+            fetch = self._read(plan, partition, offset, held, ends)
             if fetch is not None:
                 done.append(fetch)
                 size += fetch.size
@@ -323,16 +327,16 @@ class Fetcher:
         if not deliver:
             self._held = {fetch.partition: fetch for fetch in done}
         with self._changed:
-            for one, end in ends.items():
-                self._buffer.update_log_end(one, end)
+            for partition, end in ends.items():
+                self._buffer.update_log_end(partition, end)
             for fetch in done if deliver else ():
                 self._buffer.add(fetch)
         return deliver
 
     def _read(
         self,
-        work: _Work,
-        one: TopicPartition,
+        plan: _FetchPlan,
+        partition: TopicPartition,
         offset: int,
         held: Mapping[TopicPartition, CompletedFetch[Record]],
         ends: dict[TopicPartition, int],
@@ -341,19 +345,19 @@ class Fetcher:
 
         A held fetch is returned as it is if the partition has not grown since.
         """
-        topic, number = one
+        topic, number = partition
         records: list[Record] = []
         error: Exception | None = None
         try:
-            ends[one] = end = self._logs.log_end(topic, number)
-            before = held.get(one)
+            ends[partition] = end = self._logs.log_end(topic, number)
+            before = held.get(partition)
             if before is not None and before.offset == offset and before.next_offset == end:
                 return before
             records = self._logs.read(
-                topic, number, offset, self._settings.max_partition_fetch_bytes, _MOST_RECORDS
+                topic, number, offset, self._settings.max_partition_fetch_bytes, _MAX_RECORDS
             )
             if not records:
-                error = self._end_of_topic(work, topic)
+                error = self._end_of_topic(plan, topic)
         except UnknownTopicOrPartition:
             # A topic without records, or the member's catalogue is newer than this thread's.
             return None
@@ -362,15 +366,15 @@ class Fetcher:
             error = OffsetOutOfRangeError(f"{out}, and auto.offset.reset is 'none'")
         except Failure as failure:
             error = failure
-        except _PASSING as failure:
+        except _TRANSIENT as failure:
             self._warn(failure)
             return None
         if not records and error is None:
             return None
-        size = sum(len(each.key or b"") + len(each.value or b"") for each in records)
-        return CompletedFetch(one, offset, records, size, error)
+        size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        return CompletedFetch(partition, offset, records, size, error)
 
-    def _end_of_topic(self, work: _Work, topic: str) -> CannotFollow | None:
+    def _end_of_topic(self, plan: _FetchPlan, topic: str) -> CannotFollow | None:
         """Return the error that ends a topic, once all records before it were returned.
 
         So a program that ends with this error has got all records of its partitions.
@@ -379,15 +383,15 @@ class Fetcher:
         if not isinstance(problem, CannotFollow):
             return None
         if any(
-            position < self._logs.log_end(topic, one.partition)
-            for one, position in work.positions.items()
-            if one.topic == topic
+            position < self._logs.log_end(topic, partition.partition)
+            for partition, position in plan.positions.items()
+            if partition.topic == topic
         ):
             return None
         return type(problem)(f"topic {topic!r}: {problem}")
 
     def _warn(self, error: Exception) -> None:
         """Log a transient error, unless it repeats the last one."""
-        if str(error) != self._told:
+        if str(error) != self._last_warning:
             log.warning("the topics of %s cannot be read: %s", self._root, error)
-        self._told = str(error)
+        self._last_warning = str(error)

@@ -73,7 +73,7 @@ class GroupMember(Consumer):
         try:
             self.subscribe(topics)
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
     def poll_positions(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:

@@ -39,7 +39,7 @@ Send = Callable[[RequestEvent], "Future[Response]"]
 # States in which a silent coordinator is no error: a join waits for the other members, and a stable
 # member keeps its partitions until its session ends. It is no error either for a consumer without a
 # subscription that knows its positions, because only its commits wait.
-_PATIENT = (MemberState.PREPARING_REBALANCE, MemberState.STABLE)
+_STATES_THAT_WAIT = (MemberState.PREPARING_REBALANCE, MemberState.STABLE)
 
 
 def now_ms() -> int:
@@ -77,10 +77,10 @@ class MemberDriver:
         self._changed = threading.Condition(threading.Lock())
         self._changes = 0
         self._outbox: deque[RequestEvent] = deque()
-        self._asked: dict[str, _PendingRequest] = {}
+        self._in_flight: dict[str, _PendingRequest] = {}
         # Since when requests are in flight and none was answered, ms; None without such requests.
         self._silent_since: int | None = None
-        self._trouble: Exception | None = None
+        self._last_error: Exception | None = None
         self._defect: Exception | None = None
 
     @contextmanager
@@ -89,21 +89,21 @@ class MemberDriver:
 
         With `changes`, the user's thread is woken, because another thread makes the call.
         """
-        notes = []
+        log_lines = []
         try:
             with self._changed:
                 try:
                     yield self._consumer
                 finally:
                     self._outbox.extend(self._consumer.take_requests())
-                    notes = self._consumer.take_log_lines()
+                    log_lines = self._consumer.take_log_lines()
                     self.due = self._consumer.tick_deadline
                     if changes:
                         self._changes += 1
                         self._changed.notify_all()
         finally:
-            for note in notes:
-                log.log(logging.getLevelName(note.level.upper()), "%s", note.text)
+            for line in log_lines:
+                log.log(logging.getLevelName(line.level.upper()), "%s", line.text)
             self._wake(self)
 
     @property
@@ -143,7 +143,7 @@ class MemberDriver:
                 raise self._defect
             return operation.result()
 
-    def patience_ends(self) -> int:
+    def silence_deadline(self) -> int:
         """Return when to check again for a silent coordinator, ms.
 
         Raises CoordinatorTimeoutError if no request was answered for default.api.timeout.ms.
@@ -153,15 +153,15 @@ class MemberDriver:
             since = self._silent_since
             consumer = self._consumer
             waits = consumer.is_subscribed or consumer.subscription.initializing
-            if since is None or not waits or consumer.state in _PATIENT:
+            if since is None or not waits or consumer.state in _STATES_THAT_WAIT:
                 return now_ms() + limit
             if now_ms() < since + limit:
                 return since + limit
             self._silent_since = now_ms()
-        trouble = "" if self._trouble is None else f" (latest trouble: {self._trouble})"
+        last_error = "" if self._last_error is None else f" (latest trouble: {self._last_error})"
         raise CoordinatorTimeoutError(
             f"no coordinator answered group {self.settings.group_id!r} within "
-            f"default.api.timeout.ms ({limit}): is one running on {self._where}?{trouble}"
+            f"default.api.timeout.ms ({limit}): is one running on {self._where}?{last_error}"
         )
 
     def update_topics(self, counts: Mapping[str, int]) -> None:
@@ -178,21 +178,21 @@ class MemberDriver:
     def stop(self) -> None:
         """Cancel all requests in flight."""
         with self._changed:
-            asked = list(self._asked.values())
-            self._asked.clear()
-        for one in asked:
-            one.future.cancel()
+            futures = [pending.future for pending in self._in_flight.values()]
+            self._in_flight.clear()
+        for future in futures:
+            future.cancel()
 
     # --- the heartbeat thread -------------------------------------------------------------------
 
-    def wants_beat(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether a request is queued, or a timer has expired by `now` (ms)."""
         due = self.due
         if self._defect is not None:
             return False
         return bool(self._outbox) or (due is not None and due <= now)
 
-    def beat(self, send: Send) -> None:
+    def send_due(self, send: Send) -> None:
         """Run the expired timers, and send the queued requests."""
         try:
             with self.step(changes=True) as consumer:
@@ -205,7 +205,7 @@ class MemberDriver:
                 self._defect = error
                 self._changed.notify_all()
             return
-        self._give_up_late()
+        self._cancel_expired()
         while self._outbox:
             self._send(self._outbox.popleft(), send)
 
@@ -219,18 +219,18 @@ class MemberDriver:
         try:
             future = send(request)
         except Failure as error:
-            self._note_trouble(request, error)
+            self._log_failure(request, error)
             return
         with self._changed:
-            self._asked[request.request_id] = _PendingRequest(future, now_ms() + timeout_ms)
+            self._in_flight[request.request_id] = _PendingRequest(future, now_ms() + timeout_ms)
         future.add_done_callback(partial(self._answered, request))
 
-    def _give_up_late(self) -> None:
+    def _cancel_expired(self) -> None:
         """Cancel the requests in flight that have reached the consumer's request timeout."""
         now = now_ms()
         with self._changed:
-            late = [key for key, asked in self._asked.items() if now >= asked.until]
-            futures = [self._asked.pop(key).future for key in late]
+            expired = [key for key, pending in self._in_flight.items() if now >= pending.until]
+            futures = [self._in_flight.pop(key).future for key in expired]
         for future in futures:
             future.cancel()
 
@@ -238,18 +238,18 @@ class MemberDriver:
 
     def _answered(self, request: RequestEvent, future: Future[Response]) -> None:
         with self._changed:
-            self._asked.pop(request.request_id, None)
+            self._in_flight.pop(request.request_id, None)
         if future.cancelled():
             return
         error = future.exception()
         if error is not None:
-            self._note_trouble(request, error)
+            self._log_failure(request, error)
             return
         with self.step(changes=True) as consumer:
-            self._silent_since = now_ms() if self._asked else None
+            self._silent_since = now_ms() if self._in_flight else None
             consumer.response(now_ms(), future.result())
 
-    def _note_trouble(self, request: RequestEvent, error: BaseException) -> None:
+    def _log_failure(self, request: RequestEvent, error: BaseException) -> None:
         """Log a request that failed. The consumer notices it by its request timeout."""
         log.warning("%s of group %r: %s", request.api, self.settings.group_id, error)
-        self._trouble = error if isinstance(error, Exception) else RuntimeError(str(error))
+        self._last_error = error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -27,14 +27,14 @@ OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
 OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | None], None]
 
 # Closing calls at most one listener, so this many errors mean that it makes no progress.
-_MOST_ERRORS = 3
+_MAX_ERRORS = 3
 
 
 def _nothing(_: tuple[TopicPartition, ...]) -> None:
     pass
 
 
-class MemberEvents:
+class EventHandler:
     """Calls the user's listeners and commit callbacks for the events of one driver.
 
     `on_revoked` is also called for lost partitions if `on_lost` is None.
@@ -64,13 +64,13 @@ class MemberEvents:
                 return mark
             self._handle(event)
 
-    def handle_until(self, until: int, done: Callable[[], bool]) -> None:
-        """Handle events until `done()`, or the time `until` (ms); then raise the first error.
+    def handle_until(self, deadline: int, done: Callable[[], bool]) -> None:
+        """Handle events until `done()`, or the time `deadline` (ms); then raise the first error.
 
-        Also stops after `_MOST_ERRORS` errors.
+        Also stops after `_MAX_ERRORS` errors.
         """
         errors: list[Exception] = []
-        while not done() and now_ms() < until and len(errors) < _MOST_ERRORS:
+        while not done() and now_ms() < deadline and len(errors) < _MAX_ERRORS:
             try:
                 mark = self.handle_all()
             # Most likely an exception of a listener. Closing continues, and raises it at its end.
@@ -78,24 +78,24 @@ class MemberEvents:
                 errors.append(error)
                 continue
             if not done():
-                self._driver.wait(mark, until)
+                self._driver.wait(mark, deadline)
         if errors:
             raise errors[0]
 
-    def call_at_commit(self, commit_id: int, on_commit: OnCommit) -> None:
+    def register_callback(self, commit_id: int, on_commit: OnCommit) -> None:
         """Register `on_commit` for the end of a commit, successful or not."""
         self._on_commit[commit_id] = on_commit
 
-    def tell_completed(self) -> None:
+    def call_completed(self) -> None:
         """Call the callbacks of completed commits, without handling other events."""
         with self._driver.step() as consumer:
             completed = consumer.completed_commits()
         for done in completed:
-            self._tell(done)
+            self._call_commit_callback(done)
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, CommitDone):
-            self._tell(event)
+            self._call_commit_callback(event)
             return
         try:
             if isinstance(event, RevokePartitions):
@@ -110,7 +110,7 @@ class MemberEvents:
             with self._driver.step() as consumer:
                 consumer.callback_done()
 
-    def _tell(self, done: CommitDone) -> None:
+    def _call_commit_callback(self, done: CommitDone) -> None:
         if done.commit_id is None:
             if done.error is not None:
                 log.warning("an automatic commit failed: %s", done.error)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The interval of polls of the catalogue, s. A poll without changes is one attempt to open a file.
-TOPICS_EVERY_S = 1.0
+CATALOGUE_INTERVAL_S = 1.0
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 
 
@@ -36,11 +36,11 @@ class MemberHub:
 
     def __init__(self, root: str, client: RequestClient | None) -> None:
         self._root = root
-        self._users_client = client
+        self._given_client = client
         self._own_client: RequestClient | None = None
         self._threads: list[background.BackgroundThread] = []
         self._watcher = TopicWatcher(root)
-        self._watching = threading.Lock()
+        self._catalogue_lock = threading.Lock()
         self._drivers: tuple[MemberDriver, ...] = ()
         self._wake = threading.Condition(threading.Lock())
         # When the heartbeat thread wakes up by itself, ms.
@@ -53,12 +53,12 @@ class MemberHub:
         """Start the client and the threads, unless they are running. Raises NoTables."""
         if self._threads:
             return
-        client = self._users_client
+        client = self._given_client
         if client is None:
             client = self._own_client = RequestClient(self._root)
         self._threads = [
-            background.start("heartbeats", partial(self._beat, client), self._stop),
-            background.start("topics", self._watch, self._stop),
+            background.start("heartbeats", partial(self._send_heartbeats, client), self._stop),
+            background.start("topics", self._poll_catalogue, self._stop),
         ]
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class MemberHub:
 
     def add(self, settings: ConsumerSettings) -> MemberDriver:
         """Create the driver of a new consumer."""
-        driver = MemberDriver(settings, self._look_at, self._root)
+        driver = MemberDriver(settings, self._wake_if_due, self._root)
         with self._wake:
             self._drivers = (*self._drivers, driver)
         return driver
@@ -86,7 +86,7 @@ class MemberHub:
     def remove(self, driver: MemberDriver) -> None:
         """Stop driving a consumer."""
         with self._wake:
-            self._drivers = tuple(one for one in self._drivers if one is not driver)
+            self._drivers = tuple(other for other in self._drivers if other is not driver)
         driver.stop()
 
     # --- topics ---------------------------------------------------------------------------------
@@ -98,20 +98,20 @@ class MemberHub:
 
     def refresh_topics(self) -> None:
         """Read the catalogue's changes, and pass its topics to all consumers."""
-        with self._watching:
+        with self._catalogue_lock:
             counts = self._watcher.poll()
             if counts is not None:
                 for driver in self._drivers:
                     driver.update_topics(counts)
 
-    def tell_topics(self, driver: MemberDriver, otherwise: dict[str, int]) -> None:
-        """Pass one consumer the topics of the catalogue, or `otherwise` if there is none."""
-        with self._watching:
+    def update_topics_of(self, driver: MemberDriver, fallback: dict[str, int]) -> None:
+        """Pass one consumer the topics of the catalogue, or `fallback` if there is none."""
+        with self._catalogue_lock:
             counts = self._watcher.counts
-            driver.update_topics(otherwise if counts is None else counts)
+            driver.update_topics(fallback if counts is None else counts)
 
-    def _watch(self) -> None:
-        while not self._stopped.wait(TOPICS_EVERY_S):
+    def _poll_catalogue(self) -> None:
+        while not self._stopped.wait(CATALOGUE_INTERVAL_S):
             try:
                 self.refresh_topics()
             except _UNREADABLE as error:
@@ -119,13 +119,13 @@ class MemberHub:
 
     # --- heartbeats -----------------------------------------------------------------------------
 
-    def _look_at(self, driver: MemberDriver) -> None:
+    def _wake_if_due(self, driver: MemberDriver) -> None:
         """Wake the heartbeat thread if a member has work that is due before it wakes up."""
         with self._wake:
-            if driver.wants_beat(self._sleeps_until - 1):
+            if driver.is_due(self._sleeps_until - 1):
                 self._wake.notify()
 
-    def _beat(self, client: RequestClient) -> None:
+    def _send_heartbeats(self, client: RequestClient) -> None:
         while True:
             with self._wake:
                 while not self._stopped.is_set() and not (due := self._due()):
@@ -133,11 +133,11 @@ class MemberHub:
                 if self._stopped.is_set():
                     return
             for driver in due:
-                driver.beat(client.send)
+                driver.send_due(client.send)
 
     def _due(self) -> list[MemberDriver]:
         now = now_ms()
-        return [driver for driver in self._drivers if driver.wants_beat(now)]
+        return [driver for driver in self._drivers if driver.is_due(now)]
 
     def _sleep(self) -> None:
         times = [due for driver in self._drivers if (due := driver.due) is not None]
@@ -152,15 +152,16 @@ _hubs: dict[object, MemberHub] = {}
 _hubs_lock = threading.Lock()
 
 
-def acquire(root: str, client: RequestClient | None, *, asks: bool) -> MemberHub:
+def acquire(root: str, client: RequestClient | None, *, needs_coordinator: bool) -> MemberHub:
     """Return the hub of a root, or of a user's client, creating it if missing.
 
-    `asks`: whether the consumer has a group, and so sends requests. Only then raises NoTables.
+    `needs_coordinator`: whether the consumer has a group, and so sends requests. Only such a
+    consumer raises NoTables.
     """
     key: object = root if client is None else client
     with _hubs_lock:
         hub = _hubs.get(key) or MemberHub(root, client)
-        if asks:
+        if needs_coordinator:
             hub.start()
         _hubs[key] = hub
         hub.users += 1
@@ -173,6 +174,6 @@ def release(hub: MemberHub) -> None:
         hub.users -= 1
         if hub.users:
             return
-        for key in [key for key, one in _hubs.items() if one is hub]:
+        for key in [key for key, other in _hubs.items() if other is hub]:
             del _hubs[key]
     hub.close()

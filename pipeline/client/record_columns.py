@@ -31,7 +31,7 @@ class InvalidColumns(UsageError):
     """A table without the columns of records. The message names the invalid columns."""
 
 
-def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
+def cast_columns(table: pa.Table, now_ms: int) -> pa.Table:
     """Cast a table to the columns value, key, partition, timestamp and headers.
 
     A missing timestamp is `now_ms`; the other missing columns are null. Raises InvalidColumns.
@@ -45,7 +45,7 @@ def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
     columns = {}
     for name, kind in _TYPES.items():
         if name not in table.column_names:
-            columns[name] = _absent(name, table.num_rows, now_ms)
+            columns[name] = _default_column(name, table.num_rows, now_ms)
             continue
         column = table.column(name)
         try:
@@ -61,29 +61,29 @@ def typed_columns(table: pa.Table, now_ms: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _absent(name: str, count: int, now_ms: int) -> pa.Array:
+def _default_column(name: str, count: int, now_ms: int) -> pa.Array:
     if name == "timestamp":
         return pa.repeat(pa.scalar(now_ms, pa.int64()), count)
     return pa.nulls(count, _TYPES[name])
 
 
-def sizes_of(keys: Any, values: Any, headers: Any) -> Iterator[int]:
+def record_sizes(keys: Any, values: Any, headers: Any) -> Iterator[int]:
     """Yield the size of each record, bytes. Columns are lists or Arrow columns."""
     if not isinstance(keys, list):
         yield from column_sizes(keys, values, headers).tolist()
         return
-    for place, (key, value) in enumerate(zip(keys, values, strict=True)):
-        yield record_size(key, value, headers[place] if headers is not None else ())
+    for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+        yield record_size(key, value, headers[index] if headers is not None else ())
 
 
 def column_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray, headers: Any) -> Array:
     """Return the size of each record, bytes, as `record_size` counts it."""
     sizes = RECORD_OVERHEAD + _lengths(keys) + _lengths(values)
     if headers is not None and headers.null_count < len(headers):
-        for place, given in enumerate(headers.to_pylist()):
-            if given:
-                pairs = [(each["key"], each["value"]) for each in given]
-                sizes[place] += record_size(None, None, pairs) - RECORD_OVERHEAD
+        for index, record_headers in enumerate(headers.to_pylist()):
+            if record_headers:
+                pairs = [(header["key"], header["value"]) for header in record_headers]
+                sizes[index] += record_size(None, None, pairs) - RECORD_OVERHEAD
     return sizes
 
 
@@ -91,30 +91,30 @@ def _lengths(column: pa.ChunkedArray) -> Array:
     return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(), np.int64)
 
 
-def partitions_of(rows: pa.Table, queue: TopicQueue, hashes: bool) -> Array:
+def partitions_of(rows: pa.Table, queue: TopicQueue, uses_key_hash: bool) -> Array:
     """Return the partition of each row: the column's, the hash of the key, or the queue's choice.
 
-    `hashes`: whether the topic's partitioner uses the hash of the key.
+    `uses_key_hash`: whether the topic's partitioner uses the hash of the key.
     """
-    given = rows.column("partition")
-    if not given.null_count:
-        return np.asarray(given.to_numpy(), np.int64)
+    column = rows.column("partition")
+    if not column.null_count:
+        return np.asarray(column.to_numpy(), np.int64)
     keys = rows.column("key")
-    if hashes:
-        found = np.concatenate(
+    if uses_key_hash:
+        partitions = np.concatenate(
             [positive_hashes(chunk.cast(pa.large_binary())) for chunk in keys.chunks]
             or [np.zeros(0, np.int64)]
         )
-        found %= queue.count
+        partitions %= queue.count
         if keys.null_count:
             without = np.asarray(keys.is_null().to_numpy())
             # Rows without a key form one batch, so all go to one partition.
-            found[without] = queue.choose(None, None, 0)
-        return found
+            partitions[without] = queue.choose_partition(None, None, 0)
+        return partitions
     pairs: Iterable[tuple[bytes | None, bytes | None]] = zip(
         keys.to_pylist(), rows.column("value").to_pylist(), strict=True
     )
-    return np.array([queue.choose(key, value, 0) for key, value in pairs], np.int64)
+    return np.array([queue.choose_partition(key, value, 0) for key, value in pairs], np.int64)
 
 
 def by_partition(
@@ -129,32 +129,32 @@ def by_partition(
     if headers.null_count < len(headers):
         names.append("headers")
     rows = rows.select(names)
-    for number, places in _places(partitions):
-        part = rows if places is None else rows.take(pa.array(places))
+    for number, indexes in _partition_indexes(partitions):
+        part = rows if indexes is None else rows.take(pa.array(indexes))
         columns = (*part.columns, None)[:4]
-        yield number, columns, sizes if places is None else sizes[places]
+        yield number, columns, sizes if indexes is None else sizes[indexes]
 
 
-def _places(partitions: Array) -> Iterator[tuple[int, Array | None]]:
+def _partition_indexes(partitions: Array) -> Iterator[tuple[int, Array | None]]:
     """Yield each partition with the indexes of its rows; None means all rows."""
-    least, most = int(partitions.min()), int(partitions.max())
-    if least == most:
-        yield least, None
+    lowest, highest = int(partitions.min()), int(partitions.max())
+    if lowest == highest:
+        yield lowest, None
         return
     # NumPy sorts 16-bit integers by radix sort, in linear time.
-    narrow = partitions.astype(np.int16) if most < 1 << 15 else partitions
+    narrow = partitions.astype(np.int16) if highest < 1 << 15 else partitions
     order = np.argsort(narrow, kind="stable")
-    found, starts = np.unique(narrow[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+    numbers, starts = np.unique(narrow[order], return_index=True)
+    yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
 
 
-def pieces(sizes: Array, most: int) -> Iterator[slice]:
-    """Yield slices of consecutive rows, each of at most `most` bytes. `sizes` are in bytes."""
+def split_by_size(sizes: Array, max_bytes: int) -> Iterator[slice]:
+    """Yield slices of consecutive rows, each of at most `max_bytes` bytes. `sizes` are in bytes."""
     if not len(sizes):
         return
-    if sizes.sum() <= most:
+    if sizes.sum() <= max_bytes:
         yield slice(0, len(sizes))
         return
-    numbers = (np.cumsum(sizes) - sizes) // max(1, most - int(sizes.max()))
+    numbers = (np.cumsum(sizes) - sizes) // max(1, max_bytes - int(sizes.max()))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     yield from starmap(slice, pairwise([*starts, len(sizes)]))

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from group_coordinator.coordinator.config import ConfigError, typed
 from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
-from group_coordinator.coordinator.producer.partitioners import Chooser, new_partitioner
+from group_coordinator.coordinator.producer.partitioners import PartitionFunction, new_partitioner
 from group_coordinator.coordinator.producer.record_accumulator import (
-    Memory,
+    BufferPool,
     RecordBatch,
     TopicQueue,
     record_size,
@@ -34,13 +34,17 @@ from group_coordinator.coordinator.producer.record_producer_settings import (
 from group_coordinator.pipeline.client.record_columns import (
     Array,
     by_partition,
+    cast_columns,
     column_sizes,
     partitions_of,
-    pieces,
-    typed_columns,
+    split_by_size,
 )
-from group_coordinator.pipeline.client.record_sender import COMMIT_BYTES, Shared, TopicSender
-from group_coordinator.pipeline.client.record_topics import OwnTopic, RecordTopics, no_partition
+from group_coordinator.pipeline.client.record_sender import COMMIT_BYTES, SharedState, TopicSender
+from group_coordinator.pipeline.client.record_topics import (
+    ProducibleTopic,
+    RecordTopics,
+    unknown_partition_error,
+)
 from group_coordinator.pipeline.client.request_producer import (
     BufferExhausted,
     DeliveryFailed,
@@ -61,24 +65,24 @@ from group_coordinator.pipeline.settings import SettingsError
 from group_coordinator.pipeline.topics import ProducerIdManager
 
 
-class RecordSenders:
+class TopicSenders:
     """The senders of the topics that were written to; thread-safe."""
 
     def __init__(
-        self, root: str, settings: RecordProducerSettings, partitioner: str | Chooser
+        self, root: str, settings: RecordProducerSettings, partitioner: str | PartitionFunction
     ) -> None:
         """Raise ConfigError if the partitioner is unknown."""
-        new_partitioner(partitioner, "", _choose)
+        new_partitioner(partitioner, "", _random_index)
         self._root = root
         self._settings = settings
         self._partitioner = partitioner
         self._topics = RecordTopics(root, settings)
         self._ids: ProducerIdManager | None = None
-        self._giving = threading.Lock()
-        self._opening = threading.Lock()
+        self._ids_lock = threading.Lock()
+        self._open_lock = threading.Lock()
         self.lock = threading.Lock()
-        self.memory = Memory(settings.buffer_memory)
-        self.shared = Shared(
+        self.memory = BufferPool(settings.buffer_memory)
+        self.shared = SharedState(
             settings,
             self._topics,
             self.memory,
@@ -92,15 +96,15 @@ class RecordSenders:
 
     def open(self, topic: str) -> TopicSender:
         """Return the sender of a topic, creating it if missing. Raises as `find` does."""
-        found = self.find(topic)
-        with self._opening:
+        definition = self.find(topic)
+        with self._open_lock:
             if topic not in self.by_topic:
                 settings = self._settings
                 queue = TopicQueue(
                     settings.batch_size,
                     settings.linger_ms,
-                    new_partitioner(self._partitioner, topic, _choose),
-                    found.partitions,
+                    new_partitioner(self._partitioner, topic, _random_index),
+                    definition.partitions,
                     BatchDelivery,
                 )
                 sender = TopicSender(topic, queue, self.shared)
@@ -108,7 +112,7 @@ class RecordSenders:
                     self.by_topic[topic] = sender
             return self.by_topic[topic]
 
-    def find(self, topic: str) -> OwnTopic:
+    def find(self, topic: str) -> ProducibleTopic:
         """Return a topic as it is now; retry for `max.block.ms` if it cannot be read.
 
         Raises ProducerClosed, NotProducible, and DeliveryFailed after `max.block.ms`. Raises
@@ -121,7 +125,7 @@ class RecordSenders:
             if self.shared.is_closed:
                 raise self._closed()
             try:
-                return self._topics.find(topic, most_age_s=0)
+                return self._topics.find(topic, max_age_s=0)
             except NotProducible:
                 raise
             except STORE_FAILS as error:
@@ -134,7 +138,7 @@ class RecordSenders:
                 sleep(min(left, backoff(attempt)) / 1000)
                 attempt += 1
 
-    def wait_for_room(self, size: int) -> None:
+    def wait_for_memory(self, size: int) -> None:
         """Wait until `size` bytes fit; the longest waiting thread goes first.
 
         The caller holds the lock. Raises BufferExhausted and ProducerClosed.
@@ -145,19 +149,19 @@ class RecordSenders:
         # Lingering batches are written at once, to free their memory.
         self._wake_all()
         try:
-            if not shared.room.wait_for(
+            if not shared.memory_freed.wait_for(
                 lambda: shared.is_closed or memory.fits(size, ticket),
                 self._settings.max_block_ms / 1000,
             ):
                 raise BufferExhausted(
-                    f"buffer.memory ({memory.most} bytes) was full for max.block.ms "
+                    f"buffer.memory ({memory.total} bytes) was full for max.block.ms "
                     f"({self._settings.max_block_ms} ms): is {self._root} writable?"
                 )
             if shared.is_closed:
                 raise self._closed()
         finally:
             memory.blocked.remove(ticket)
-            shared.room.notify_all()
+            shared.memory_freed.notify_all()
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write all records sent so far, as `Producer.flush` does."""
@@ -178,12 +182,12 @@ class RecordSenders:
         with self.lock:
             self.shared.is_closed = True
             self._wake_all()
-            self.shared.room.notify_all()
+            self.shared.memory_freed.notify_all()
             senders = list(self.by_topic.values())
         limit = None if timeout_s is None else monotonic() + timeout_s
         for sender in senders:
             sender.thread.join(None if limit is None else max(0.0, limit - monotonic()))
-        self.shared.given_up.set()
+        self.shared.abandoned.set()
         for sender in senders:
             sender.thread.join()
 
@@ -193,7 +197,7 @@ class RecordSenders:
 
     def _new_producer_id(self) -> int:
         """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
-        with self._giving:
+        with self._ids_lock:
             if self._ids is None:
                 self._ids = ProducerIdManager(self._root)
             return self._ids.next_id()
@@ -202,7 +206,7 @@ class RecordSenders:
         return ProducerClosed(f"the producer of {self._root} is closed")
 
 
-def _choose(count: int) -> int:
+def _random_index(count: int) -> int:
     return random.randrange(count)
 
 
@@ -231,7 +235,7 @@ class Producer:
         root: str,
         settings: Mapping[str, Any] | None = None,
         *,
-        partitioner: str | Chooser = "default",
+        partitioner: str | PartitionFunction = "default",
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         **kafka_settings: Any,
@@ -239,10 +243,10 @@ class Producer:
         named = {key.replace("_", "."): value for key, value in kafka_settings.items()}
         try:
             self.settings = typed(RecordProducerSettings, {**(settings or {}), **named})
-            self._senders = RecordSenders(root, self.settings, partitioner)
+            self._senders = TopicSenders(root, self.settings, partitioner)
         except ConfigError as error:
             raise SettingsError(f"the producer: {error}") from error
-        self._hashes = partitioner == "default"
+        self._uses_key_hash = partitioner == "default"
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._lock, self._memory = self._senders.lock, self._senders.memory
 
@@ -293,27 +297,27 @@ class Producer:
             timestamp_ms = clock_ms()
         elif not -_MOST_TIME <= index(timestamp_ms) <= _MOST_TIME:
             raise ValueError(f"there is no time {timestamp_ms}")
-        if size > self.settings.max_request_size or size > self._memory.most:
+        if size > self.settings.max_request_size or size > self._memory.total:
             raise self._too_large(size)
         queue = sender.queue
         with self._lock:
             if self._senders.shared.is_closed or not self._memory.fits(size):
-                self._senders.wait_for_room(size)
+                self._senders.wait_for_memory(size)
             if partition is None:
-                partition = queue.choose(key, value, size)
+                partition = queue.choose_partition(key, value, size)
             elif not 0 <= index(partition) < queue.count:
-                raise no_partition(topic, partition, queue.count)
-            self._memory.take(size)
+                raise unknown_partition_error(topic, partition, queue.count)
+            self._memory.allocate(size)
             batch = queue.append(partition, key, value, timestamp_ms, headers, size, monotonic_ms())
-            place = len(batch) - 1
-            if place == 0:
+            row = len(batch) - 1
+            if row == 0:
                 sender.open.add(batch)
                 sender.wake.notify()
             elif queue.is_full(batch):
                 sender.wake.notify()
             if on_delivery is not None:
-                batch.callbacks.append((place, on_delivery))
-        return SentRecord(batch, place)
+                batch.callbacks.append((row, on_delivery))
+        return SentRecord(batch, row)
 
     def send_table(self, topic: str, table: pa.Table) -> SentTable:
         """Accept the rows of an Arrow table as records.
@@ -327,15 +331,15 @@ class Producer:
         InvalidColumns.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
-        rows = typed_columns(table, clock_ms())
+        rows = cast_columns(table, clock_ms())
         sizes = column_sizes(*(rows.column(name) for name in ("key", "value", "headers")))
-        most = min(self._memory.most, COMMIT_BYTES)
+        max_bytes = min(self._memory.total, COMMIT_BYTES)
         if rows.num_rows and (largest := int(sizes.max())) > min(
-            self.settings.max_request_size, most
+            self.settings.max_request_size, max_bytes
         ):
             raise self._too_large(largest)
         batches: list[RecordBatch] = []
-        for part in pieces(sizes, most):
+        for part in split_by_size(sizes, max_bytes):
             batches += self._send_rows(topic, sender, rows[part], sizes[part])
         return SentTable(tuple(batches))
 
@@ -361,18 +365,18 @@ class Producer:
         """Accept rows that fit into one commit; return one batch per partition."""
         queue = sender.queue
         with self._lock:
-            partitions = partitions_of(rows, queue, hashes=self._hashes)
+            partitions = partitions_of(rows, queue, uses_key_hash=self._uses_key_hash)
             for number in (int(partitions.min()), int(partitions.max())):
                 if not 0 <= number < queue.count:
-                    raise no_partition(topic, number, queue.count)
+                    raise unknown_partition_error(topic, number, queue.count)
         parts = list(by_partition(rows, partitions, sizes))
         with self._lock:
-            self._senders.wait_for_room(int(sizes.sum()))
+            self._senders.wait_for_memory(int(sizes.sum()))
             now = monotonic_ms()
             batches = []
-            for number, columns, found in parts:
-                size, largest = int(found.sum()), int(found.max())
-                self._memory.take(size)
+            for number, columns, record_sizes in parts:
+                size, largest = int(record_sizes.sum()), int(record_sizes.max())
+                self._memory.allocate(size)
                 batches.append(queue.append_columns(number, columns, size, largest, now))
             sender.open.update(batches)
             sender.wake.notify()
@@ -381,7 +385,7 @@ class Producer:
     def _too_large(self, size: int) -> RecordTooLarge:
         return RecordTooLarge(
             f"a record of {size} bytes: max.request.size is {self.settings.max_request_size}, "
-            f"buffer.memory {self._memory.most}"
+            f"buffer.memory {self._memory.total}"
         )
 
 

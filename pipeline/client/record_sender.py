@@ -30,7 +30,7 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     UnknownTopicOrPartitionError,
 )
 from group_coordinator.coordinator.producer.record_accumulator import (
-    Memory,
+    BufferPool,
     RecordBatch,
     TopicQueue,
 )
@@ -38,8 +38,8 @@ from group_coordinator.coordinator.producer.record_producer_settings import (
     RecordProducerSettings,
 )
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.client.record_columns import sizes_of
-from group_coordinator.pipeline.client.record_topics import RecordTopics, no_partition
+from group_coordinator.pipeline.client.record_columns import record_sizes
+from group_coordinator.pipeline.client.record_topics import RecordTopics, unknown_partition_error
 from group_coordinator.pipeline.client.request_producer import (
     DeliveryFailed,
     DeliveryTimeout,
@@ -50,7 +50,7 @@ from group_coordinator.pipeline.client.sent_records import (
     NotProducible,
     RecordRefused,
     RecordTooLarge,
-    tell,
+    complete_batch,
 )
 from group_coordinator.pipeline.clock import clock_ms, monotonic_ms
 from group_coordinator.pipeline.delta import STORE_FAILS
@@ -70,19 +70,19 @@ from group_coordinator.pipeline.topics import (
 )
 from group_coordinator.schemas.errors import ErrorCode
 
-_LAST_SEQUENCE = 2**31 - 1
+_MAX_SEQUENCE = 2**31 - 1
 
 
-class Range(Struct):
+class PartitionAppend(Struct):
     """Batches of one partition in one commit.
 
-    `refused` has, for each batch, the errors of its invalid records by index. `appended` has the
+    `refused` has, for each batch, the errors of its invalid records by index. `new_batch` has the
     valid records of all batches.
     """
 
     batches: list[RecordBatch]
     refused: list[dict[int, Failure]]
-    appended: NewBatch
+    new_batch: NewBatch
 
 
 class Sequences:
@@ -93,15 +93,15 @@ class Sequences:
 
     def __init__(self, new_producer_id: Callable[[], int] | None) -> None:
         self._new_producer_id = new_producer_id
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Use a new producer id from now on, because the log's state of the old one is unknown."""
         self._producer_id: int | None = None
         self._next: dict[int, int] = {}
 
-    def number(self, appended: NewBatch) -> None:
-        """Set the producer id, epoch and sequences of `appended`, if the producer is idempotent.
+    def assign(self, new_batch: NewBatch) -> None:
+        """Set the producer id, epoch and sequences of `new_batch`, if the producer is idempotent.
 
         Raises the errors of `new_producer_id`.
         """
@@ -109,35 +109,37 @@ class Sequences:
             return
         if self._producer_id is None:
             self._producer_id = self._new_producer_id()
-        appended.producer_id, appended.producer_epoch = self._producer_id, 0
-        appended.first_sequence = self._next.get(appended.partition, 0)
+        new_batch.producer_id, new_batch.producer_epoch = self._producer_id, 0
+        new_batch.first_sequence = self._next.get(new_batch.partition, 0)
 
-    def written(self, appended: NewBatch) -> None:
-        """Advance the partition's next sequence, because `appended` is in the log."""
+    def advance(self, new_batch: NewBatch) -> None:
+        """Advance the partition's next sequence, because `new_batch` is in the log."""
         if self._producer_id is not None:
-            self._next[appended.partition] = (appended.last_sequence + 1) & _LAST_SEQUENCE
+            self._next[new_batch.partition] = (new_batch.last_sequence + 1) & _MAX_SEQUENCE
 
 
-def range_of(batches: list[RecordBatch], config: TopicConfig, now_ms: int) -> Range:
+def partition_append(
+    batches: list[RecordBatch], config: TopicConfig, now_ms: int
+) -> PartitionAppend:
     """Join the batches of one partition into one range, without the invalid records.
 
     The topic's max.message.bytes limits each record, not the batch: the valid records of a batch
     are still written. `now_ms` is the wall clock time, ms.
     """
-    refused = [_refused(batch, config, now_ms) for batch in batches]
-    kept = [_kept(*each) for each in zip(batches, refused, strict=True)]
-    return Range(batches, refused, join_batches(kept))
+    refused = [_find_invalid(batch, config, now_ms) for batch in batches]
+    valid = [_valid_records(batch, errors) for batch, errors in zip(batches, refused, strict=True)]
+    return PartitionAppend(batches, refused, join_batches(valid))
 
 
-def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:
+def _find_invalid(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, Failure]:
     """Return the errors of a batch's invalid records, by index."""
     refused: dict[int, Failure] = {}
     if batch.largest > config.max_message_bytes:
-        for place, size in enumerate(sizes_of(batch.keys, batch.values, batch.headers)):
+        for index, size in enumerate(record_sizes(batch.keys, batch.values, batch.headers)):
             try:
                 check_size(size, config)
             except BatchRefused as error:
-                refused[place] = RecordTooLarge(str(error))
+                refused[index] = RecordTooLarge(str(error))
     times = batch.timestamps
     if isinstance(times, list):
         times = pa.array(times, pa.int64())
@@ -145,29 +147,29 @@ def _refused(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[int, 
     try:
         check_times(span["min"], span["max"], config, now_ms)
     except BatchRefused:
-        for place, at in enumerate(times.to_pylist()):
+        for index, at in enumerate(times.to_pylist()):
             try:
                 check_times(at, at, config, now_ms)
             except BatchRefused as error:
-                refused.setdefault(place, RecordRefused(str(error)))
+                refused.setdefault(index, RecordRefused(str(error)))
     return refused
 
 
-def _kept(batch: RecordBatch, refused: dict[int, Failure]) -> NewBatch:
+def _valid_records(batch: RecordBatch, refused: dict[int, Failure]) -> NewBatch:
     """Return the valid records of a batch."""
     columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
     if refused:
-        places = [place for place in range(len(batch)) if place not in refused]
-        columns = tuple(_at(column, places) for column in columns)
+        indexes = [index for index in range(len(batch)) if index not in refused]
+        columns = tuple(_take_rows(column, indexes) for column in columns)
     return NewBatch(batch.partition, *columns)
 
 
-def _at(column: Any, places: list[int]) -> Any:
+def _take_rows(column: Any, indexes: list[int]) -> Any:
     if column is None:
         return None
     if isinstance(column, list):
-        return [column[place] for place in places]
-    return column.take(pa.array(places, pa.int64()))
+        return [column[index] for index in indexes]
+    return column.take(pa.array(indexes, pa.int64()))
 
 
 log = logging.getLogger(__name__)
@@ -178,16 +180,16 @@ COMMIT_BYTES = 32 << 20
 _FINAL = (ConsumerError, NotProducible, UnknownTopicOrPartition)
 
 
-class Shared(Struct):
+class SharedState(Struct):
     """State shared by the senders of one producer. `lock` guards `memory` and each queue."""
 
     settings: RecordProducerSettings
     topics: RecordTopics
-    memory: Memory
+    memory: BufferPool
     lock: threading.Lock
-    room: threading.Condition
+    memory_freed: threading.Condition
     delivered: threading.Condition
-    given_up: threading.Event
+    abandoned: threading.Event
     new_producer_id: Callable[[], int]
     is_closed: bool = False
     flushing: int = 0
@@ -196,7 +198,7 @@ class Shared(Struct):
 class TopicSender:
     """The sender of one topic, with a thread that writes the batches of its queue."""
 
-    def __init__(self, topic: str, queue: TopicQueue, shared: Shared) -> None:
+    def __init__(self, topic: str, queue: TopicQueue, shared: SharedState) -> None:
         self.topic = topic
         self.queue = queue
         self.wake = threading.Condition(shared.lock)
@@ -221,12 +223,12 @@ class TopicSender:
             # Any failure must fail these batches, and must not stop the sender.
             except Exception as error:
                 log.exception("records of topic %s are given up", self.topic)
-                self._give_up(batches, error)
+                self._fail(batches, error)
             for batch in batches:
-                batch.forget()
+                batch.clear()
             with self._shared.lock:
-                self._shared.memory.give_back(sum(batch.size for batch in batches))
-                self._shared.room.notify_all()
+                self._shared.memory.deallocate(sum(batch.size for batch in batches))
+                self._shared.memory_freed.notify_all()
                 self.open.difference_update(batches)
                 self._shared.delivered.notify_all()
 
@@ -253,45 +255,49 @@ class TopicSender:
     def _deliver(self, batches: list[RecordBatch]) -> None:
         """Write batches, with retries, and complete their deliveries with the outcome."""
         settings = self._shared.settings
-        untold = list(batches)
-        ranges: list[Range] | None = None
-        last: Exception | None = None
+        pending = list(batches)
+        appends: list[PartitionAppend] | None = None
+        last_error: Exception | None = None
         for attempt in range(settings.retries + 1):
-            if self._shared.given_up.is_set():
-                return self._give_up(untold, ProducerClosed(self._described(attempt, last)))
-            untold = self._expire(untold, attempt, last)
-            if not untold:
-                return self._sequences.begin_anew()
-            until = min(batch.created for batch in untold) + settings.delivery_timeout_ms
+            if self._shared.abandoned.is_set():
+                return self._fail(
+                    pending, ProducerClosed(self._describe_failure(attempt, last_error))
+                )
+            pending = self._expire(pending, attempt, last_error)
+            if not pending:
+                return self._sequences.reset()
+            until = min(batch.created for batch in pending) + settings.delivery_timeout_ms
             try:
                 topic = self._shared.topics.find(self.topic)
                 with self._shared.lock:
                     self.queue.count = topic.partitions
                 if self._writer is None or self._writer.topic != topic.table:
-                    self._writer, ranges = TopicWriter(topic.table), None
-                    self._sequences.begin_anew()
-                if ranges is None:
-                    ranges = list(self._ranges(untold, topic.partitions, self._writer))
-                appended = [each.appended for each in ranges if len(each.appended.values)]
-                outcomes = self._writer.append(appended, until / 1000) if appended else []
+                    self._writer, appends = TopicWriter(topic.table), None
+                    self._sequences.reset()
+                if appends is None:
+                    appends = list(self._partition_appends(pending, topic.partitions, self._writer))
+                new_batches = [
+                    append.new_batch for append in appends if len(append.new_batch.values)
+                ]
+                outcomes = self._writer.append(new_batches, until / 1000) if new_batches else []
             except _FINAL as error:
-                return self._give_up(untold, error)
+                return self._fail(pending, error)
             except STORE_FAILS as error:
-                last = error
+                last_error = error
             else:
-                failed = next(
-                    (each for each in outcomes if isinstance(each, AppendStateUnknown)), None
-                )
+                failed = next((o for o in outcomes if isinstance(o, AppendStateUnknown)), None)
                 if failed is None:
-                    return self._settle(ranges, outcomes)
-                last = failed
+                    return self._complete(appends, outcomes)
+                last_error = failed
             left = max(0.0, until - monotonic_ms())
-            self._shared.given_up.wait(min(left, self._backoff(attempt)) / 1000)
-        return self._give_up(untold, DeliveryFailed(self._described(settings.retries + 1, last)))
+            self._shared.abandoned.wait(min(left, self._backoff(attempt)) / 1000)
+        return self._fail(
+            pending, DeliveryFailed(self._describe_failure(settings.retries + 1, last_error))
+        )
 
-    def _ranges(
+    def _partition_appends(
         self, batches: list[RecordBatch], partitions: int, writer: TopicWriter
-    ) -> Iterator[Range]:
+    ) -> Iterator[PartitionAppend]:
         """Yield a range with sequences for each partition of the batches.
 
         A range leaves out the invalid records; their errors are delivered with its outcome. Batches
@@ -300,37 +306,40 @@ class TopicSender:
         by_partition: dict[int, list[RecordBatch]] = {}
         for batch in batches:
             by_partition.setdefault(batch.partition, []).append(batch)
-        for number, found in by_partition.items():
+        for number, partition_batches in by_partition.items():
             if number >= partitions:
-                self._tell_all(found, no_partition(self.topic, number, partitions))
+                self._complete_all(
+                    partition_batches, unknown_partition_error(self.topic, number, partitions)
+                )
                 continue
-            taken = range_of(found, writer.config, clock_ms())
-            self._sequences.number(taken.appended)
-            yield taken
+            append = partition_append(partition_batches, writer.config, clock_ms())
+            self._sequences.assign(append.new_batch)
+            yield append
 
-    def _settle(self, ranges: list[Range], outcomes: list[Outcome]) -> None:
+    def _complete(self, appends: list[PartitionAppend], outcomes: list[Outcome]) -> None:
         """Complete each batch with its offsets, or with the error of its partition."""
-        found = iter(outcomes)
+        remaining = iter(outcomes)
         failed = False
-        for each in ranges:
-            count = len(each.appended.values)
-            outcome = next(found) if count else Appended(-1, -1)
+        for append in appends:
+            count = len(append.new_batch.values)
+            outcome = next(remaining) if count else Appended(-1, -1)
             if isinstance(outcome, Appended):
                 if count:
-                    self._sequences.written(each.appended)
+                    self._sequences.advance(append.new_batch)
                 base = outcome.base_offset
-                for batch, refused in zip(each.batches, each.refused, strict=True):
-                    written = BatchOutcome(self.topic, base, outcome.append_time, refused)
-                    tell(batch, written)
+                for batch, refused in zip(append.batches, append.refused, strict=True):
+                    complete_batch(
+                        batch, BatchOutcome(self.topic, base, outcome.append_time, refused)
+                    )
                     base += len(batch) - len(refused)
             else:
                 failed = True
-                self._tell_all(each.batches, self._in_words(outcome))
+                self._complete_all(append.batches, self._to_error(outcome))
         if failed:
-            self._sequences.begin_anew()
+            self._sequences.reset()
 
     def _expire(
-        self, batches: list[RecordBatch], attempts: int, last: Exception | None
+        self, batches: list[RecordBatch], attempts: int, last_error: Exception | None
     ) -> list[RecordBatch]:
         """Fail the batches that have reached delivery.timeout.ms; return the others.
 
@@ -342,25 +351,26 @@ class TopicSender:
         if not late:
             return batches
         error = DeliveryTimeout(
-            f"delivery.timeout.ms ({timeout_ms} ms) is over: {self._described(attempts, last)}"
+            f"delivery.timeout.ms ({timeout_ms} ms) is over: "
+            f"{self._describe_failure(attempts, last_error)}"
         )
-        self._tell_all(late, error)
+        self._complete_all(late, error)
         return [batch for batch in batches if batch.created > before]
 
-    def _give_up(self, batches: Sequence[RecordBatch], error: Exception) -> None:
-        self._tell_all(batches, error)
-        self._sequences.begin_anew()
+    def _fail(self, batches: Sequence[RecordBatch], error: Exception) -> None:
+        self._complete_all(batches, error)
+        self._sequences.reset()
 
-    def _tell_all(self, batches: Sequence[RecordBatch], error: Exception) -> None:
+    def _complete_all(self, batches: Sequence[RecordBatch], error: Exception) -> None:
         for batch in batches:
-            tell(batch, error)
+            complete_batch(batch, error)
 
-    def _in_words(self, outcome: Failure) -> Exception:
+    def _to_error(self, outcome: Failure) -> Exception:
         if isinstance(outcome, UnknownTopicOrPartition):
             return UnknownTopicOrPartitionError(str(outcome), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return DeliveryFailed(f"topic {self.topic!r}: {outcome}")
 
-    def _described(self, attempts: int, error: Exception | None) -> str:
-        why = "" if error is None else f": {first_line(error)}"
+    def _describe_failure(self, attempts: int, error: Exception | None) -> str:
+        cause = "" if error is None else f": {first_line(error)}"
         tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-        return f"records could not be written to topic {self.topic!r} in {tries}{why}"
+        return f"records could not be written to topic {self.topic!r} in {tries}{cause}"

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     )
 
 # The maximum age of a topic's metadata when records are committed, s.
-MOST_AGE_S = 1.0
+MAX_METADATA_AGE_S = 1.0
 # A program has no client address, so only ACLs for any host apply to it.
 _HOST = ""
 
 
-class OwnTopic(Struct, frozen=True):
+class ProducibleTopic(Struct, frozen=True):
     """A topic that has its own table, and its number of partitions."""
 
     table: TopicTable
@@ -51,22 +51,24 @@ class RecordTopics:
         self._root = root
         self._principal = settings.principal or os.environ.get(PRINCIPAL) or ANONYMOUS
         self._super_users = super_users_of(settings.super_users)
-        self._without_acls = settings.allow_everyone_if_no_acl_found
+        self._allow_without_acls = settings.allow_everyone_if_no_acl_found
         self._lock = threading.Lock()
         self._definitions = Definitions(root)
         self._watcher = AclWatcher(root)
         self._authorizer: Authorizer | None = None
-        self._seen = Freshness()
+        self._freshness = Freshness()
 
-    def find(self, topic: str, most_age_s: float | None = None) -> OwnTopic:
-        """Return a topic, from metadata of at most `most_age_s` seconds (None: MOST_AGE_S).
+    def find(self, topic: str, max_age_s: float | None = None) -> ProducibleTopic:
+        """Return a topic, from metadata of at most `max_age_s` seconds (None: MAX_METADATA_AGE_S).
 
         Raises UnknownTopicOrPartitionError, NotProducible and TopicAuthorizationError. Raises
         OSError, DeltaError and Failure if the tables cannot be read.
         """
         with self._lock:
-            if not self._seen.is_within(MOST_AGE_S if most_age_s is None else most_age_s):
-                self._look()
+            if not self._freshness.is_within(
+                MAX_METADATA_AGE_S if max_age_s is None else max_age_s
+            ):
+                self._refresh()
             table = self._definitions.topics.get(topic)
             count = self._definitions.catalogue.get(topic)
             authorizer = self._authorizer
@@ -90,19 +92,19 @@ class RecordTopics:
             raise NotProducible(
                 f"topic {topic!r} is a table of yours: write to {table.table}, not to the topic"
             )
-        return OwnTopic(table, count)
+        return ProducibleTopic(table, count)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         now = Freshness.now()
         self._definitions.poll()
         before = self._watcher.acls
         acls = self._watcher.poll()
         if acls is not None and (acls is not before or self._authorizer is None):
-            self._authorizer = Authorizer(acls, self._super_users, self._without_acls)
-        self._seen.renew(now)
+            self._authorizer = Authorizer(acls, self._super_users, self._allow_without_acls)
+        self._freshness.renew(now)
 
 
-def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
+def unknown_partition_error(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
     """Return the error of a partition that a topic with `count` partitions does not have."""
     return UnknownTopicOrPartitionError(
         f"topic {topic!r} has no partition {partition}, only 0 to {count - 1}",

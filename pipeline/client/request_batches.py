@@ -45,7 +45,7 @@ class RequestBatch:
     size: int = 0
 
 
-class Accumulator:
+class RequestAccumulator:
     """Batches of at most `batch_size` bytes, each ready when full or `linger_ms` old.
 
     A single request that is larger gets its own batch.
@@ -107,56 +107,58 @@ class Accumulator:
 
 
 # The minimum time between two batches: each commit is one more file for every reader.
-LEAST_MS = 25
+MIN_INTERVAL_MS = 25
 # The safety margin before the reader's poll: a batch that is late waits for a whole micro-batch.
-EARLIER_MS = 5
+SAFETY_MARGIN_MS = 5
 
 
-class Pace:
+class WritePacer:
     """The times of a sender's batches: as soon as possible, or shortly before a reader's poll.
 
     A batch is written so that its commit ends shortly before the reader polls. If the poll is later
-    than expected, the requests that arrived since are written after `LEAST_MS`, then after twice
-    that time, and so on. So if the reader never polls, the linger soon decides alone.
+    than expected, the requests that arrived since are written after `MIN_INTERVAL_MS`, then after
+    twice that time, and so on. So if the reader never polls, the linger soon decides alone.
     """
 
     def __init__(self) -> None:
         self._taken_at = -math.inf
         self._write_ms = 0.0
-        self._hastens = False
-        self._reads_at = math.inf
-        self._again_ms = LEAST_MS
-        self._has_taken = False
+        self._is_urgent = False
+        self._next_poll_at = math.inf
+        self._retry_ms = MIN_INTERVAL_MS
+        self._has_batch = False
 
     def hasten(self) -> None:
         """Make pending requests due now, and forget the time of the reader's next poll."""
-        self._hastens = True
-        self._reads_at = math.inf
+        self._is_urgent = True
+        self._next_poll_at = math.inf
 
-    def meet(self, reads_at: float | None) -> None:
-        """Record that a reader polls now, and next at `reads_at`, None if unknown.
+    def on_poll(self, next_poll_at: float | None) -> None:
+        """Record that a reader polls now, and next at `next_poll_at`, None if unknown.
 
         If nothing was written since the last call, the reader finds nothing now and polls again at
-        once. Then pending requests are due now. They are also due now if `reads_at` is unknown.
+        once. Then pending requests are due now. They are also due now if `next_poll_at` is unknown.
         """
-        self._hastens |= reads_at is None or not self._has_taken
-        self._has_taken = False
-        self._reads_at = math.inf if reads_at is None else reads_at
-        self._again_ms = LEAST_MS
+        self._is_urgent |= next_poll_at is None or not self._has_batch
+        self._has_batch = False
+        self._next_poll_at = math.inf if next_poll_at is None else next_poll_at
+        self._retry_ms = MIN_INTERVAL_MS
 
     def ready_at(self, lingers_until: float) -> float:
         """Return when to take the next batch: at the end of its linger, or earlier."""
-        due = -math.inf if self._hastens else self._reads_at - self._write_ms - EARLIER_MS
-        return min(lingers_until, max(due, self._taken_at + LEAST_MS))
+        due = (
+            -math.inf if self._is_urgent else self._next_poll_at - self._write_ms - SAFETY_MARGIN_MS
+        )
+        return min(lingers_until, max(due, self._taken_at + MIN_INTERVAL_MS))
 
-    def taken(self, now: float) -> None:
+    def batch_taken(self, now: float) -> None:
         """Record that a batch was taken, and will be written."""
-        if now >= self._reads_at - self._write_ms - EARLIER_MS:
-            self._reads_at = now + self._again_ms + self._write_ms + EARLIER_MS
-            self._again_ms *= 2
-        self._taken_at, self._hastens, self._has_taken = now, False, True
+        if now >= self._next_poll_at - self._write_ms - SAFETY_MARGIN_MS:
+            self._next_poll_at = now + self._retry_ms + self._write_ms + SAFETY_MARGIN_MS
+            self._retry_ms *= 2
+        self._taken_at, self._is_urgent, self._has_batch = now, False, True
 
-    def written(self, now: float) -> None:
+    def batch_written(self, now: float) -> None:
         """Record that the write of the batch has ended, successful or not."""
         self._write_ms = now - self._taken_at
 
@@ -164,29 +166,29 @@ class Pace:
 # The number of intervals kept, and the index of the estimate among them, the shortest first.
 # A short interval is chosen because a request that is written too late waits for a whole
 # micro-batch. A write that is too early only misses the few requests that come after it.
-_REMEMBERED = 8
-_EXPECTED = 2
+_WINDOW = 8
+_ESTIMATE_INDEX = 2
 # With fewer intervals there is no estimate.
-_LEAST = 3
+_MIN_INTERVALS = 3
 
 
-class AnswerRhythm:
+class PollEstimator:
     """The intervals between answers while requests are always in flight. Times in ms."""
 
     def __init__(self) -> None:
-        self._last: float | None = None
-        self._intervals: deque[float] = deque(maxlen=_REMEMBERED)
+        self._last_answers_at: float | None = None
+        self._intervals: deque[float] = deque(maxlen=_WINDOW)
 
-    def answered(self, now: float) -> float | None:
+    def on_answers(self, now: float) -> float | None:
         """Record that answers came at `now`; return when the next are expected, None if unknown."""
-        if self._last is not None:
-            self._intervals.append(now - self._last)
-        self._last = now
-        if len(self._intervals) < _LEAST:
+        if self._last_answers_at is not None:
+            self._intervals.append(now - self._last_answers_at)
+        self._last_answers_at = now
+        if len(self._intervals) < _MIN_INTERVALS:
             return None
-        expected = sorted(self._intervals)[min(_EXPECTED, len(self._intervals) - 1)]
+        expected = sorted(self._intervals)[min(_ESTIMATE_INDEX, len(self._intervals) - 1)]
         return now + expected
 
     def pause(self) -> None:
         """End the interval, because no request was in flight: it does not measure a micro-batch."""
-        self._last = None
+        self._last_answers_at = None

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from group_coordinator.pipeline.client.coordinator_clocks import (
     SIGNED_FOR_MS,
     CoordinatorClocks,
-    time_question,
+    time_request,
 )
-from group_coordinator.pipeline.client.request_batches import AnswerRhythm
+from group_coordinator.pipeline.client.request_batches import PollEstimator
 from group_coordinator.pipeline.client.request_producer import RequestProducer
 from group_coordinator.pipeline.client.response_reader import ResponseReader
 from group_coordinator.pipeline.clock import monotonic, since_boot_ms
@@ -45,7 +45,7 @@ class NoAnswer(Failure):
     """A request got no answer within its timeout."""
 
 
-def _changes(event: RequestEvent) -> bool:
+def _changes_group(event: RequestEvent) -> bool:
     """Return whether a request changes a group. A heartbeat does: it extends the session."""
     api = DECIDED.get(event.api)
     return api is not None and api.operation != "DESCRIBE"
@@ -64,9 +64,11 @@ class RequestClient:
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
         self._root = root
-        self._rhythm = AnswerRhythm()
+        self._poll_estimator = PollEstimator()
         self.clocks = CoordinatorClocks()
-        self._reader = ResponseReader(root, on_answers=self._answered, hear=self.clocks.hear)
+        self._reader = ResponseReader(
+            root, on_answers=self._on_answers, on_responses=self.clocks.on_responses
+        )
         try:
             self._producer = RequestProducer(root, settings)
         except BaseException:
@@ -110,15 +112,15 @@ class RequestClient:
         If the request needs a deadline and the coordinator's time is unknown, another request asks
         for the time first.
         """
-        until = monotonic() + timeout_ms / 1000
+        deadline = monotonic() + timeout_ms / 1000
         if self._needs_deadline(event) and self.clocks.at(event.group_id, 0) is None:
-            self._ask(time_question(event, str(uuid.uuid4())), timeout_ms, until)
-        return self._ask(event, timeout_ms, until)
+            self._ask(time_request(event, str(uuid.uuid4())), timeout_ms, deadline)
+        return self._ask(event, timeout_ms, deadline)
 
-    def _ask(self, event: RequestEvent, timeout_ms: int, until: float) -> Response:
+    def _ask(self, event: RequestEvent, timeout_ms: int, deadline: float) -> Response:
         answer = self.send(event)
         try:
-            return answer.result(max(0.0, until - monotonic()))
+            return answer.result(max(0.0, deadline - monotonic()))
         except FutureTimeout:
             answer.cancel()
             raise NoAnswer(
@@ -136,27 +138,27 @@ class RequestClient:
         self._reader.close()
 
     def _needs_deadline(self, event: RequestEvent) -> bool:
-        return self.signs and event.deadline is None and _changes(event)
+        return self.signs and event.deadline is None and _changes_group(event)
 
     def _send(self, event: RequestEvent) -> None:
         if self._needs_deadline(event):
-            until = self.clocks.at(event.group_id, since_boot_ms() + SIGNED_FOR_MS)
-            event = replace(event, deadline=until)
+            deadline = self.clocks.at(event.group_id, since_boot_ms() + SIGNED_FOR_MS)
+            event = replace(event, deadline=deadline)
         try:
-            self._producer.submit(event, _Sent(self._reader, event.request_id))
+            self._producer.submit(event, _RequestDelivery(self._reader, event.request_id))
         except BaseException:
             self._reader.forget(event.request_id)
             raise
         if self._reader.waiting == 1:
-            self._rhythm.pause()
+            self._poll_estimator.pause()
             self._producer.hasten()
 
-    def _answered(self) -> None:
+    def _on_answers(self) -> None:
         """Set the producer's pace: the coordinator reads requests now, after these answers."""
-        self._producer.meet(self._rhythm.answered(time.monotonic() * 1000))
+        self._producer.on_poll(self._poll_estimator.on_answers(time.monotonic() * 1000))
 
 
-class _Sent:
+class _RequestDelivery:
     """The delivery of a request; if its write fails, its waiter fails with the error."""
 
     __slots__ = ("_reader", "_request_id")

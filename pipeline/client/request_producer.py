@@ -36,13 +36,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.request_batches import (
-    Accumulator,
     Delivery,
-    Pace,
+    RequestAccumulator,
     RequestBatch,
+    WritePacer,
 )
 from group_coordinator.pipeline.client.request_producer_settings import ProducerSettings
-from group_coordinator.pipeline.client.request_signer import Sender
+from group_coordinator.pipeline.client.request_signer import RequestSigner
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AppendConflict
 from group_coordinator.pipeline.errors import Failure
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 _RETRIABLE = (AppendConflict, DeltaError, OSError)
 # Errors of a missing table or folder, which a retry would not create.
-_GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
+_MISSING = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
 # Errors of encoding a request: a number is too large, or a text is not valid Unicode.
 _UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
 
@@ -100,12 +100,12 @@ class _Lane:
     """One sender's batches, table and transaction identifier."""
 
     def __init__(self, settings: ProducerSettings, lock: threading.Lock, appender: Appender):
-        self.accumulator = Accumulator(settings.batch_size, settings.linger_ms)
+        self.accumulator = RequestAccumulator(settings.batch_size, settings.linger_ms)
         self.appender = appender
         self.app_id = f"producer-{uuid.uuid4()}"
         self.version = 0
         self.wake = threading.Condition(lock)
-        self.pace = Pace()
+        self.pacer = WritePacer()
 
 
 class RequestProducer:
@@ -124,17 +124,17 @@ class RequestProducer:
         ensure_table(root, REQUESTS)
         self.settings = settings or ProducerSettings()
         self._uri = table_uri(root, REQUESTS)
-        self._sender = Sender(self.settings.principal, self.settings.request_key_file)
+        self._signer = RequestSigner(self.settings.principal, self.settings.request_key_file)
         self._backoff = ExponentialBackoff(self.settings, random.random)
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
+        self._memory_freed = threading.Condition(self._lock)
         self._delivered = threading.Condition(self._lock)
         self._blocked: deque[object] = deque()
-        self._used = 0
-        self._open: set[RequestBatch] = set()
+        self._used_bytes = 0
+        self._undelivered: set[RequestBatch] = set()
         self._flushing = 0
         self._closed = False
-        self._given_up = threading.Event()
+        self._abandoned = threading.Event()
         self._lanes = [
             _Lane(self.settings, self._lock, open_log(self._uri))
             for _ in range(self.settings.max_in_flight)
@@ -153,7 +153,7 @@ class RequestProducer:
     @property
     def signs(self) -> bool:
         """Whether requests are signed."""
-        return self._sender.signs
+        return self._signer.signs
 
     # --- called by users of the producer --------------------------------------------------------
 
@@ -168,9 +168,9 @@ class RequestProducer:
         and cannot be cancelled. Its callbacks run in the sender's thread and must be short. A
         callback that waits for another request would block the sender for ever.
         """
-        written = _DeliveryFuture()
-        self.submit(event, written)
-        return written
+        future = _DeliveryFuture()
+        self.submit(event, future)
+        return future
 
     def submit(self, event: RequestEvent, delivery: Delivery) -> None:
         """Accept a request as `send` does, and complete `delivery` with the outcome.
@@ -178,7 +178,7 @@ class RequestProducer:
         It creates no future, because a future costs nearly as much as the request's row.
         """
         try:
-            event = self._sender.stamped(event)
+            event = self._signer.sign(event)
             size = len(_encode(event))
         except _UNWRITABLE as error:
             raise UnwritableRequest(f"request {event.request_id!r}: {error}") from error
@@ -189,12 +189,12 @@ class RequestProducer:
             )
         lane = self._lanes[self._lane_of(event)]
         with self._lock:
-            self._wait_for_room(size)
+            self._wait_for_memory(size)
             batch = lane.accumulator.append(event, size, _now_ms(), clock_ms())
-            self._used += size
+            self._used_bytes += size
             batch.deliveries.append(delivery)
             if len(batch.events) == 1:
-                self._open.add(batch)
+                self._undelivered.add(batch)
                 lane.wake.notify()
             elif batch.size >= self.settings.batch_size:
                 lane.wake.notify()
@@ -208,17 +208,17 @@ class RequestProducer:
         with self._lock:
             for lane in self._lanes:
                 if lane.accumulator.ready_at() is not None:
-                    lane.pace.hasten()
+                    lane.pacer.hasten()
                     lane.wake.notify()
 
-    def meet(self, reads_at: float | None) -> None:
-        """Record that requests are read now, and next at `reads_at`; write shortly before that.
+    def on_poll(self, next_poll_at: float | None) -> None:
+        """Record that requests are read now, and next at `next_poll_at`; write shortly before that.
 
-        `reads_at` is in ms of `time.monotonic`, None if unknown (`Pace.meet`).
+        `next_poll_at` is in ms of `time.monotonic`, None if unknown (`WritePacer.on_poll`).
         """
         with self._lock:
             for lane in self._lanes:
-                lane.pace.meet(reads_at)
+                lane.pacer.on_poll(next_poll_at)
                 lane.wake.notify()
 
     def flush(self, timeout_s: float | None = None) -> bool:
@@ -227,11 +227,11 @@ class RequestProducer:
         Return False if `timeout_s` ran out first. The futures have the outcome of each request.
         """
         with self._lock:
-            waiting = set(self._open)
+            waiting = set(self._undelivered)
             self._flushing += 1
             self._wake_all()
             try:
-                return self._delivered.wait_for(lambda: not waiting & self._open, timeout_s)
+                return self._delivered.wait_for(lambda: not waiting & self._undelivered, timeout_s)
             finally:
                 self._flushing -= 1
 
@@ -243,42 +243,42 @@ class RequestProducer:
         timeout is completed in the background. A second call does nothing.
         """
         self._stop()
-        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(None if limit is None else max(0.0, limit - time.monotonic()))
-        self._given_up.set()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._abandoned.set()
 
     def _stop(self) -> None:
         with self._lock:
             self._closed = True
             self._wake_all()
-            self._room.notify_all()
+            self._memory_freed.notify_all()
 
     def _lane_of(self, event: RequestEvent) -> int:
         if len(self._lanes) == 1:
             return 0
         return zlib.crc32((event.group_id or "").encode()) % len(self._lanes)
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_memory(self, size: int) -> None:
         """Wait until `size` bytes fit into the buffer; the longest waiting thread goes first.
 
         Raises BufferExhausted and ProducerClosed.
         """
-        if self._used + size <= self.settings.buffer_memory and not self._blocked:
+        if self._used_bytes + size <= self.settings.buffer_memory and not self._blocked:
             if self._closed:
                 raise ProducerClosed(f"the producer of {self._uri} is closed")
             return
         ticket = object()
         self._blocked.append(ticket)
 
-        def may_go() -> bool:
-            fits = self._used + size <= self.settings.buffer_memory
+        def has_memory() -> bool:
+            fits = self._used_bytes + size <= self.settings.buffer_memory
             return self._closed or (fits and self._blocked[0] is ticket)
 
         # Lingering batches are written at once, to free their memory.
         self._wake_all()
         try:
-            if not self._room.wait_for(may_go, self.settings.max_block_ms / 1000):
+            if not self._memory_freed.wait_for(has_memory, self.settings.max_block_ms / 1000):
                 raise BufferExhausted(
                     f"buffer.memory ({self.settings.buffer_memory} bytes) was full for "
                     f"max.block.ms ({self.settings.max_block_ms} ms): is {self._uri} writable?"
@@ -287,7 +287,7 @@ class RequestProducer:
                 raise ProducerClosed(f"the producer of {self._uri} is closed")
         finally:
             self._blocked.remove(ticket)
-            self._room.notify_all()
+            self._memory_freed.notify_all()
 
     def _wake_all(self) -> None:
         for lane in self._lanes:
@@ -306,16 +306,16 @@ class RequestProducer:
                 error = raised
             lane.version += 1
             with self._lock:
-                lane.pace.written(_now_ms())
-                self._used -= batch.size
-                self._room.notify_all()
+                lane.pacer.batch_written(_now_ms())
+                self._used_bytes -= batch.size
+                self._memory_freed.notify_all()
             for event, delivery in zip(batch.events, batch.deliveries, strict=True):
                 if error is None:
                     delivery.set_result(event)
                 else:
                     delivery.set_exception(error)
             with self._lock:
-                self._open.discard(batch)
+                self._undelivered.discard(batch)
                 self._delivered.notify_all()
 
     def _next(self, lane: _Lane) -> RequestBatch | None:
@@ -328,10 +328,10 @@ class RequestProducer:
                         return None
                     lane.wake.wait()
                     continue
-                ready_at = lane.pace.ready_at(lingers_until)
+                ready_at = lane.pacer.ready_at(lingers_until)
                 now = _now_ms()
                 if ready_at <= now or self._closed or self._flushing or self._blocked:
-                    lane.pace.taken(now)
+                    lane.pacer.batch_taken(now)
                     return lane.accumulator.take()
                 lane.wake.wait((ready_at - now) / 1000)
 
@@ -344,37 +344,41 @@ class RequestProducer:
         rows = self._rows(batch)
         if not batch.events:
             return
-        limit = batch.created + settings.delivery_timeout_ms
-        last: Exception | None = None
+        deadline = batch.created + settings.delivery_timeout_ms
+        last_error: Exception | None = None
         for attempt in range(settings.retries + 1):
-            if self._given_up.is_set():
-                raise ProducerClosed(f"closed before {self._described(batch, attempt, last)}")
-            if _now_ms() >= limit:
+            if self._abandoned.is_set():
+                raise ProducerClosed(
+                    f"closed before {self._describe_failure(batch, attempt, last_error)}"
+                )
+            if _now_ms() >= deadline:
                 raise DeliveryTimeout(
                     f"delivery.timeout.ms ({settings.delivery_timeout_ms} ms) is over: "
-                    f"{self._described(batch, attempt, last)}"
+                    f"{self._describe_failure(batch, attempt, last_error)}"
                 )
             try:
-                if last is not None:
+                if last_error is not None:
                     # The failed attempt may have been written, so read the newest version.
                     lane.appender.forget()
                 lane.appender.append(rows, lane.app_id, lane.version)
-            except _GONE as error:
-                raise DeliveryFailed(self._described(batch, attempt + 1, error)) from error
+            except _MISSING as error:
+                raise DeliveryFailed(self._describe_failure(batch, attempt + 1, error)) from error
             except _RETRIABLE as error:
                 log.info("attempt %d to write to %s: %s", attempt + 1, self._uri, error)
-                last = error
+                last_error = error
             else:
                 return
-            left = max(0.0, limit - _now_ms())
-            self._given_up.wait(min(left, self._backoff(attempt)) / 1000)
-        raise DeliveryFailed(self._described(batch, settings.retries + 1, last)) from last
+            left = max(0.0, deadline - _now_ms())
+            self._abandoned.wait(min(left, self._backoff(attempt)) / 1000)
+        raise DeliveryFailed(
+            self._describe_failure(batch, settings.retries + 1, last_error)
+        ) from last_error
 
-    def _described(self, batch: RequestBatch, attempts: int, error: Exception | None) -> str:
-        why = "" if error is None else f": {' '.join(str(error).split())}"
+    def _describe_failure(self, batch: RequestBatch, attempts: int, error: Exception | None) -> str:
+        cause = "" if error is None else f": {' '.join(str(error).split())}"
         count = f"{len(batch.events)} request{'s' if len(batch.events) > 1 else ''}"
         tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-        return f"{count} could not be written to {self._uri} in {tries}{why}"
+        return f"{count} could not be written to {self._uri} in {tries}{cause}"
 
     def _rows(self, batch: RequestBatch) -> pa.Table:
         """Return the batch as rows; remove and fail the requests that no row can hold."""
@@ -383,17 +387,17 @@ class RequestProducer:
         except _UNWRITABLE:
             kept: list[tuple[RequestEvent, Delivery]] = []
             for event, delivery in zip(batch.events, batch.deliveries, strict=True):
-                problem = _problem(event)
-                if problem is None:
+                error = _encoding_error(event)
+                if error is None:
                     kept.append((event, delivery))
                 else:
-                    delivery.set_exception(UnwritableRequest(f"{event.request_id!r}: {problem}"))
+                    delivery.set_exception(UnwritableRequest(f"{event.request_id!r}: {error}"))
             batch.events = [event for event, _ in kept]
             batch.deliveries = [delivery for _, delivery in kept]
             return to_requests(batch.events)
 
 
-def _problem(event: RequestEvent) -> Exception | None:
+def _encoding_error(event: RequestEvent) -> Exception | None:
     try:
         to_requests([event])
     except _UNWRITABLE as error:

@@ -21,7 +21,7 @@ PRINCIPAL = "GROUP_COORDINATOR_PRINCIPAL"
 KEY_FILE = "GROUP_COORDINATOR_KEY_FILE"
 
 
-class Sender:
+class RequestSigner:
     """A sender that adds a principal to requests without one, and signs all if it has a key.
 
     Raises KeysError.
@@ -37,7 +37,7 @@ class Sender:
         """Whether requests are signed."""
         return self._key is not None
 
-    def stamped(self, event: RequestEvent) -> RequestEvent:
+    def sign(self, event: RequestEvent) -> RequestEvent:
         """Return the request with its principal and signature, as it will be written."""
         if event.principal is None and self._principal is not None:
             event = replace(event, principal=self._principal)

@@ -40,16 +40,16 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 # The interval of checks whether the table exists, s. They are needed because a tail cannot tell a
 # deleted table from one without new versions. In an object store a check is a LIST request, which
 # costs far more than a poll.
-_LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
+_CHECK_INTERVAL_S, _STORE_CHECK_INTERVAL_S = 1.0, 60.0
 # In an object store each poll is a slow request that costs money. So the intervals between polls
 # are longer than on a disk by these factors: while requests are in flight, and while none is.
 _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
 # The backoff factor of the interval after each poll that finds nothing. On a disk, an answer that
 # comes after t ms is found about t / 40 ms later. In an object store polls are few.
-_SLOWER, _STORE_SLOWER = 1.05, 1.5
+_BACKOFF_FACTOR, _STORE_BACKOFF_FACTOR = 1.05, 1.5
 # How long polls may fail before the waiters fail, s. In an object store the first failure counts,
 # because its client has already retried the request for longer than that.
-_PATIENCE_S = 2.0
+_RETRY_BUDGET_S = 2.0
 
 
 class NoTables(Failure):
@@ -77,9 +77,9 @@ class Waiter(Protocol):
         """Fail the waiter with the reason why there is no answer."""
 
 
-class _Awaited(NamedTuple):
+class _PendingRequest(NamedTuple):
     waiter: Waiter
-    asked: RequestEvent | None
+    request: RequestEvent | None
 
 
 class ResponseReader:
@@ -90,8 +90,8 @@ class ResponseReader:
     `longest_ms`. While no request is in flight, the interval is `idle_ms`. In an object store the
     first two are ten times as long, and `idle_ms` four times.
 
-    The reader's thread calls `hear` with the answers before it delivers them, and `on_answers`
-    afterwards. Raises NoTables.
+    The reader's thread calls `on_responses` with the answers before it delivers them, and
+    `on_answers` afterwards. Raises NoTables.
     """
 
     def __init__(
@@ -101,24 +101,24 @@ class ResponseReader:
         longest_ms: float = 20,
         idle_ms: float = 500,
         on_answers: Callable[[], None] = lambda: None,
-        hear: Callable[[Sequence[Response]], None] = lambda _: None,
+        on_responses: Callable[[Sequence[Response]], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._on_answers = on_answers
-        self._hear = hear
+        self._on_responses = on_responses
         self._uri = table_uri(root, RESPONSES)
         is_store = local_folder(self._uri) is None
         unit_s = (_STORE_FACTOR if is_store else 1) / 1000
         idle_s = (_STORE_IDLE_FACTOR if is_store else 1) / 1000
         self._shortest, self._longest = shortest_ms * unit_s, longest_ms * unit_s
         self._idle = idle_ms * idle_s
-        self._slower = _STORE_SLOWER if is_store else _SLOWER
-        self._patience_s = 0.0 if is_store else _PATIENCE_S
-        self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
+        self._backoff_factor = _STORE_BACKOFF_FACTOR if is_store else _BACKOFF_FACTOR
+        self._retry_budget_s = 0.0 if is_store else _RETRY_BUDGET_S
+        self._check_interval_s = _STORE_CHECK_INTERVAL_S if is_store else _CHECK_INTERVAL_S
         self._lock = threading.Lock()
-        self._called = threading.Condition(self._lock)
-        self._waiting: dict[str, _Awaited] = {}
-        self._tail: Tail | None = self._follow_first()
+        self._wake = threading.Condition(self._lock)
+        self._waiting: dict[str, _PendingRequest] = {}
+        self._tail: Tail | None = self._open_tail()
         self._interval = self._shortest
         self._closed = False
         self._thread = background.start("response-reader", self._run, self._stop)
@@ -129,10 +129,10 @@ class ResponseReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def register(self, request_id: str, asked: RequestEvent | None = None) -> Future[Response]:
+    def register(self, request_id: str, request: RequestEvent | None = None) -> Future[Response]:
         """Return a future of a request's answer. Call it before the request is sent.
 
-        If `asked` is given, an answer with the same id but another group or API is ignored. It
+        If `request` is given, an answer with the same id but another group or API is ignored. It
         belongs to a request of another client, which copied the id.
 
         The future fails with ResponsesLost if the table becomes unreadable. Cancel it to stop
@@ -140,11 +140,11 @@ class ResponseReader:
         ValueError if the request is already registered.
         """
         future: Future[Response] = Future()
-        self.expect(request_id, future, asked)
+        self.expect(request_id, future, request)
         future.add_done_callback(lambda done: self._forget_cancelled(request_id, done))
         return future
 
-    def expect(self, request_id: str, waiter: Waiter, asked: RequestEvent | None = None) -> None:
+    def expect(self, request_id: str, waiter: Waiter, request: RequestEvent | None = None) -> None:
         """Complete `waiter` with a request's answer, as `register` completes its future.
 
         Call `forget` to stop waiting. Raises as `register` does.
@@ -156,12 +156,12 @@ class ResponseReader:
                 raise ValueError(f"request {request_id!r} is waited for already")
             if self._tail is None:
                 # Start the tail before the request is sent: a later tail could miss its answer.
-                self._tail = self._follow_again()
+                self._tail = self._reopen_tail()
             if not self._waiting:
                 # While other requests are in flight, the reader polls anyway and is not woken.
                 self._interval = self._shortest
-                self._called.notify()
-            self._waiting[request_id] = _Awaited(waiter, asked)
+                self._wake.notify()
+            self._waiting[request_id] = _PendingRequest(waiter, request)
 
     @property
     def waiting(self) -> int:
@@ -171,9 +171,9 @@ class ResponseReader:
     def fail(self, request_id: str, error: BaseException) -> None:
         """Fail the waiter of a request, if there is one."""
         with self._lock:
-            awaited = self._waiting.pop(request_id, None)
-        if awaited is not None and awaited.waiter.set_running_or_notify_cancel():
-            awaited.waiter.set_exception(error)
+            pending = self._waiting.pop(request_id, None)
+        if pending is not None and pending.waiter.set_running_or_notify_cancel():
+            pending.waiter.set_exception(error)
 
     def forget(self, request_id: str) -> None:
         """Stop waiting for a request's answer."""
@@ -188,68 +188,68 @@ class ResponseReader:
     def _stop(self) -> None:
         with self._lock:
             self._closed = True
-            self._called.notify()
+            self._wake.notify()
 
     def _forget_cancelled(self, request_id: str, future: Future[Response]) -> None:
         if future.cancelled():
             with self._lock:
-                awaited = self._waiting.get(request_id)
-                if awaited is not None and awaited.waiter is future:
+                pending = self._waiting.get(request_id)
+                if pending is not None and pending.waiter is future:
                     del self._waiting[request_id]
 
     # --- the reader's thread --------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            self._follow_on()
+            self._poll_forever()
         finally:
             self._fail_all(f"the reader of {self._uri} was closed")
 
-    def _follow_on(self) -> None:
-        looked_at = time.monotonic()
+    def _poll_forever(self) -> None:
+        checked_at = time.monotonic()
         failing_since: float | None = None
         while True:
             with self._lock:
                 if not self._closed:
-                    self._called.wait(self._interval if self._waiting else self._idle)
+                    self._wake.wait(self._interval if self._waiting else self._idle)
                 if self._closed:
                     return
                 tail = self._tail
             if tail is None:
                 continue
-            is_due = time.monotonic() - looked_at > self._look_every_s
+            is_due = time.monotonic() - checked_at > self._check_interval_s
             try:
-                has_looked = self._take_in(tail) or (is_due and self._look())
+                has_polled = self._poll(tail) or (is_due and self._check_table())
             # A failure that lasts must fail the waiters; the next `register` starts a new tail.
             # Until then the tail keeps its position, so no answer is missed.
             except Exception as error:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
-                if now - failing_since < self._patience_s:
+                if now - failing_since < self._retry_budget_s:
                     log.info("responses of %s are looked at again: %s", self._root, error)
-                    self._slow_down()
+                    self._back_off()
                     continue
                 log.warning("responses of %s: %s", self._root, error)
                 self._fail_all(f"{self._uri} cannot be read: {error}")
             else:
-                if has_looked:
-                    looked_at = time.monotonic()
+                if has_polled:
+                    checked_at = time.monotonic()
                 else:
-                    self._slow_down()
+                    self._back_off()
             failing_since = None
 
-    def _take_in(self, tail: Tail) -> bool:
+    def _poll(self, tail: Tail) -> bool:
         """Deliver the new answers and advance the tail; return False if there are no new rows."""
         try:
-            rows, behind = tail.look()
+            rows, next_tail = tail.look()
         except LogGone:
-            behind = self._catch_up()
+            next_tail = self._catch_up()
         else:
             if rows is None:
                 return False
             self._deliver(rows)
         with self._lock:
-            self._tail = behind
+            self._tail = next_tail
         return True
 
     def _catch_up(self) -> Tail:
@@ -260,7 +260,7 @@ class ResponseReader:
         """
         # Start the tail before the table is read, so that no answer between the two is missed. Such
         # an answer is read twice.
-        behind = self._follow()
+        next_tail = self._new_tail()
         with self._lock:
             missing = set(self._waiting)
         for rows in newest_first(self._uri, RESPONSES.schema.names) if missing else ():
@@ -269,17 +269,17 @@ class ResponseReader:
                 missing &= self._waiting.keys()
             if not missing:
                 break
-        return behind
+        return next_tail
 
-    def _slow_down(self) -> None:
+    def _back_off(self) -> None:
         with self._lock:
-            self._interval = min(self._longest, self._interval * self._slower)
+            self._interval = min(self._longest, self._interval * self._backoff_factor)
 
-    def _look(self) -> bool:
+    def _check_table(self) -> bool:
         """Return True. Raises FileNotFoundError if the table no longer exists."""
         folder = local_folder(self._uri)
-        there = is_table(self._uri) if folder is None else (folder / "_delta_log").exists()
-        if not there:
+        exists = is_table(self._uri) if folder is None else (folder / "_delta_log").exists()
+        if not exists:
             raise FileNotFoundError(f"there is no table at {self._uri}")
         return True
 
@@ -288,12 +288,12 @@ class ResponseReader:
             self._interval = self._shortest
             waiting = list(self._waiting)
         # The lock is not held here, because senders of requests need it.
-        wanted = pa.array(waiting, pa.string())
-        ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
-        responses = from_arrow(Response, ours)
-        self._hear(responses)
+        request_ids = pa.array(waiting, pa.string())
+        own_rows = rows.filter(pc.is_in(rows.column("request_id"), value_set=request_ids))
+        responses = from_arrow(Response, own_rows)
+        self._on_responses(responses)
         with self._lock:
-            waiters = [self._waiter_of(each) for each in responses]
+            waiters = [self._waiter_of(response) for response in responses]
         for waiter, response in zip(waiters, responses, strict=True):
             if waiter is not None and waiter.set_running_or_notify_cancel():
                 waiter.set_result(response)
@@ -305,14 +305,14 @@ class ResponseReader:
 
         An answer to another group or API than the request's has no waiter.
         """
-        awaited = self._waiting.get(response.request_id)
-        if awaited is None:
+        pending = self._waiting.get(response.request_id)
+        if pending is None:
             return None
-        asked = awaited.asked
-        if asked is not None and (asked.group_id, asked.api) != (response.group_id, response.api):
+        sent = pending.request
+        if sent is not None and (sent.group_id, sent.api) != (response.group_id, response.api):
             return None
         del self._waiting[response.request_id]
-        return awaited.waiter
+        return pending.waiter
 
     def _fail_all(self, message: str) -> None:
         with self._lock:
@@ -321,9 +321,9 @@ class ResponseReader:
         for request_id in waiting:
             self.fail(request_id, ResponsesLost(message))
 
-    def _follow_first(self) -> Tail:
+    def _open_tail(self) -> Tail:
         try:
-            return self._follow()
+            return self._new_tail()
         except TableNotFoundError:
             folder = local_folder(self._root)
             absent = folder is not None and not folder.exists()
@@ -334,11 +334,11 @@ class ResponseReader:
                 f"`group-coordinator run --root {self._root}`"
             ) from None
 
-    def _follow(self) -> Tail:
+    def _new_tail(self) -> Tail:
         return follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names)
 
-    def _follow_again(self) -> Tail:
+    def _reopen_tail(self) -> Tail:
         try:
-            return self._follow()
+            return self._new_tail()
         except _UNREADABLE as error:
             raise ResponsesLost(f"{self._uri} cannot be read: {error}") from error

@@ -59,12 +59,14 @@ class BatchOutcome(Struct, frozen=True):
     append_time: int | None = None
     refused: dict[int, Failure] = {}
 
-    def of(self, batch: RecordBatch, place: int) -> RecordMetadata:
+    def metadata_of(self, batch: RecordBatch, index: int) -> RecordMetadata:
         """Return the metadata of a record of the batch. Raises the error of an invalid record."""
-        if place in self.refused:
-            raise self.refused[place]
-        offset = self.base_offset + place - sum(each < place for each in self.refused)
-        at = batch.timestamps[place] if self.append_time is None else self.append_time
+        if index in self.refused:
+            raise self.refused[index]
+        offset = (
+            self.base_offset + index - sum(refused_index < index for refused_index in self.refused)
+        )
+        at = batch.timestamps[index] if self.append_time is None else self.append_time
         return RecordMetadata(self.topic, batch.partition, offset, at)
 
 
@@ -72,7 +74,7 @@ class SentRecord(Struct, frozen=True, gc=False):
     """A handle of a sent record: its batch and its index in the batch."""
 
     batch: Any
-    place: int
+    index: int
 
     def done(self) -> bool:
         """Return whether the record is written or has failed."""
@@ -86,7 +88,7 @@ class SentRecord(Struct, frozen=True, gc=False):
         UnknownTopicOrPartitionError, TopicAuthorizationError or NotProducible.
         """
         outcome: BatchOutcome = self.batch.delivery.result(timeout_s)
-        return outcome.of(self.batch, self.place)
+        return outcome.metadata_of(self.batch, self.index)
 
     def exception(self, timeout_s: float | None = None) -> BaseException | None:
         """Wait as `result` does; return the error that it would raise, or None.
@@ -97,7 +99,7 @@ class SentRecord(Struct, frozen=True, gc=False):
         if error is not None:
             return error
         refused: dict[int, Failure] = self.batch.delivery.result().refused
-        return refused.get(self.place)
+        return refused.get(self.index)
 
 
 class SentTable(Struct, frozen=True):
@@ -115,14 +117,14 @@ class SentTable(Struct, frozen=True):
         `timeout_s` applies to each batch. Raises the error of the first batch that is not written
         or has an invalid record, as `SentRecord.result` does. Other batches may be written.
         """
-        found: list[WrittenRange] = []
+        ranges: list[WrittenRange] = []
         for batch in self.batches:
             outcome: BatchOutcome = batch.delivery.result(timeout_s)
             for error in outcome.refused.values():
                 raise error
             where = (outcome.topic, batch.partition, outcome.base_offset)
-            found.append(WrittenRange(*where, len(batch)))
-        return found
+            ranges.append(WrittenRange(*where, len(batch)))
+        return ranges
 
 
 # A callback, called with a record's metadata and None, or with None and its error.
@@ -137,7 +139,7 @@ class BatchDelivery(Future[BatchOutcome]):
         return False
 
 
-def tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
+def complete_batch(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
     """Complete a batch with its outcome and call its callbacks, unless it is complete."""
     if batch.delivery.done():
         return
@@ -145,12 +147,12 @@ def tell(batch: RecordBatch, outcome: BatchOutcome | Exception) -> None:
         batch.delivery.set_result(outcome)
     else:
         batch.delivery.set_exception(outcome)
-    for place, callback in batch.callbacks:
+    for index, callback in batch.callbacks:
         try:
-            if isinstance(outcome, BatchOutcome) and place not in outcome.refused:
-                callback(outcome.of(batch, place), None)
+            if isinstance(outcome, BatchOutcome) and index not in outcome.refused:
+                callback(outcome.metadata_of(batch, index), None)
             elif isinstance(outcome, BatchOutcome):
-                callback(None, outcome.refused[place])
+                callback(None, outcome.refused[index])
             else:
                 callback(None, outcome)
         # An exception in one callback must not prevent the other callbacks.

@@ -113,7 +113,7 @@ def to_command(command: str) -> Output:
 
 
 class Worker:
-    """A worker, which calls `tell` with each of its reports.
+    """A worker, which calls `on_report` with each of its reports.
 
     With `once`, it stops when all its partitions are at the end of the table. Raises UnknownTopic
     if the topic is not a table.
@@ -129,9 +129,9 @@ class Worker:
         batch_rows: int = DEFAULT_BATCH_ROWS,
         once: bool = False,
         settings: Mapping[str, Any] | None = None,
-        tell: Callable[[BatchReport | AssignmentReport], None] = lambda _: None,
+        on_report: Callable[[BatchReport | AssignmentReport], None] = lambda _: None,
     ) -> None:
-        self._output, self._once, self._tell = output, once, tell
+        self._output, self._once, self._on_report = output, once, on_report
         self._stopping = SignalEvent()
         topics = TableTopics(root, [topic])
         topics.poll()
@@ -165,35 +165,38 @@ class Worker:
         timeout_ms = _POLL_ONCE_MS if self._once else POLL_MS
         with self._member_of() as self._member:
             while not self._stopping.is_set():
-                found = self._member.poll(timeout_ms)
-                if found:
-                    self._process(found)
+                records_by_partition = self._member.poll(timeout_ms)
+                if records_by_partition:
+                    self._process(records_by_partition)
                 elif self._once and self._is_at_end():
                     return
 
-    def _process(self, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+    def _process(self, records_by_partition: dict[TopicPartition, list[ConsumerRecord]]) -> None:
         """Output a batch and report it. If this raises, the batch is not committed."""
-        done = [
-            ProcessedRow(one.partition, record.offset, msgspec.Raw(record.value or b"null"))
-            for one, records in found.items()
+        rows = [
+            ProcessedRow(partition.partition, record.offset, msgspec.Raw(record.value or b"null"))
+            for partition, records in records_by_partition.items()
             for record in records
         ]
-        self._output(done)
-        counts = {one.partition: len(records) for one, records in sorted(found.items())}
-        lags = (self._member.current_lag(one) for one in self._member.assignment)
-        self._tell(BatchReport(len(done), counts, sum(lag for lag in lags if lag is not None)))
+        self._output(rows)
+        counts = {
+            partition.partition: len(records)
+            for partition, records in sorted(records_by_partition.items())
+        }
+        lags = (self._member.current_lag(partition) for partition in self._member.assignment)
+        self._on_report(BatchReport(len(rows), counts, sum(lag for lag in lags if lag is not None)))
 
     def _is_at_end(self) -> bool:
         """Return whether the worker has partitions, and all of them are processed to their ends."""
-        mine = self._member.assignment
-        if not mine:
+        assigned = self._member.assignment
+        if not assigned:
             return False
-        ends = self._member.end_offsets(mine)
-        return all(self._member.position(one) == ends[one] for one in mine)
+        ends = self._member.end_offsets(assigned)
+        return all(self._member.position(partition) == ends[partition] for partition in assigned)
 
     def _changed(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
-        numbers = [one.partition for one in partitions]
-        self._tell(AssignmentReport(event, numbers, self._member.generation))
+        numbers = [partition.partition for partition in partitions]
+        self._on_report(AssignmentReport(event, numbers, self._member.generation))
 
 
 def run_worker(*where: str, **how: Any) -> None:

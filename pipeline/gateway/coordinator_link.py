@@ -20,7 +20,7 @@ from group_coordinator.pipeline.client import (
     RequestTooLarge,
     UnwritableRequest,
 )
-from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, time_question
+from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, time_request
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import without_traceback
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
@@ -115,7 +115,7 @@ class CoordinatorLink:
         deadline = self._client.clocks.at(event.group_id, until)
         if deadline is not None:
             return self._send(replace(event, deadline=deadline), then, taken_in)
-        question = time_question(event, new_request_id())
+        question = time_request(event, new_request_id())
         dating = _Dating()
 
         def told(response: Response) -> None:

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.topics import positive_hashes
 KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=265)
 
 
-def choose(count: int) -> int:
+def choose_partition(count: int) -> int:
     return count - 1
 
 
@@ -44,7 +44,7 @@ def test_a_key_goes_where_kafka_python_sends_it(key: bytes, count: int) -> None:
         available_partitions_for_topic=lambda _: every,
     )
     theirs = DefaultPartitioner().partition("t", key, key, None, None, cluster)
-    assert new_partitioner("default", "t", choose).partition(key, None, count) == theirs
+    assert new_partitioner("default", "t", choose_partition).partition(key, None, count) == theirs
 
 
 @given(
@@ -62,7 +62,7 @@ def test_records_without_a_key_fill_a_batch_and_go_on(
             queue.drain(1 << 30)
             continue
         key = b"k" if step == "key" else None
-        partition = queue.choose(key, b"v", 100)
+        partition = queue.choose_partition(key, b"v", 100)
         found = queue.append(partition, key, b"v", 0, (), 100, 0)
         if key is None:
             if batch is not None and len(found) == 1 and count > 1:
@@ -73,32 +73,34 @@ def test_records_without_a_key_fill_a_batch_and_go_on(
 def test_all_partitions_come_to_their_share() -> None:
     queue = TopicQueue(100, 0, new_partitioner("default", "t", Random(1).randrange), 5, object)
     found = Counter(
-        queue.append(queue.choose(None, b"", 100), None, b"", 0, (), 100, 0).partition
+        queue.append(queue.choose_partition(None, b"", 100), None, b"", 0, (), 100, 0).partition
         for _ in range(5_000)
     )
     assert all(900 < found[number] < 1_100 for number in range(5))
 
 
 def test_round_robin_takes_turns_whatever_the_key() -> None:
-    queue = TopicQueue(1_000, 0, new_partitioner("round_robin", "t", choose), 3, object)
+    queue = TopicQueue(1_000, 0, new_partitioner("round_robin", "t", choose_partition), 3, object)
     keys = [None, b"a", b"a", None, b"b"]
-    found = [queue.choose(key, b"", 100) for key in keys]
+    found = [queue.choose_partition(key, b"", 100) for key in keys]
     assert found == [0, 1, 2, 0, 1]
 
 
 def test_a_function_chooses() -> None:
     asked: list[Any] = []
-    last = new_partitioner(lambda *given: asked.append(given) or given[-1] - 1, "t", choose)
+    last = new_partitioner(
+        lambda *given: asked.append(given) or given[-1] - 1, "t", choose_partition
+    )
     assert last.partition(b"k", b"v", 4) == 3
     assert asked == [("t", b"k", b"v", 4)]
     for wrong in (4, -1, None):
-        bad: Any = new_partitioner(lambda *_, found=wrong: found, "t", choose)
+        bad: Any = new_partitioner(lambda *_, found=wrong: found, "t", choose_partition)
         with pytest.raises(ValueError, match="topic 't' has 4 partitions"):
             bad.partition(None, None, 4)
 
 
 def test_an_unknown_partitioner_is_named() -> None:
     with pytest.raises(ConfigError, match="'round-robin'; did you mean 'round_robin'"):
-        new_partitioner("round-robin", "t", choose)
+        new_partitioner("round-robin", "t", choose_partition)
     for name in NAMES:
-        assert new_partitioner(name, "t", choose).partition(b"k", b"v", 1) == 0
+        assert new_partitioner(name, "t", choose_partition).partition(b"k", b"v", 1) == 0

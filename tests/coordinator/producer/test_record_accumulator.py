@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from group_coordinator.coordinator.producer.partitioners import new_partitioner
 from group_coordinator.coordinator.producer.record_accumulator import (
     RECORD_OVERHEAD,
-    Memory,
+    BufferPool,
     TopicQueue,
     record_size,
 )
@@ -81,7 +81,7 @@ def test_memory_is_bounded_and_all_of_it_comes_back(
     most: int, steps: list[int | None], waits: bool
 ) -> None:
     """None gives back what was taken first; a ticket that waits has everybody else wait."""
-    memory = Memory(most)
+    memory = BufferPool(most)
     taken: list[int] = []
     ticket = object()
     if waits:
@@ -89,10 +89,10 @@ def test_memory_is_bounded_and_all_of_it_comes_back(
     for step in steps:
         if step is None:
             if taken:
-                memory.give_back(taken.pop(0))
+                memory.deallocate(taken.pop(0))
         elif memory.fits(step, ticket if waits else None):
             assert memory.used + step <= most
-            memory.take(step)
+            memory.allocate(step)
             taken.append(step)
         else:
             assert memory.used + step > most
@@ -136,6 +136,6 @@ def test_headers_are_a_record_s_own() -> None:
 def test_a_batch_that_was_told_keeps_the_times_only(forget: bool) -> None:
     batch = append(queue(), 0, b"a")
     if forget:
-        batch.forget()
+        batch.clear()
     assert len(batch) == 1
     assert (batch.values is None) is forget

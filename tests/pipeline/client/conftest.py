@@ -18,4 +18,4 @@ def prompt_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     client = partial(RequestClient, settings=ProducerSettings(linger_ms=0))
     monkeypatch.setattr(member_hub, "RequestClient", client)
-    monkeypatch.setattr(member_hub, "TOPICS_EVERY_S", 0.05)
+    monkeypatch.setattr(member_hub, "CATALOGUE_INTERVAL_S", 0.05)

@@ -403,7 +403,7 @@ def test_an_expired_member_finds_out(join: Any, monkeypatch: pytest.MonkeyPatch)
     told = Told()
     member = join(session_timeout_ms=1_000, **told.listeners())
     share(member)
-    lively = member_hub.MemberDriver.beat
+    lively = member_hub.MemberDriver.send_due
 
     def starved(driver: member_hub.MemberDriver, send: Any) -> None:
         if driver is member._driver:
@@ -411,10 +411,10 @@ def test_an_expired_member_finds_out(join: Any, monkeypatch: pytest.MonkeyPatch)
         else:
             lively(driver, send)
 
-    monkeypatch.setattr(member_hub.MemberDriver, "beat", starved)
+    monkeypatch.setattr(member_hub.MemberDriver, "send_due", starved)
     other = join(session_timeout_ms=1_000)
     poll_all(other, until=lambda: len(other.assignment) == 4)
-    monkeypatch.setattr(member_hub.MemberDriver, "beat", lively)
+    monkeypatch.setattr(member_hub.MemberDriver, "send_due", lively)
     poll_all(member, other, until=lambda: ("on_lost", (0, 1, 2, 3)) in told.calls)
     share(member, other)
 

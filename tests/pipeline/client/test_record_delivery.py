@@ -283,7 +283,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_written_from_its_beginning(ro
         delete_topic(root, "t")
         create_log_topic(root, "t", 1)
         with pytest.MonkeyPatch.context() as at_once:
-            at_once.setattr(record_topics, "MOST_AGE_S", 0.0)
+            at_once.setattr(record_topics, "MAX_METADATA_AGE_S", 0.0)
             assert outcome(sender.send("t", b"c", partition=0)) == 0
             error = sender.send("t", b"c", partition=0)
             assert outcome(error) == 1

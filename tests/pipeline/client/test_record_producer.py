@@ -134,7 +134,7 @@ def test_what_is_no_topic_for_records_is_refused_by_name(root: str, tmp_path: Pa
 def test_acls_are_asked_and_what_they_say_holds_within_a_second(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_topics, "MOST_AGE_S", 0.0)
+    monkeypatch.setattr(record_topics, "MAX_METADATA_AGE_S", 0.0)
     make(root, 1)
     monkeypatch.setenv("GROUP_COORDINATOR_PRINCIPAL", "User:bob")
     alice = AclBinding("TOPIC", "t", "LITERAL", "User:alice", "*", "WRITE", "ALLOW")
@@ -304,7 +304,7 @@ def test_serializers_make_bytes(root: str) -> None:
 def test_a_topic_that_grows_has_records_in_its_new_partitions(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_topics, "MOST_AGE_S", 0.0)
+    monkeypatch.setattr(record_topics, "MAX_METADATA_AGE_S", 0.0)
     make(root, 1)
     with producer(root) as sender:
         sender.send("t", b"a").result(LIMIT_S)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.pipeline.client.request_batches import (
-    EARLIER_MS,
-    LEAST_MS,
-    AnswerRhythm,
-    Pace,
+    MIN_INTERVAL_MS,
+    SAFETY_MARGIN_MS,
+    PollEstimator,
+    WritePacer,
 )
 
 LINGERS_UNTIL = 10_000.0
 
 
 def beating(*times: float) -> float | None:
-    rhythm = AnswerRhythm()
-    expected = [rhythm.answered(time) for time in times]
+    estimator = PollEstimator()
+    expected = [estimator.on_answers(time) for time in times]
     return expected[-1]
 
 
-def written(pace: Pace, at: float, took_ms: float = 0) -> None:
-    pace.taken(at)
-    pace.written(at + took_ms)
+def written(pacer: WritePacer, at: float, took_ms: float = 0) -> None:
+    pacer.batch_taken(at)
+    pacer.batch_written(at + took_ms)
 
 
 # --- the rhythm of answers ----------------------------------------------------------------------
@@ -40,73 +40,75 @@ def test_intervals_of_long_ago_are_forgotten() -> None:
 
 
 def test_a_time_in_which_nothing_was_asked_is_no_interval() -> None:
-    rhythm = AnswerRhythm()
+    estimator = PollEstimator()
     for time in (0, 100, 200, 300):
-        rhythm.answered(time)
-    rhythm.pause()
-    assert rhythm.answered(5_000) == 5_100
+        estimator.on_answers(time)
+    estimator.pause()
+    assert estimator.on_answers(5_000) == 5_100
 
 
 # --- the pace of batches ------------------------------------------------------------------------
 
 
 def test_without_a_reader_a_batch_lingers() -> None:
-    assert Pace().ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+    assert WritePacer().ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
 
 
 def test_a_batch_is_written_before_the_reader_reads() -> None:
-    pace = Pace()
-    written(pace, at=0, took_ms=7)
-    pace.meet(300)
-    assert pace.ready_at(LINGERS_UNTIL) == 300 - 7 - EARLIER_MS
-    assert pace.ready_at(lingers_until=200) == 200, "the linger is the longest wait"
+    pacer = WritePacer()
+    written(pacer, at=0, took_ms=7)
+    pacer.on_poll(300)
+    assert pacer.ready_at(LINGERS_UNTIL) == 300 - 7 - SAFETY_MARGIN_MS
+    assert pacer.ready_at(lingers_until=200) == 200, "the linger is the longest wait"
 
 
 def test_a_reader_that_found_nothing_goes_on_looking() -> None:
-    pace = Pace()
-    written(pace, at=0)
-    pace.meet(300)
-    pace.meet(600)
-    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS, "at once, but for the batch before"
-    written(pace, at=400)
-    assert pace.ready_at(LINGERS_UNTIL) == 600 - EARLIER_MS, "once: then it has something to read"
+    pacer = WritePacer()
+    written(pacer, at=0)
+    pacer.on_poll(300)
+    pacer.on_poll(600)
+    assert pacer.ready_at(LINGERS_UNTIL) == MIN_INTERVAL_MS, "at once, but for the batch before"
+    written(pacer, at=400)
+    assert pacer.ready_at(LINGERS_UNTIL) == 600 - SAFETY_MARGIN_MS, (
+        "once: then it has something to read"
+    )
 
 
 def test_a_reader_without_a_rhythm_is_met_now() -> None:
-    pace = Pace()
-    written(pace, at=0)
-    pace.meet(None)
-    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS
-    written(pace, at=100)
-    assert pace.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+    pacer = WritePacer()
+    written(pacer, at=0)
+    pacer.on_poll(None)
+    assert pacer.ready_at(LINGERS_UNTIL) == MIN_INTERVAL_MS
+    written(pacer, at=100)
+    assert pacer.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
 
 
 def test_a_late_reader_is_met_again_and_again_but_less_and_less_often() -> None:
-    pace = Pace()
-    written(pace, at=0)
-    pace.meet(300)
+    pacer = WritePacer()
+    written(pacer, at=0)
+    pacer.on_poll(300)
     times = []
     for _ in range(4):
-        times.append(pace.ready_at(LINGERS_UNTIL))
-        written(pace, at=times[-1])
-    first = 300 - EARLIER_MS
+        times.append(pacer.ready_at(LINGERS_UNTIL))
+        written(pacer, at=times[-1])
+    first = 300 - SAFETY_MARGIN_MS
     assert times == [first, first + 25, first + 25 + 50, first + 25 + 50 + 100]
 
 
 def test_who_hastens_has_nobody_to_meet() -> None:
-    pace = Pace()
-    written(pace, at=0)
-    pace.meet(300)
-    pace.hasten()
-    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS
-    written(pace, at=100)
-    assert pace.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+    pacer = WritePacer()
+    written(pacer, at=0)
+    pacer.on_poll(300)
+    pacer.hasten()
+    assert pacer.ready_at(LINGERS_UNTIL) == MIN_INTERVAL_MS
+    written(pacer, at=100)
+    assert pacer.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
 
 
-@pytest.mark.parametrize("reads_at", [None, 300])
-def test_batches_keep_their_distance(reads_at: float | None) -> None:
+@pytest.mark.parametrize("next_poll_at", [None, 300])
+def test_batches_keep_their_distance(next_poll_at: float | None) -> None:
     """Each commit is a file for every reader."""
-    pace = Pace()
-    written(pace, at=290)
-    pace.meet(reads_at)
-    assert pace.ready_at(LINGERS_UNTIL) == 290 + LEAST_MS
+    pacer = WritePacer()
+    written(pacer, at=290)
+    pacer.on_poll(next_poll_at)
+    assert pacer.ready_at(LINGERS_UNTIL) == 290 + MIN_INTERVAL_MS

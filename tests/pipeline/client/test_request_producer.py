@@ -27,7 +27,7 @@ from group_coordinator.pipeline.client import (
     UnwritableRequest,
     parse_producer,
 )
-from group_coordinator.pipeline.client.request_batches import Accumulator
+from group_coordinator.pipeline.client.request_batches import RequestAccumulator
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.schemas.messages import JoinGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import MOST_NUMBERED
@@ -100,7 +100,7 @@ def scripted(root: str) -> Scripted:
 
 
 def test_a_batch_is_ready_when_it_has_lingered() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert gathered.ready_at() is None
     gathered.append(heartbeat("a"), 10, now=1000, wall_ms=7)
     gathered.append(heartbeat("b"), 10, now=1040, wall_ms=7)
@@ -110,7 +110,7 @@ def test_a_batch_is_ready_when_it_has_lingered() -> None:
 
 
 def test_a_full_batch_does_not_linger() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     gathered.append(heartbeat("a"), 60, now=1000, wall_ms=7)
     gathered.append(heartbeat("b"), 60, now=1001, wall_ms=7)
     assert gathered.ready_at() == 1000
@@ -121,7 +121,7 @@ def test_a_full_batch_does_not_linger() -> None:
 
 
 def test_a_request_larger_than_a_batch_goes_alone() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     for name, size in (("a", 10), ("big", 500), ("b", 10)):
         gathered.append(heartbeat(name), size, now=1000, wall_ms=7)
     batches = [gathered.take() for _ in range(3)]
@@ -132,7 +132,7 @@ def unstamped(name: str) -> RequestEvent:
     return heartbeat(name, sent_at=None)
 
 
-def stamps(gathered: Accumulator, wall_ms: int, count: int = 1) -> list[int | None]:
+def stamps(gathered: RequestAccumulator, wall_ms: int, count: int = 1) -> list[int | None]:
     batch = None
     for number in range(count):
         batch = gathered.append(unstamped(str(number)), 1, now=0, wall_ms=wall_ms)
@@ -141,14 +141,14 @@ def stamps(gathered: Accumulator, wall_ms: int, count: int = 1) -> list[int | No
 
 
 def test_who_has_no_time_is_stamped_and_who_has_one_keeps_it() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     gathered.append(unstamped("a"), 1, now=0, wall_ms=500)
     gathered.append(heartbeat("b", sent_at=3), 1, now=0, wall_ms=500)
     assert [event.sent_at for event in gathered.take().events] == [500, 3]
 
 
 def test_no_millisecond_is_in_two_commits() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert stamps(gathered, 500, 2) == [500, 500]
     gathered.take()
     assert stamps(gathered, 500) == [501]
@@ -157,13 +157,13 @@ def test_no_millisecond_is_in_two_commits() -> None:
 
 
 def test_a_millisecond_has_no_more_stamps_than_can_be_numbered() -> None:
-    gathered = Accumulator(batch_size=10 * MOST_NUMBERED, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=10 * MOST_NUMBERED, linger_ms=50)
     found = stamps(gathered, 500, MOST_NUMBERED + 1)
     assert found == [500] * MOST_NUMBERED + [501]
 
 
 def test_a_clock_that_is_put_back_stands_still() -> None:
-    gathered = Accumulator(batch_size=100, linger_ms=50)
+    gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert stamps(gathered, 500) == [500]
     assert stamps(gathered, 400) == [500]
     assert stamps(gathered, 501) == [501]
@@ -201,9 +201,9 @@ def test_who_hastens_a_producer_ends_the_linger(root: str) -> None:
 
 def test_who_says_when_requests_are_read_ends_the_linger(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS}) as writer:
-        for name, reads_at in (("a", None), ("b", 0.0)):
+        for name, next_poll_at in (("a", None), ("b", 0.0)):
             written = writer.send(heartbeat(name))
-            writer.meet(reads_at)
+            writer.on_poll(next_poll_at)
             assert written.result(SOON_S).request_id == name
 
 

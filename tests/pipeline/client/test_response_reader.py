@@ -61,8 +61,8 @@ NEVER_MS = 600_000
 @pytest.fixture
 def reader(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResponseReader]:
     """A reader that looks often whether its table is still there, and gives up soon."""
-    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(response_reader, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(response_reader, "_CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(response_reader, "_RETRY_BUDGET_S", 0.1)
     with ResponseReader(root) as reader:
         yield reader
 

@@ -76,7 +76,7 @@ class Desk:
             "g",
             "t",
             output=self._put_out,
-            tell=self.said.append,
+            on_report=self.said.append,
             **{"batch_rows": 7, "settings": QUICK, **options},
         )
         self._thread = threading.Thread(target=self.worker.run)

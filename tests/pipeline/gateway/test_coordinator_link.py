@@ -45,7 +45,7 @@ class Lost:
         asked = self.waiting.pop(0)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if responded_at is None else ErrorCode.NONE
         answer = replace(failed(asked.event, code, ""), responded_at=responded_at)
-        self.clocks.hear([answer])
+        self.clocks.on_responses([answer])
         asked.set_result(answer)
         await asyncio.sleep(0)
         return asked.event
@@ -200,7 +200,7 @@ def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
 
 
 def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_clocks, "_MOST_CLOCKS", 2)
+    monkeypatch.setattr(coordinator_clocks, "_MAX_CLOCKS", 2)
 
     async def ask() -> None:
         client = Lost()
