@@ -47,6 +47,7 @@ FINISHED = (
     "schemas",
     "schemas/kafka",
     "tests",
+    "tests/end_to_end",
     "tests/support",
 )
 MOST_PER_10_000 = 10

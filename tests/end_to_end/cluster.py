@@ -1,7 +1,7 @@
-"""A root that lives through several tests, with its coordinators and the members of its groups.
+"""A root that several tests use, with its coordinators and the members of its groups.
 
-A start of a coordinator costs more than what most tests do with it. So a test takes the cluster as
-the one before left it, with one coordinator, and leaves it so; whoever fails leaves none.
+A start of a coordinator costs more than most tests. So a test gets the cluster of the previous
+test, with one coordinator, and passes it on. A failed test passes on no cluster.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ spark.driver.memory = "1g"
 
 
 class Cluster:
-    """Coordinators of one root by their node, and the members' answers since its beginning.
+    """Coordinators of one root by their node, and all responses to the members.
 
-    `disk` is where the root is, unless `root` names one; `folder` has the rest. `jars` is an Ivy
-    folder of its own.
+    `disk` contains the root, unless `root` names another one; `folder` has all other files. `jars`
+    is a separate Ivy folder.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Cluster:
         self.live.fleet.form_groups()
 
     def one(self) -> tuple[int, KillableCoordinator]:
-        """The node that runs, of which there is one, and its process."""
+        """Return the only running node and its process."""
         ((node_id, process),) = self.nodes.items()
         return node_id, process
 
     def ask_for(self, rounds: int) -> None:
-        """Members ask so many times, and have all answers."""
+        """Let members send this many rounds of requests, and wait for all responses."""
         for _ in range(rounds):
             self.live.ask()
             self.live.listen()
@@ -79,7 +79,7 @@ class Cluster:
         self.live.await_all()
 
     def check(self) -> None:
-        """Nothing of all that the members ever asked was lost or done twice."""
+        """Assert that no request of the members was lost or decided twice."""
         live = self.live
         live.await_all()
         live.ask()
@@ -96,7 +96,7 @@ class Cluster:
         assert committed_offsets(self.root) == live.acknowledged
 
     def stop(self) -> None:
-        """Stop what runs, in order, as a service manager does: its JVM is told to end as well."""
+        """Stop all coordinators in order, as a service manager: their JVMs get SIGTERM as well."""
         for process in self.nodes.values():
             os.killpg(process.pid, signal.SIGTERM)
             check_end(process.wait(STOP_S), process.log_path)
@@ -104,7 +104,7 @@ class Cluster:
         self._check_answers()
 
     def kill(self) -> None:
-        """End what runs, and remove what is left."""
+        """Kill all coordinators, and remove their files."""
         for process in self.nodes.values():
             process.kill()
         self.nodes.clear()

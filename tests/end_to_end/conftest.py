@@ -1,4 +1,4 @@
-"""The cluster that the tests of faults hand on to each other."""
+"""The cluster that the tests of faults pass on to each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DISK_BYTES = 128 * 1024 * 1024
 
 @pytest.fixture(scope="package")
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | str]:
-    """A disk of its own, small enough to be filled; or why there is none."""
+    """Yield a separate disk, small enough to be filled; or the reason why there is none."""
     folder = tmp_path_factory.mktemp("disk")
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     try:
@@ -27,13 +27,13 @@ def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | str]
         yield f"only root may mount: {done.stderr.strip()}"
         return
     yield folder
-    # Lazily: whoever still has a file open there must not make the test's end fail.
+    # Lazily: a process with an open file there must not make the test's end fail.
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(scope="package")
 def handed_on(small_disk: Path | str) -> Iterator[list[Cluster]]:
-    """The cluster that the last test left, if it left one; it ends before its disk does."""
+    """Yield the cluster of the last test, if there is one; it ends before its disk does."""
     kept: list[Cluster] = []
     yield kept
     for cluster in kept:
@@ -47,7 +47,7 @@ def handed_on(small_disk: Path | str) -> Iterator[list[Cluster]]:
 def cluster(
     handed_on: list[Cluster], small_disk: Path | str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A cluster of one coordinator, whichever node that is, and groups that are Stable."""
+    """Yield a cluster with one coordinator, of any node, and groups that are Stable."""
     if handed_on:
         found = handed_on.pop()
     else:
@@ -65,7 +65,7 @@ def cluster(
 def new_cluster(
     handed_on: list[Cluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A cluster that nobody has started yet, with no jars: Spark has still to fetch them."""
+    """Yield a cluster that was not started yet and has no jars: Spark must fetch them."""
     for before in handed_on:
         before.stop()
         before.kill()
@@ -75,7 +75,7 @@ def new_cluster(
 
 
 def hand_on(cluster: Cluster, handed_on: list[Cluster]) -> Iterator[Cluster]:
-    """Lend a cluster to a test, and keep it if the test leaves it sound."""
+    """Lend a cluster to a test, and keep it if the test leaves it intact."""
     cluster.sound = False
     yield cluster
     if cluster.sound:

@@ -1,4 +1,4 @@
-"""Members that live through whatever happens to their coordinators, and what they were told."""
+"""Members that stay alive during faults of their coordinators, and their acknowledged requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WAIT_S = 120.0
 
 
 class LiveFleet:
-    """Members that heartbeat and commit, and remember what was acknowledged."""
+    """Members that send heartbeats and commits, and remember the acknowledged ones."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        # Sessions outlast a start on a machine that is short of everything.
+        # Sessions are longer than a start on an overloaded machine.
         self.fleet = Fleet(root, GROUPS, MEMBERS, session_ms=LONGEST_SESSION_MS)
         self.asked: dict[str, tuple[Member, int | None]] = {}
         self.answers: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class LiveFleet:
         self._next = 0
 
     def ask(self) -> None:
-        """Every member heartbeats, and the first of each group commits."""
+        """Send a heartbeat of each member, and a commit of the first member of each group."""
         requests = []
         for group in self.fleet.groups:
             self._next += 1
@@ -77,7 +77,7 @@ class LiveFleet:
 
 
 def committed_offsets(root: str) -> dict[str, int]:
-    """The newest committed offset of each group, as the log has it."""
+    """Return the newest committed offset of each group, according to the log."""
     rows = DeltaTable(f"{root}/offsets_topic").to_pyarrow_table().to_pylist()
     newest: dict[str, tuple[int, int]] = {}
     for row in rows:

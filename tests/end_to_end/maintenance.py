@@ -1,4 +1,4 @@
-"""What an administrator does to the tables of a root, by delta-rs or by Spark."""
+"""An administrator's operations on the tables of a root, by delta-rs or by Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Does one thing to the table in a folder.
+# An operation on the table in a folder.
 Operation = Callable[[Path], object]
 PROPERTY = "delta.checkpointInterval"
 
@@ -66,7 +66,7 @@ def by_spark(spark: SparkSession) -> dict[str, Operation]:
 
 
 def _column_of(table: Path) -> str:
-    """Return a column by which the rows of a table can be ordered."""
+    """Return a column for ordering the rows of a table."""
     handle = DeltaTable(str(table))
     partitioned = handle.metadata().partition_columns
     fields = pa.schema(handle.schema().to_arrow())

@@ -1,6 +1,6 @@
-"""A member in a process of its own, told by lines what to do, and telling what it is told.
+"""A member in a separate process. Lines on stdin are its commands, and it reports by lines.
 
-Run as a module it is the process; `MemberProcess` is the test's end of it.
+Run as a module it is the process. `MemberProcess` controls it from a test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_S = 90.0
 
 
 class Program:
-    """Polls every 50 ms, advances what it is given by one, and obeys."""
+    """A loop that polls every 50 ms, advances its positions by one, and executes commands."""
 
     def __init__(self, root: str, group: str, settings: dict[str, Any]) -> None:
         self._polls = True
@@ -82,7 +82,7 @@ class Program:
         self._polls = whether
 
     def hold(self, seconds: int) -> None:
-        """Hold the interpreter: no other thread of the process runs."""
+        """Hold the interpreter, so that no other thread of the process runs."""
         self.say(what="holding")
         ctypes.PyDLL(None).sleep(seconds)
         self.say(what="held")
@@ -106,7 +106,7 @@ class Program:
 
 
 class MemberProcess:
-    """Starts the process; `told` is what it has said so far."""
+    """The process, controlled by a test; the attribute `told` has its lines so far."""
 
     def __init__(self, root: str, group: str, log: Path, **settings: Any) -> None:
         named = {key.replace("_", "."): value for key, value in settings.items()}
@@ -129,7 +129,7 @@ class MemberProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                break  # it was killed in the middle of it
+                break  # it was killed while it wrote this line
             with self._heard:
                 self.told.append({**json.loads(line), "at": time.monotonic()})
                 self._heard.notify_all()
@@ -139,7 +139,7 @@ class MemberProcess:
         print(json.dumps([command, *arguments]), file=self._process.stdin, flush=True)
 
     def ask(self, command: str, answer: str, *arguments: Any) -> dict[str, Any]:
-        """Give a command, and return the line that comes of it."""
+        """Send a command, and return the line that answers it."""
         with self._heard:
             since = len(self.told)
         self.do(command, *arguments)
@@ -155,14 +155,14 @@ class MemberProcess:
             return found[0]
 
     def until_owns(self, count: int, since: int = 0) -> dict[str, Any]:
-        """Wait for an assignment after which it owns so many partitions."""
+        """Wait for an assignment after which it owns this number of partitions."""
         return self.until(
             lambda line: line["what"] == "assigned" and len(line["owned"]) == count, since
         )
 
     @property
     def owned(self) -> set[int]:
-        """What it owned when it last said so."""
+        """Return its partitions, as of its last report."""
         return set([line for line in self.told if "owned" in line][-1]["owned"])
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class MemberProcess:
         self._end()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
         self._end()

@@ -1,7 +1,7 @@
 """Spark's standalone master and workers as processes of this machine, from the installed pyspark.
 
-The nodes' Python is the one that the tests' environment was made from: it has none of the packages
-that the project needs, as a cluster's has none.
+The nodes' Python is the one with which the tests' environment was created. As on a cluster, it
+lacks the packages that the project needs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Standalone(Submitting):
         self._write_python()
 
     def _write_python(self) -> None:
-        """Write the nodes' Python, of the driver's release: another one is refused by Spark itself.
+        """Write the nodes' Python, of the driver's release, because Spark refuses another one.
 
-        Spark hands the driver's PYTHONPATH to the nodes. On other machines its folders do not
-        exist; here they do, so Python in a worker's folder keeps only what is relative to it.
+        Spark passes the driver's PYTHONPATH to the nodes. On other machines its folders do not
+        exist. Here they do, so Python in a worker's folder keeps only relative paths.
         """
         self.python.write_text(
             "#!/bin/sh\n"
@@ -47,7 +47,7 @@ class Standalone(Submitting):
         self.python.chmod(0o755)
 
     def begin(self) -> None:
-        """Start the master and the workers, and wait until the master knows both."""
+        """Start the master and the workers, and wait until the master knows both workers."""
         self._start("master", f"{_DEPLOY}.master.Master", "--port", str(self.port))
         log = self.folder / "master.log"
         wait_until(
@@ -68,13 +68,13 @@ class Standalone(Submitting):
         self.until_said(name, "ready", "\nready")
 
     def kill_worker(self, name: str) -> None:
-        """Kill a worker's process, and with it its executors, as a machine that goes down."""
+        """Kill a worker's process with its executors, as when a machine fails."""
         self.kill(name)
         for pid in self.executors(name):
             os.kill(pid, signal.SIGKILL)
 
     def executors(self, worker: str) -> list[int]:
-        """The processes of a worker's executors: those that run in its folder."""
+        """Return the processes of a worker's executors, which run in its folder."""
         home = str((self.folder / worker).resolve())
         found = []
         for entry in Path("/proc").iterdir():
@@ -90,7 +90,7 @@ class Standalone(Submitting):
         return found
 
     def stop(self) -> None:
-        """Kill what still runs, each by its own process group."""
+        """Kill all remaining processes, each by its process group."""
         workers = [name for name in ("worker-1", "worker-2") if name in self._children]
         executors = [pid for name in workers for pid in self.executors(name)]
         self.kill_all()

@@ -1,4 +1,4 @@
-"""What runs on any cluster of these tests: jobs that spark-submit starts, and other processes."""
+"""Jobs of spark-submit and other processes, on any cluster of these tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-# What a cluster takes: processes of Java are started, and packages fetched.
+# A time limit for starting Java processes and fetching packages.
 LIMIT_S = 240.0
 
 
@@ -37,7 +37,7 @@ def shipped(package: Packaged) -> list[str]:
 
 
 def is_committed(member: GroupMember, offset: int) -> bool:
-    """Commit an offset of the member's first partition; return whether it is what is read back."""
+    """Commit an offset of the member's first partition; return whether the same is read back."""
     partition = member.assignment[0]
     member.poll_positions(100)
     member.commit({partition: offset}, timeout_ms=120_000)
@@ -46,14 +46,14 @@ def is_committed(member: GroupMember, offset: int) -> bool:
 
 
 class Submitting:
-    """Processes of a cluster under a folder, each by its name; what one prints is in `NAME.log`.
+    """Processes of a cluster under a folder, by name; the output of each is in `NAME.log`.
 
-    `python` is the nodes' own, where the folder has one.
+    `python` is the nodes' Python, if the folder has one.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Every process is started here.
+        # All processes are started here.
         make_own_folders(folder)
         self.python = folder / "python"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -61,7 +61,7 @@ class Submitting:
     def start(
         self, name: str, command: list[str], given: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        """Start a process, with this environment and nothing that leads to our packages."""
+        """Start a process, with this environment but without paths to this project's packages."""
         kept = {key: value for key, value in os.environ.items() if not is_ours(key)}
         with (self.folder / f"{name}.log").open("wb") as out:
             child = subprocess.Popen(
@@ -93,7 +93,7 @@ class Submitting:
         return self.start(name, command, {**python, **given})
 
     def text(self, name: str) -> str:
-        """What a process has printed."""
+        """Return the output of a process."""
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")
 
     def until_said(
@@ -104,7 +104,7 @@ class Submitting:
         said: Callable[[], str] | None = None,
         limit_s: float = LIMIT_S,
     ) -> None:
-        """Wait until a submitted job has printed a text; `said` returns what it has, if others do.
+        """Wait until a submitted job has printed a text; `said` may return other output of the job.
 
         Raises AssertionError if it ends before.
         """
@@ -116,18 +116,18 @@ class Submitting:
         wait_until(f"{name} is {what}", is_said, limit_s)
 
     def kill(self, name: str) -> None:
-        """Kill a process and what it has started, and forget it."""
+        """Kill a process and its descendants, and forget it."""
         child = self._children.pop(name)
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
     def kill_all(self) -> None:
-        """Kill what still runs, each by its own process group."""
+        """Kill all remaining processes, each by its process group."""
         for name in list(self._children):
             self.kill(name)
 
 
 def is_ours(key: str) -> bool:
-    """What would lead the cluster's Python to this environment's packages."""
+    """Return whether a variable would give the cluster's Python this environment's packages."""
     return re.match("PYTHON|PYSPARK|SPARK|VIRTUAL_ENV", key) is not None

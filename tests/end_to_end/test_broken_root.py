@@ -1,4 +1,4 @@
-"""The root's disk is full, or the root is gone: the coordinator names it, and nothing is lost."""
+"""With a full disk or without its root, the coordinator ends with a message and loses nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
-# What is left for the last requests when the disk is filled.
+# The free bytes for the last requests when the disk is filled.
 SPARE_BYTES = 256 * 1024
 END_TIMEOUT_S = 120.0
 LINE_BEGINS = "group-coordinator: "
 
 
 def fill(disk: Path, spare: int) -> Path:
-    """Leave `spare` bytes of the disk free; return the file that takes up the rest."""
+    """Leave `spare` bytes of the disk free; return the file that occupies the rest."""
     ballast = disk / "ballast"
     with ballast.open("wb") as file:
         while (free := shutil.disk_usage(disk).free - spare) > 0:
@@ -41,7 +41,7 @@ def fill(disk: Path, spare: int) -> Path:
 
 
 def ask_until_it_fails(live: LiveFleet) -> None:
-    """Members ask on until a request finds no place."""
+    """Let members send requests until the disk is full."""
     limit = time.monotonic() + END_TIMEOUT_S
     while True:
         assert time.monotonic() < limit, "there is still room"
@@ -56,7 +56,7 @@ def ask_until_it_fails(live: LiveFleet) -> None:
 
 
 def await_end(process: KillableCoordinator) -> str:
-    """The one line with which it ended by itself, status 1."""
+    """Return the one line with which it ended by itself, with status 1."""
     wait_until("the coordinator goes on", process.has_ended, END_TIMEOUT_S)
     check_end(process.stop(), process.log_path, 1)
     lines = process.log_path.read_text("utf-8", "replace").splitlines()
@@ -65,7 +65,7 @@ def await_end(process: KillableCoordinator) -> str:
 
 
 def answers_everything(cluster: Cluster, node_id: int) -> None:
-    """A later start answers what was waiting, each request once, and has every commit."""
+    """Assert that a later start answers each waiting request once, and has all commits."""
     live = cluster.live
     live.listen()
     acknowledged = dict(live.acknowledged)
@@ -84,8 +84,8 @@ def test_a_full_disk_is_named_and_nothing_is_lost(cluster: Cluster, small_disk: 
     assert isinstance(small_disk, Path), f"a small disk needs a tmpfs, and {small_disk}"
     node_id, process = cluster.one()
     cluster.ask_for(5)
-    # While it stands still requests come, which leave no room for their answers: it would have
-    # nothing to write, and go on, if it had answered them before the disk is full.
+    # Requests arrive while it is suspended, and leave no space for their responses. If it had
+    # answered them before the disk is full, it would have nothing to write, and continue.
     os.killpg(process.pid, signal.SIGSTOP)
     ballast = fill(small_disk, SPARE_BYTES)
     try:
@@ -111,7 +111,7 @@ def test_a_root_that_disappears_is_named_and_nothing_is_lost(cluster: Cluster) -
         line = await_end(process)
     finally:
         process.kill()
-        # What was made anew under the old name on the way down is nobody's.
+        # The ending coordinator may have created files under the old name.
         shutil.rmtree(root, ignore_errors=True)
         os.rename(away, root)
     assert str(root) in line

@@ -1,6 +1,6 @@
-"""What the documented spark-submit asks Kubernetes for: the driver's pod and its properties.
+"""The requests of the documented spark-submit to Kubernetes: the driver's pod and its properties.
 
-No cluster runs here, and so no pod: an API server that only takes notes is all that there is.
+There is no cluster and no pod, only an API server that records the requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class ApiServer:
-    """Says of everything that it has been made, and keeps it in `made`, by its kind."""
+    """A server that reports each object as created, and keeps it in `made`, by its kind."""
 
     def __init__(self) -> None:
         made: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def test_the_driver_s_pod_has_the_archive_and_the_image_s_python_not_the_submitt
     assert environment["PYTHONPATH"] == "group-coordinator"
     assert driver["image"] == "IMAGE"
     assert driver["args"][-3:] == ["https://store/job.py", "--root", "s3a://bucket/groups"]
-    # As a file of Java's properties.
+    # In the format of Java's properties.
     properties = api.made["ConfigMap"]["data"]["spark.properties"].replace("\\", "").splitlines()
     assert f"spark.archives={archive}" in properties
     assert "spark.executorEnv.PYTHONPATH=group-coordinator" in properties

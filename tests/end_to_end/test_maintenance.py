@@ -1,4 +1,4 @@
-"""Administrators maintain every table of a root while its coordinator and its gateway run."""
+"""Administrators maintain each table of a root while its coordinator and its gateway run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def last_of(address: str, topic: str) -> bytes:
 
 
 def tables_of(root: str, users: Path) -> dict[str, Path]:
-    """Return every table of a root, its topic's own table, and the user's table, by name."""
+    """Return all tables of a root, with its topic's own table, and the user's table, by name."""
     named = {each.name: Path(table_uri(root, each)) for each in (*TABLES.values(), *ON_DEMAND)}
     (own,) = Path(root, "topic_records").glob("clicks-*")
     present = {name: path for name, path in named.items() if (path / "_delta_log").exists()}

@@ -1,4 +1,4 @@
-"""Members in processes of their own, and the real coordinator on Spark, started once for all."""
+"""Members in separate processes, with a coordinator on Spark that all tests share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def start(root: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Starts members of a group of the test's own; whatever still runs is killed in the end."""
+    """Yield a function that starts members of the test's group; they are killed at the end."""
     started: list[MemberProcess] = []
 
     def start_one(**settings: Any) -> MemberProcess:

@@ -1,4 +1,4 @@
-"""The simulator, held to the letter of the contract's section 4."""
+"""The simulator does exactly what section 4 of the contract says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ends import check_end
 
 
 def run(*entries: Any, **settings: Any) -> list[dict[str, Any]]:
-    """Feed the entries (objects, or raw text) and return every output line."""
+    """Run the entries (objects, or raw text), and return all output lines."""
     text = "\n".join(e if isinstance(e, str) else json.dumps(e) for e in entries)
     out = io.BytesIO()
     config = parse_config({"group.initial.rebalance.delay.ms": 0, **settings})
@@ -265,7 +265,7 @@ def test_a_handler_s_bug_costs_one_request(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_driver_holds_a_conversation_over_a_pipe(tmp_path: Path) -> None:
-    """Each line is answered before the next is written: nothing sits in a buffer."""
+    """Each line is answered before the next one is written: no buffer holds it back."""
     config = tmp_path / "c.toml"
     config.write_text('[group]\n"group.initial.rebalance.delay.ms" = 5\n')
     command = [sys.executable, "-m", "group_coordinator", "simulate", "--config", str(config)]

@@ -73,12 +73,12 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
         assert is_committed(member, 3)
 
         os.kill(first.pid, signal.SIGTERM)
-        # Java's status after SIGTERM, however orderly it ends.
+        # Java's status after SIGTERM, also after an orderly end.
         check_end(first.wait(120), standalone.text("first")[-2_000:], 143)
         assert "stopped; other nodes need not wait" in standalone.text("first")
         standalone.submit("second", *submitted)
         standalone.wait_ready("second")
         assert is_committed(member, 4)
-        # From the streaming checkpoint: the group is as it was, and nobody had to join again.
+        # From the streaming checkpoint: the group is unchanged, and no member joined again.
         assert member.member_id == member_id
         assert member.generation == 1

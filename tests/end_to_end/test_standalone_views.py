@@ -1,4 +1,4 @@
-"""Spark answers a root's views on a standalone cluster, whose executors have nothing of ours."""
+"""Spark computes a root's views on a standalone cluster with executors without this project."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A machine stands still and goes on, as a laptop that slept or a virtual machine that was paused.
+"""A machine is suspended and resumes, like a sleeping laptop or a paused virtual machine.
 
-Its coordinators go on where they were: no member is expired that wrote in time, neither of two
-coordinators takes the other one for dead, and Spark has not lost its executor.
+Its coordinators continue: a member that wrote in time does not expire, neither of two coordinators
+declares the other one dead, and Spark keeps its executor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTITIONS = 2
 SESSION_S = 10.0
 STANDSTILL_S = 45.0
 WAIT_S = 60.0
-# Spark would forget its executor after 12 s, and looks every second.
+# Spark would remove its executor after 12 s, and checks every second.
 CONFIG = f"""
 [group]
 group.initial.rebalance.delay.ms = 0
@@ -101,7 +101,7 @@ def below(pid: int) -> list[int]:
 
 
 def stand_still(processes: Sequence[int], meanwhile: Callable[[], object]) -> None:
-    """Stop the processes for a while, in which members go on; then continue them."""
+    """Stop the processes while members continue, then resume them."""
     for pid in processes:
         os.kill(pid, signal.SIGSTOP)
     try:

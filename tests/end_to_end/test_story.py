@@ -1,7 +1,7 @@
-"""The whole use of this project in one story, through its public entries only.
+"""A deployment from start to end, through public entry points only.
 
-The job is packaged and started by spark-submit, with a gateway beside it. A Kafka client and a
-Spark session use it; it is killed, loses its checkpoint, and is started again.
+The job is packaged and started by spark-submit, and a gateway in a separate process. A Kafka client
+and a Spark session use it. It is killed, loses its checkpoint, and is started again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 300
 PARTITIONS = 3
 WAIT_S = 240.0
-# Each view takes Spark half a second and more. The full tier compares all of them.
+# Each view takes Spark half a second or more. The full tier compares all of them.
 VIEWS = ("groups", "committed_offsets", "rebalances", "changes_without_member")
 COMMAND = str(Path(sys.executable).with_name("group-coordinator"))
 INSERT = """
@@ -49,7 +49,7 @@ INSERT = """
 
 
 class Deployment(Submitting):
-    """The coordinator, started as the page on clusters says, and a gateway beside it."""
+    """The coordinator, started as the page on clusters says, and a gateway."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -79,7 +79,7 @@ class Deployment(Submitting):
         return found[0]
 
     def end(self, name: str, status: int) -> None:
-        """Ask a process to end, and wait until it has."""
+        """Send SIGTERM to a process, and wait until it has ended."""
         child = self._children.pop(name)
         os.kill(child.pid, signal.SIGTERM)
         check_end(child.wait(120), self.text(name)[-2_000:], status)
@@ -93,7 +93,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 
 def produce(address: str, first: int, count: int) -> None:
-    """Produce records whose values are consecutive numbers, and wait for every acknowledgement."""
+    """Produce records with consecutive numbers as values, and wait for all acknowledgements."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": address})
     for number in range(first, first + count):
@@ -108,7 +108,7 @@ def produce(address: str, first: int, count: int) -> None:
 
 
 def consume(address: str, count: int) -> tuple[set[int], dict[int, int]]:
-    """Consume so many records as a member of `billing`; return them and the committed offsets."""
+    """Consume this many records as a member of `billing`; return them and the committed offsets."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -143,7 +143,7 @@ def responses(root: Path, request_id: str) -> list[str]:
 
 
 def check_spark_reads_what_python_reads(spark: SparkSession, root: Path) -> None:
-    """Compare every table of the root, and some views, as Spark and as Python read them."""
+    """Compare all tables of the root, and some views, as read by Spark and by Python."""
     tables = sorted(log.parent for log in root.glob("*/_delta_log"))
     assert len(tables) >= 9
     for table in tables:

@@ -1,4 +1,4 @@
-"""A coordinator is killed and its checkpoint lost, under live members: the tables are enough."""
+"""A coordinator is killed and loses its checkpoint, with live members: the tables suffice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_killed_coordinator_without_its_checkpoint_loses_nothing(cluster: Clus
         live.ask()
         live.listen()
         time.sleep(0.1)
-    # In the midst of it: what was asked last has no answer yet.
+    # During traffic: the last requests have no responses yet.
     process.kill()
     acknowledged = dict(live.acknowledged)
     live.ask()

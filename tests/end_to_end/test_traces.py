@@ -1,8 +1,9 @@
-"""Every recorded conversation with a real Kafka 4.1.0 broker, held again with the simulator.
+"""All recorded conversations with a real Kafka 4.1.0 broker, repeated with the simulator.
 
-Each answer must be the broker's: error code, generation, protocol, leader, members, assignment,
-offsets and state. A request that the broker never answered may be answered here: an older join or
-sync of a member that repeats it gets 27, since every request has exactly one answer.
+Each response must equal the broker's: error code, generation, protocol, leader, members,
+assignment, offsets and state. A request that the broker never answered may be answered here. An
+older join or sync of a member that repeats it gets 27, because each request has exactly one
+response.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BROKER_SETTINGS = ("group.initial.rebalance.delay.ms", "offsets.topic.num.partit
 
 
 class Conversation:
-    """A driver on one end of the simulator."""
+    """A driver of the simulator."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         kept = {name: settings[name] for name in BROKER_SETTINGS}

@@ -1,5 +1,8 @@
-"""Two coordinators share a root under live traffic: a partition goes to and fro, one is told to
-end and starts again, and one dies."""
+"""Two coordinators share a root under live traffic.
+
+A partition moves in both directions. One coordinator is stopped and started again, and one is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def command(*words: str) -> str:
 
 
 def owners(root: str) -> dict[int, int]:
-    """Who owns which partition: the newest claim or release of each."""
+    """Return the owners of the partitions: the newest claim or release of each."""
     newest: dict[int, tuple[int, int | None]] = {}
     for row in rows(root, DECISIONS):
         if row["event"] in ("claimed", "released"):
@@ -48,7 +51,7 @@ def ask_and_listen(live: LiveFleet) -> None:
 
 
 def stop_and_start(cluster: Cluster, node_id: int) -> None:
-    """End a node in order, and start it again; members ask all the time."""
+    """Stop a node in order, and start it again; members send requests all the time."""
     process = cluster.nodes[node_id]
     process.ask_to_stop()
     wait_until("it ends", process.has_ended, 120, lambda: ask_and_listen(cluster.live), 0.1)
@@ -90,7 +93,7 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_stopped_
     assert listed.count('"node_id":') == PARTITIONS
     stop_and_start(new_cluster, owners(root)[moving])
     live.await_all()
-    # Whoever has it is gone without a word; the other one waits for the lease, and takes over.
+    # The owner was killed; the other coordinator waits for its lease, and takes over.
     dead = owners(root)[moving]
     new_cluster.nodes.pop(dead).kill()
     live.ask()

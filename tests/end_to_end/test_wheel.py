@@ -1,4 +1,4 @@
-"""The wheel in environments of its own, outside of a clone: with all extras, and with none."""
+"""The wheel in separate environments, outside a clone: with all extras, and without any."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with GroupMember(sys.argv[1], "g", {"t": 3}) as member:
 
 
 class Environment:
-    """A virtual environment, and a folder with folders of a user's where its commands are run."""
+    """A virtual environment, and a working directory for its commands with a user's folders."""
 
     def __init__(self, folder: Path, *packages: str) -> None:
         self.folder = folder / "user"
@@ -49,7 +49,7 @@ class Environment:
         return [str(self._bin / name), *arguments]
 
     def run(self, name: str, *arguments: str, code: int = 0) -> str:
-        """Run a command to its end; returns what it prints."""
+        """Run a command to its end; return its output."""
         done = subprocess.run(
             self.command(name, *arguments),
             cwd=self.folder,
@@ -64,7 +64,7 @@ class Environment:
 
     @contextmanager
     def running(self, verb: str, said: str, *arguments: str) -> Iterator[re.Match[str]]:
-        """Run a verb until the block ends; yields the match of what it says once it serves."""
+        """Run a command until the block ends; yield the match of its output once it serves."""
         log = self.folder / f"{verb}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -84,13 +84,13 @@ class Environment:
 
 
 def clean() -> dict[str, str]:
-    """This process's environment, without what leads Python to packages."""
+    """Return this process's environment, without paths of Python's packages."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that `python -m build` makes of an sdist, of the files that belong to the tree."""
+    """Return the wheel that `python -m build` makes of an sdist, with the files of the tree."""
     folder = tmp_path_factory.mktemp("build")
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.check_output(listed, cwd=TOP, text=True).split("\0")[:-1]:

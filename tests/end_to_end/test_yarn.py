@@ -1,4 +1,4 @@
-"""The documented spark-submit on a real YARN: the driver beside its user, and in a container."""
+"""The documented spark-submit on a real YARN, in client mode and in cluster mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 
 STOPPED = "stopped; other nodes need not wait"
-# A batch on executors that YARN has still to start, on a busy machine, is no query that hangs.
+# A batch waits for executors that YARN must start, on a busy machine. Its query does not hang.
 SETTINGS = "[coordinator]\nprogress.timeout.ms = 600000\n"
 
 
@@ -66,7 +66,7 @@ def test_with_the_driver_beside_its_user_executors_are_killed_and_sigterm_stops_
     )
     yarn.wait_ready("client")
     create_topic(str(root), "orders", 3)
-    # To Hadoop on a cluster a path without a scheme is one of its HDFS; to a user it is a folder.
+    # On a cluster, Hadoop resolves a path without a scheme to its HDFS; to a user it is a folder.
     assert list(root.glob("_checkpoints/*/*/stream/offsets"))
 
     with GroupMember(str(root), "group", ["orders"], session_timeout_ms=600_000) as member:
@@ -79,7 +79,7 @@ def test_with_the_driver_beside_its_user_executors_are_killed_and_sigterm_stops_
         assert {each.name for each in executors}.isdisjoint(e.name for e in yarn.containers())
 
     os.kill(child.pid, signal.SIGTERM)
-    # Java's status after SIGTERM, however orderly it ends.
+    # Java's status after SIGTERM, also after an orderly end.
     check_end(child.wait(120), yarn.text("client")[-2_000:], 143)
     assert STOPPED in yarn.text("client")
 
@@ -105,7 +105,7 @@ def test_with_the_driver_in_a_container_its_death_is_survived_and_a_kill_stops_i
     with GroupMember(str(root), "group", ["orders"], session_timeout_ms=600_000) as member:
         member_id = assigned(member)
         assert is_committed(member, 1)
-        # What the second attempt begins with is the streaming checkpoint: it has the group.
+        # The second attempt starts from the streaming checkpoint, which has the group.
         (driver,) = [each for each in yarn.containers() if each.name == first]
         os.kill(driver.pid, signal.SIGKILL)
         yarn.wait_ready("cluster", second)

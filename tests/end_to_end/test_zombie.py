@@ -1,4 +1,4 @@
-"""A coordinator stands still, another takes over, and the first one wakes up: it writes nothing."""
+"""A suspended coordinator that resumes after a take-over writes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_zombie_is_fenced_says_so_and_stops(cluster: Cluster) -> None:
         live.await_all()
     finally:
         zombie.resume()
-    # It finds the same requests, decides them as it must, and is not allowed to say so.
+    # It finds the same requests and decides them, but its commits are refused.
     for _ in range(5):
         live.ask()
         time.sleep(0.2)
@@ -44,7 +44,7 @@ def test_a_zombie_is_fenced_says_so_and_stops(cluster: Cluster) -> None:
     fenced = rf"fenced: the coordinator of epoch \d+ has taken over from node {node_id}"
     *before, last = zombie.log_path.read_text().splitlines()
     assert re.match(f"group-coordinator: {fenced}", last)
-    # Spark says in a thousand lines how the query ended; they are in the file that is told first.
+    # Spark prints a thousand lines about the end of the query; the log file has them.
     assert before and all(is_a_line_for_people(line) for line in before)
     assert len(before) < MOST_LINES
     kept = Path(cluster.root) / "_logs" / f"node-{node_id}.log"

@@ -1,8 +1,9 @@
-"""A job of a user's own: Spark on a cluster reads a root's views. A program for spark-submit.
+"""A user's job: Spark on a cluster reads a root's views. A program for spark-submit.
 
     spark-submit ... views_job.py ROOT FILE
 
-Writes to FILE, as JSON, the numbers of rows of the views and some rows. It imports what users do.
+It writes the numbers of rows of the views, and some rows, to FILE as JSON. Its imports are a
+user's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from group_coordinator import register_views
 
-# `lag` stands on what executors compute in Python, `group_members` on bytes that clients chose.
+# `lag` needs columns that executors compute in Python, `group_members` bytes from clients.
 ROWS = {
     "lag": "SELECT topic, partition, committed_offset, log_end_offset, lag FROM {}lag",
     "committed_offsets": "SELECT group_id, topic, committed_offset FROM {}committed_offsets",
@@ -25,7 +26,7 @@ AS_OF = "SELECT count(*) FROM {}offsets_as_of(TIMESTAMP '2100-01-01 00:00:00+00'
 
 
 def main(root: str, told: str) -> None:
-    """Ask every view."""
+    """Query all views."""
     spark = SparkSession.builder.getOrCreate()
     counts = {}
     for name in register_views(spark, root, "of_"):

@@ -1,4 +1,4 @@
-"""A user's job on a cluster of two executors reads a root's views: it is told what DuckDB tells."""
+"""A user's job on a cluster of two executors reads a root's views, with the rows of DuckDB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIMIT_S = 900.0
 
 
 def check_views_on_cluster(root: str, folder: Path) -> dict[str, int]:
-    """Submit the job; its rows are DuckDB's. Return the number of rows of each view."""
+    """Submit the job, compare its rows with DuckDB's, and return each view's number of rows."""
     told = folder / "told.json"
     jars = ",".join([packages(delta=True), *store_packages(root)])
     settings = {**DELTA, **store_settings(root)}

@@ -1,10 +1,10 @@
 """YARN on this machine, from Hadoop's own jars: a ResourceManager, two NodeManagers and an HDFS.
 
-The four run in one JVM, which ends with this process. What YARN starts in its containers, drivers
-and executors, are processes of their own, as on any cluster.
+The four run in one JVM, which ends with this process. Drivers and executors in YARN's containers
+are separate processes, as on any cluster.
 
-The nodes' Python is the one that the tests' environment was made from: it has none of the packages
-that the project needs, as a cluster's has none.
+The nodes' Python is the one with which the tests' environment was created. As on a cluster, it
+lacks the packages that the project needs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tests.support.ivy import Module, fetch_jars, spark_jars
 from tests.waiting import wait_until
 
 _HADOOP = "org.apache.hadoop"
-# A ResourceManager's certificates, which the jar of the small cluster leaves out.
+# A ResourceManager's certificates, which the jar of the small cluster omits.
 _BOUNCY_CASTLE = Module("org.bouncycastle", "bcpkix-jdk18on", "1.82")
-# A container that is killed has so long to end by itself, ms. YARN's own default is 250.
+# The time in which a killed container may end by itself, ms. YARN's default is 250.
 _GRACE_MS = 30_000
 _NODES = ("node-1", "node-2")
 _SETTINGS = {
@@ -44,10 +44,10 @@ _SETTINGS = {
     "yarn.nodemanager.resource.memory-mb": "2560",
     "yarn.nodemanager.resource.cpu-vcores": "4",
     "yarn.nodemanager.vmem-check-enabled": "false",
-    # Else a node is given up whose disk is nine tenths full.
+    # Otherwise a node with a disk that is nine tenths full is excluded.
     "yarn.nodemanager.disk-health-checker.enable": "false",
     "yarn.nodemanager.sleep-delay-before-sigkill.ms": str(_GRACE_MS),
-    # What a container has printed stays, for the test to read.
+    # The output of a container stays, for the test to read.
     "yarn.nodemanager.delete.debug-delay-sec": "3600",
 }
 
@@ -61,7 +61,7 @@ def find_jars() -> list[Path]:
     assert java is not None, "there is no Java"
     (api,) = spark_jars().glob("hadoop-client-api-*.jar")
     release = api.stem.rpartition("-")[2]
-    # What it depends on, Spark has.
+    # Spark has its dependencies.
     cluster = Module(_HADOOP, "hadoop-client-minicluster", release, alone=True)
     folder = cache_folder() / f"hadoop-minicluster-{release}"
     fetch_jars(java, [cluster, _BOUNCY_CASTLE], folder)
@@ -69,7 +69,7 @@ def find_jars() -> list[Path]:
 
 
 class Container(NamedTuple):
-    """A container that runs: its id and the process id of its JVM."""
+    """A running container: its id and the process id of its JVM."""
 
     name: str
     pid: int
@@ -88,7 +88,7 @@ class Yarn(Submitting):
         self._process: Any = None
 
     def begin(self) -> None:
-        """Start all of it, and wait until the ResourceManager knows both nodes."""
+        """Start all services, and wait until the ResourceManager knows both nodes."""
         self._write_python()
         self._start_jvm(find_jars())
         java = self._jvm.org.apache.hadoop
@@ -99,7 +99,7 @@ class Yarn(Submitting):
         self.hdfs = str(builder.numDataNodes(1).build().getURI().toString())
         for key, value in {**_SETTINGS, **_addresses(), "fs.defaultFS": self.hdfs}.items():
             configuration.set(key, value)
-        # Two nodes in one JVM would otherwise have metrics of the same names.
+        # Two nodes in one JVM would otherwise have metrics with the same names.
         java.metrics2.lib.DefaultMetricsSystem.setMiniClusterMode(True)
         manager = java.yarn.server.resourcemanager.ResourceManager()
         _run(manager, java.yarn.conf.YarnConfiguration(configuration))
@@ -140,10 +140,10 @@ class Yarn(Submitting):
         }
 
     def _write_python(self) -> None:
-        """Write the nodes' Python, of the driver's release: another one is refused by Spark itself.
+        """Write the nodes' Python, of the driver's release, because Spark refuses another one.
 
-        Spark hands the driver's PYTHONPATH to the nodes. On other machines its folders do not
-        exist; here they do, so Python in a container keeps only what is the container's own.
+        Spark passes the driver's PYTHONPATH to the nodes. On other machines its folders do not
+        exist. Here they do, so Python in a container keeps only the container's paths.
         """
         self.python.write_text(
             "#!/bin/sh\n"
@@ -157,9 +157,9 @@ class Yarn(Submitting):
         self.python.chmod(0o755)
 
     def _write_configuration(self, configuration: Any) -> None:
-        """Write what an administrator gives users: Hadoop's files, and Spark's jars on each node.
+        """Write an administrator's files: Hadoop's configuration, and Spark's jars on each node.
 
-        Without the second, each submit packs and uploads the jars of its own Spark.
+        Without these jars, each submit packs and uploads the jars of the user's Spark.
         """
         folder = self.folder / "hadoop"
         folder.mkdir()
@@ -191,19 +191,19 @@ class Yarn(Submitting):
         self.until_said(name, "ready", "\nready", said, 600)
 
     def application(self, name: str) -> str:
-        """The id of the application that was submitted, once YARN has it."""
+        """Return the id of the submitted application, once YARN has it."""
         self.until_said(name, "submitted", "Submitted application application_")
         found = re.search(r"Submitted application (application_\w+)", self.text(name))
         assert found is not None
         return found[1]
 
     def said(self, container: str) -> str:
-        """What the Python of a driver in a container has printed, and logged."""
+        """Return the output and log of the Python of a driver in a container."""
         files = self.folder.glob(f"node-*/logs/*/{container}/stdout")
         return "".join(file.read_text("utf-8", "replace") for file in files)
 
     def containers(self) -> list[Container]:
-        """The containers of all applications that run."""
+        """Return the running containers of all applications."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -220,18 +220,18 @@ class Yarn(Submitting):
         return found
 
     def kill_application(self, name: str) -> None:
-        """Do what `yarn application -kill` does."""
+        """Kill an application as `yarn application -kill` does."""
         identity = self._jvm.org.apache.hadoop.yarn.api.records.ApplicationId.fromString(name)
         self._client.killApplication(identity)
 
     def stop(self) -> None:
-        """Kill what still runs, each by its own process id."""
+        """Kill all remaining processes, each by its process id."""
         self.kill_all()
         if self._gateway is not None:
-            # First, or it would start the containers again.
+            # First, because it would start the containers again.
             self._gateway.shutdown()
             self._process.kill()
-            # Py4J reads and closes its output, in a thread of its own.
+            # A thread of Py4J reads and closes its output.
             self._process.stdin.close()
             self._process.wait()
         for container in self.containers():
