@@ -304,13 +304,13 @@ def test_a_stranger_may_send_small_frames_only(client: Client) -> None:
     assert client.is_closed()
 
 
-def test_a_client_without_tls_disturbs_nobody(secured: Secured) -> None:
+def test_a_client_without_tls_disturbs_nobody(secured: Secured, kafka_python: ExitStack) -> None:
     host, port = secured.tls.split(":")
     with closing(socket.create_connection((host, int(port)), timeout=30)) as connection:
         raw = Client(connection)
         raw.send(versions(), 3)
         assert raw.is_closed()
-    test_kafka_python_logs_in(secured, "PLAIN", "SASL_SSL")
+    test_kafka_python_logs_in(secured, "PLAIN", "SASL_SSL", kafka_python)
 
 
 def test_a_certificate_that_cannot_be_used_is_named(certificate: Path, tmp_path: Path) -> None:
