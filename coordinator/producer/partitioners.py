@@ -119,7 +119,8 @@ class CallablePartitioner:
         partition = self._function(self._topic, key, value, count)
         if not isinstance(partition, int) or not 0 <= partition < count:
             raise ValueError(
-                f"the partitioner said {partition!r}: topic {self._topic!r} has {count} partitions"
+                f"the partitioner returned {partition!r} for topic {self._topic!r}, which has "
+                f"partitions 0 to {count - 1}"
             )
         return partition
 

@@ -147,7 +147,7 @@ class Consumer(ConsumerBase):
         if unknown:
             raise UnknownTopicOrPartitionError(
                 f"there is no topic {', '.join(map(repr, unknown))} in the catalogue of "
-                f"{self._root} (`group-coordinator topics create` makes one)"
+                f"{self._root}: create it with `group-coordinator topics create`"
             )
         return counts
 
@@ -160,9 +160,9 @@ class Consumer(ConsumerBase):
         counts = self._hub.topics if self._hub.topics is not None else fallback
         if counts is None:
             raise NoCatalogue(
-                f"{self._root} has no catalogue of topics: "
-                f"`group-coordinator topics create {name} --partitions N --root {self._root}` "
-                "makes one; or subscribe to a mapping, {name: number of partitions}"
+                f"{self._root} has no catalogue of topics: create a topic with "
+                f"`group-coordinator topics create {name} --partitions N --root {self._root}`, "
+                "or subscribe to a mapping {name: number of partitions}"
             )
         return dict(counts)
 

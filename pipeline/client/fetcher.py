@@ -220,7 +220,9 @@ class Fetcher:
         return _FetchPlan(self._buffer.partitions_to_fetch(), self._buffer.positions, epoch, resets)
 
     def _fail(self, error: Exception) -> None:
-        log.exception("consumer %r reads no more", self._settings.client_id)
+        log.exception(
+            "the fetcher of consumer %r stopped after an unexpected error", self._settings.client_id
+        )
         with self._changed:
             self._defect = error
             for queued in self._lookups:

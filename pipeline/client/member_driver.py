@@ -158,7 +158,7 @@ class MemberDriver:
             if now_ms() < since + limit:
                 return since + limit
             self._silent_since = now_ms()
-        last_error = "" if self._last_error is None else f" (latest trouble: {self._last_error})"
+        last_error = "" if self._last_error is None else f" (last error: {self._last_error})"
         raise CoordinatorTimeoutError(
             f"no coordinator answered group {self.settings.group_id!r} within "
             f"default.api.timeout.ms ({limit}): is one running on {self._where}?{last_error}"
@@ -200,7 +200,9 @@ class MemberDriver:
         # A defect of one member must not stop the heartbeats of the others. `poll` and `result`
         # raise it in the user's thread.
         except Exception as error:
-            log.exception("a member of group %r has stopped", self.settings.group_id)
+            log.exception(
+                "a member of group %r stopped after an unexpected error", self.settings.group_id
+            )
             with self._changed:
                 self._defect = error
                 self._changed.notify_all()

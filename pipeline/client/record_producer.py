@@ -287,8 +287,8 @@ class Producer:
             value = self._value_serializer(value)
         if not (value is None or type(value) is bytes) or not (key is None or type(key) is bytes):
             raise TypeError(
-                f"a key of {type(key).__name__} and a value of {type(value).__name__}: "
-                "they are bytes, or a serializer makes them bytes"
+                f"key is {type(key).__name__} and value is {type(value).__name__}: pass bytes or "
+                "None, or give the producer a serializer"
             )
         if headers:
             _check_headers(headers)
@@ -296,7 +296,7 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = clock_ms()
         elif not -_MOST_TIME <= index(timestamp_ms) <= _MOST_TIME:
-            raise ValueError(f"there is no time {timestamp_ms}")
+            raise ValueError(f"invalid timestamp {timestamp_ms}: it must fit into 64 bits")
         if size > self.settings.max_request_size or size > self._memory.total:
             raise self._too_large(size)
         queue = sender.queue
@@ -392,4 +392,7 @@ class Producer:
 def _check_headers(headers: Sequence[tuple[str, bytes | None]]) -> None:
     for name, content in headers:
         if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
-            raise TypeError(f"a header is a text with bytes or None, and not {name!r}, {content!r}")
+            raise TypeError(
+                f"invalid header ({name!r}, {content!r}): the name must be str, the value bytes "
+                "or None"
+            )

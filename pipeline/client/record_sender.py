@@ -222,7 +222,7 @@ class TopicSender:
                 self._deliver(batches)
             # Any failure must fail these batches, and must not stop the sender.
             except Exception as error:
-                log.exception("records of topic %s are given up", self.topic)
+                log.exception("records of topic %s failed with an unexpected error", self.topic)
                 self._fail(batches, error)
             for batch in batches:
                 batch.clear()

@@ -77,20 +77,21 @@ class RecordTopics:
             self._principal, _HOST, WRITE, TOPIC, topic
         ):
             raise TopicAuthorizationError(
-                f"{self._principal} has no {WRITE} on topic {topic!r}",
+                f"{self._principal} is not authorized to write to topic {topic!r}: "
+                f"it needs {WRITE}",
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
         if count is None:
             raise UnknownTopicOrPartitionError(
-                f"there is no topic {topic!r} under {self._root} "
-                f"(`group-coordinator topics create {topic} ...` makes one)",
+                f"there is no topic {topic!r} under {self._root}: create it with "
+                f"`group-coordinator topics create {topic}`",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         if table is None:
-            raise NotProducible(f"topic {topic!r} has no table for its records")
+            raise NotProducible(f"topic {topic!r} has no table, so it cannot store records")
         if table.config is None:
             raise NotProducible(
-                f"topic {topic!r} is a table of yours: write to {table.table}, not to the topic"
+                f"topic {topic!r} is a user's table: write to the table {table.table} itself"
             )
         return ProducibleTopic(table, count)
 

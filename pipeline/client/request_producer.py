@@ -349,7 +349,7 @@ class RequestProducer:
         for attempt in range(settings.retries + 1):
             if self._abandoned.is_set():
                 raise ProducerClosed(
-                    f"closed before {self._describe_failure(batch, attempt, last_error)}"
+                    f"the producer was closed: {self._describe_failure(batch, attempt, last_error)}"
                 )
             if _now_ms() >= deadline:
                 raise DeliveryTimeout(

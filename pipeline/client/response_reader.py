@@ -153,7 +153,7 @@ class ResponseReader:
             if self._closed:
                 raise ResponsesLost(f"the reader of {self._uri} is closed")
             if request_id in self._waiting:
-                raise ValueError(f"request {request_id!r} is waited for already")
+                raise ValueError(f"request {request_id!r} is already registered")
             if self._tail is None:
                 # Start the tail before the request is sent: a later tail could miss its answer.
                 self._tail = self._reopen_tail()
@@ -226,10 +226,12 @@ class ResponseReader:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if now - failing_since < self._retry_budget_s:
-                    log.info("responses of %s are looked at again: %s", self._root, error)
+                    log.info(
+                        "a poll of the responses of %s failed and is retried: %s", self._root, error
+                    )
                     self._back_off()
                     continue
-                log.warning("responses of %s: %s", self._root, error)
+                log.warning("polls of the responses of %s failed: %s", self._root, error)
                 self._fail_all(f"{self._uri} cannot be read: {error}")
             else:
                 if has_polled:

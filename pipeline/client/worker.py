@@ -137,8 +137,8 @@ class Worker:
         topics.poll()
         if topic not in topics.topics():
             raise UnknownTopic(
-                f"there is no topic {topic!r} under {root} that is a table "
-                f"(`group-coordinator topics create {topic} --table URI ...` makes one)"
+                f"there is no topic {topic!r} with a table under {root}: create it with "
+                f"`group-coordinator topics create {topic} --table URI`"
             )
         self._member_of = partial(
             GroupMember,

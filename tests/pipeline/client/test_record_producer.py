@@ -118,8 +118,8 @@ def test_what_is_no_topic_for_records_is_refused_by_name(root: str, tmp_path: Pa
     rows = pa.table({"value": ["a"]})
     with producer(root) as sender:
         for topic, kind, says in [
-            ("t", NotProducible, f"a table of yours: write to {tmp_path / 'mine'}"),
-            ("bare", NotProducible, "'bare' has no table"),
+            ("t", NotProducible, f"a user's table: write to the table {tmp_path / 'mine'} itself"),
+            ("bare", NotProducible, "'bare' has no table, so it cannot store records"),
             ("no", UnknownTopicOrPartitionError, "no topic 'no' under .*`.* topics create no"),
         ]:
             for call in (
@@ -140,7 +140,10 @@ def test_acls_are_asked_and_what_they_say_holds_within_a_second(
     alice = AclBinding("TOPIC", "t", "LITERAL", "User:alice", "*", "WRITE", "ALLOW")
     add_acls(root, [alice])
     with producer(root) as bob, producer(root, super_users="User:ann;User:bob") as super_user:
-        with pytest.raises(TopicAuthorizationError, match="User:bob has no WRITE on topic 't'"):
+        with pytest.raises(
+            TopicAuthorizationError,
+            match="User:bob is not authorized to write to topic 't': it needs WRITE",
+        ):
             bob.send("t", b"a")
         assert super_user.send("t", b"s").result(LIMIT_S).offset == 0
     with producer(root, principal="User:alice") as allowed:
@@ -219,9 +222,11 @@ def test_columns_that_are_no_records_are_refused(
 def test_a_call_that_cannot_be_is_refused(root: str) -> None:
     make(root, 2)
     with producer(root) as sender:
-        with pytest.raises(TypeError, match="a value of str: they are bytes, or a serializer"):
+        with pytest.raises(
+            TypeError, match="value is str: pass bytes or None, or give the producer a serializer"
+        ):
             sender.send("t", "text")
-        with pytest.raises(ValueError, match="no time"):
+        with pytest.raises(ValueError, match="it must fit into 64 bits"):
             sender.send("t", b"a", timestamp_ms=2**63)
         # Or the whole commit would fail by it.
         wrong: Any
@@ -229,7 +234,7 @@ def test_a_call_that_cannot_be_is_refused(root: str) -> None:
             with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
                 sender.send("t", b"a", **wrong)
         for wrong in ([(b"h", b"1")], [("h", "text")], [("h", 1)]):
-            with pytest.raises(TypeError, match="a header is a text with bytes or None"):
+            with pytest.raises(TypeError, match="the name must be str, the value bytes or None"):
                 sender.send("t", b"a", headers=wrong)
         for partition in (2, -1):
             with pytest.raises(UnknownTopicOrPartitionError, match=f"no partition {partition}"):

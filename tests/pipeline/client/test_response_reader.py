@@ -166,7 +166,7 @@ def test_an_answer_that_is_written_twice_is_given_once(root: str, reader: Respon
 def test_who_gives_up_is_forgotten(root: str, reader: ResponseReader) -> None:
     reader.register("a").cancel()
     again = reader.register("a")
-    with pytest.raises(ValueError, match="'a' is waited for already"):
+    with pytest.raises(ValueError, match="request 'a' is already registered"):
         reader.register("a")
     answer(root, response("a"))
     assert again.result(SOON_S) == response("a")

@@ -236,7 +236,9 @@ def test_a_command_takes_the_rows(
 @pytest.mark.full
 def test_a_wrong_call_is_named(root: str, table: str) -> None:
     create_topic(root, "plain", 4)
-    with pytest.raises(UnknownTopic, match=r"there is no topic 'plain' under .* that is a table"):
+    with pytest.raises(
+        UnknownTopic, match=r"there is no topic 'plain' with a table under .*: create it with"
+    ):
         Worker(root, "g", "plain")
     done = CliRunner().invoke(cli.make_app(), arguments(root, "--consumer-property", "x"))
     assert (done.exit_code, "is not key=value" in done.output) == (2, True)
