@@ -48,6 +48,11 @@ FINISHED = (
     "schemas/kafka",
     "tests",
     "tests/end_to_end",
+    "tests/golden",
+    "tests/object_store",
+    "tests/pictures",
+    "tests/schemas",
+    "tests/sharing",
     "tests/support",
 )
 MOST_PER_10_000 = 10

@@ -1,4 +1,4 @@
-"""What a golden root holds, and what every later release must make of it."""
+"""The content of a golden root, and the results that all later releases must get from it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from group_coordinator.schemas.messages import (
 
 HERE = Path(__file__).parent
 NODE_ID = 1
-# The time at which groups are restored from the offsets topic, ms: it changes no answer.
+# The time at which groups are restored from the offsets topic, ms: it changes no response.
 RESTORED_AT = 0
 
 
 class Answers(Struct):
-    """What a group answers who describes it, and who fetches all of its offsets."""
+    """The responses of a group to DescribeGroups, and to a fetch of all its offsets."""
 
     describe: Response
     fetch: Response
 
 
 class Beat(Struct):
-    """A member's heartbeat, and the error code with which it is answered."""
+    """A member's heartbeat, and the error code of its response."""
 
     body: HeartbeatRequest
     error_code: int
@@ -48,9 +48,9 @@ class Beat(Struct):
 class GoldenGroup(Struct):
     """A group of the root.
 
-    `state` is its state in the state store, `live` are its answers from that state. `loaded` are
-    the answers of the group as it is restored from the offsets topic. `remembered` are requests
-    whose repetition is not answered at `written_at`.
+    `state` is its state in the state store, `live` are its responses from that state. `loaded` are
+    the responses of the group after it was restored from the offsets topic. `remembered` are
+    requests with a repetition that is not answered at `written_at`.
     """
 
     state: bytes
@@ -61,11 +61,11 @@ class GoldenGroup(Struct):
 
 
 class Golden(Struct):
-    """What a release wrote; `written_at` is the time of the state store's last batch, ms.
+    """The content that a release wrote; `written_at` is the time of the store's last batch, ms.
 
-    `parked` maps the ids of joins and syncs that wait within a group to the group; `unanswered`
-    are requests that the tables hold and that no batch has seen. `last_batch` is the last batch of
-    the streaming checkpoint, `query` the identifier of its query.
+    `parked` maps the ids of joins and syncs that wait within a group to the group. `unanswered` are
+    requests in the tables that no batch has read. `last_batch` is the last batch of the streaming
+    checkpoint, `query` the identifier of its query.
     """
 
     release: str
@@ -81,7 +81,7 @@ class Golden(Struct):
 
 
 def releases() -> list[str]:
-    """The releases whose golden roots are kept."""
+    """Return the releases with golden roots."""
     return sorted(path.parent.name for path in HERE.glob("*/record.json"))
 
 
@@ -91,14 +91,14 @@ def read(release: str) -> Golden:
 
 
 def settings() -> Settings:
-    """The settings of the coordinators that write and read golden roots."""
+    """Return the settings of the coordinators that write and read golden roots."""
     return load_settings(HERE / "coordinator.toml").with_node_id(NODE_ID)
 
 
 def machine(group_id: str, state: bytes, start_later: bool = False) -> BatchMachine:
-    """A machine that holds the claim under which a state was written.
+    """Return a machine with the claim under which a state was written.
 
-    It is of the same start of the coordinator, or of a later one.
+    It belongs to the same start of the coordinator, or to a later one.
     """
     snapshot = decode(state)
     config = settings().group
@@ -115,51 +115,51 @@ def machine(group_id: str, state: bytes, start_later: bool = False) -> BatchMach
 
 
 def describe(group_id: str, request_id: str) -> RequestEvent:
-    """Ask for the group's description."""
+    """Return the request for the group's description."""
     body = DescribeGroupsRequest()
     return RequestEvent(request_id, group_id, "describe_groups", describe_groups=body)
 
 
 def fetch(group_id: str, request_id: str) -> RequestEvent:
-    """Ask for all of the group's offsets."""
+    """Return the request for all of the group's offsets."""
     body = OffsetFetchRequest()
     return RequestEvent(request_id, group_id, "offset_fetch", offset_fetch=body)
 
 
 def heartbeat(group_id: str, request_id: str, body: HeartbeatRequest) -> RequestEvent:
-    """A member's heartbeat."""
+    """Return a member's heartbeat."""
     return RequestEvent(request_id, group_id, "heartbeat", heartbeat=body)
 
 
 def said(response: Response) -> Response:
-    """An answer without what tells one asking from another."""
+    """Return a response without the fields that differ between requests."""
     return msgspec.structs.replace(response, request_id="", responded_at=None)
 
 
 def decided(
     group_id: str, state: bytes, events: list[RequestEvent], now: int, start_later: bool = False
 ) -> list[Response]:
-    """What today's machine answers from a state at a time."""
+    """Return the responses of the present machine from a state at a time."""
     texts = [msgspec.json.encode(event).decode() for event in events]
     output = machine(group_id, state, start_later).process(group_id, state, texts, now).output
     return [] if output is None else output.responses
 
 
 def answers_of(group_id: str, state: bytes, now: int, start_later: bool = False) -> Answers:
-    """Describe a state's group and fetch its offsets, with today's machine."""
+    """Describe a state's group and fetch its offsets, with the present machine."""
     asked = [describe(group_id, "describe"), fetch(group_id, "fetch")]
     described, fetched = decided(group_id, state, asked, now, start_later)
     return Answers(said(described), said(fetched))
 
 
 def loaded(root: str, scratch: Path) -> dict[str, bytes]:
-    """The state of every group of a root as today's release restores it from the offsets topic."""
+    """Return the state of each group as this release restores it from the offsets topic."""
     bootstrap = prepare_bootstrap(root, str(scratch / "bootstrap"))
     restorer = BatchMachine(BatchSettings(settings().group))
     states: dict[str, bytes] = {}
     for row in DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist():
         event = row["event"][KEY_WIDTH:]
-        # A group has a second such event while it was answered within the window of repetitions.
+        # A group has a second such event if requests were answered within the deduplication window.
         if is_control(event):
             before = states.get(row["group_id"])
             state = restorer.process(row["group_id"], before, [event], RESTORED_AT).state

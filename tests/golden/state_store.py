@@ -19,7 +19,7 @@ _RAW = 0x10
 
 
 def read_states(stream: Path) -> dict[str, bytes]:
-    """Return the state of each group after the last batch; every changelog must be there."""
+    """Return the state of each group after the last batch; all changelogs must exist."""
     folder = stream / "state" / "0" / "0"
     versions = sorted(int(path.stem) for path in folder.glob("*.changelog"))
     assert versions == list(range(1, len(versions) + 1)), "changelogs were cleaned up"
@@ -52,7 +52,7 @@ def _replay(log: bytes, found: dict[bytes, bytes]) -> None:
 
 
 def _sized(log: bytes, at: int) -> tuple[bytes | None, int]:
-    """Bytes after their length; None for the length -1."""
+    """Return bytes after their length; None for the length -1."""
     (size,) = _LENGTH.unpack_from(log, at)
     at += _LENGTH.size
     return (None, at) if size < 0 else (log[at : at + size], at + size)
@@ -74,6 +74,6 @@ def _unblocked(content: bytes) -> bytes:
 
 
 def _field(row: bytes, index: int, fields: int) -> bytes:
-    """A field of variable length: after the bits for nulls, each field has its place and size."""
+    """Return a field of variable length: each has its offset and size, after the null bits."""
     (place,) = struct.unpack_from("<q", row, 8 * ((fields + 63) // 64) + 8 * index)
     return row[place >> 32 :][: place & 0xFFFFFFFF]

@@ -1,4 +1,4 @@
-"""What earlier releases wrote is read by this one, without Spark."""
+"""This release reads the files of earlier releases, without Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 @pytest.fixture
 def root(golden: Golden, tmp_path: Path) -> str:
-    """A copy of the golden root, elsewhere than where it was written."""
+    """Return a copy of the golden root in another location."""
     shutil.copytree(HERE / golden.release / "root", tmp_path / "root")
     return str(tmp_path / "root")
 
@@ -84,7 +84,7 @@ def test_the_states_remember_the_requests_that_were_decided(golden: Golden) -> N
     assert remembering
     for group_id, group in remembering.items():
         assert decided(group_id, group.state, group.remembered, golden.written_at) == []
-        # Once the window is over they are requests as any other.
+        # After the window they are requests like all others.
         over = golden.written_at + 60_001
         answers = decided(group_id, group.state, group.remembered, over)
         assert [one.request_id for one in answers] == [one.request_id for one in group.remembered]
@@ -162,7 +162,7 @@ def test_a_golden_root_is_small(golden: Golden) -> None:
 
 
 def test_a_start_goes_on_from_the_streaming_checkpoint(golden: Golden, root: str, caplog) -> None:
-    """All of it but Spark: the engine is told what Spark's own log of offsets has."""
+    """Everything but Spark: the engine gets the offsets of Spark's own offset log."""
     (folder,) = Path(checkpoint_uri(root, NODE_ID)).iterdir()
     *_, offset = (
         Path(stream_uri(str(folder)), "offsets", str(golden.last_batch)).read_text().split("\n")

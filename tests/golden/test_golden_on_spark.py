@@ -1,4 +1,4 @@
-"""A coordinator of this release starts on a copy of a golden root, and goes on where it stopped."""
+"""A coordinator of this release starts on a copy of a golden root, and continues there."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(600)]
 
 WAIT_S = 120.0
-# What a request that waits in the tables commits: `tests.golden.write.unanswered`.
+# The offset of the commit that waits in the tables: `tests.golden.write.unanswered`.
 LATE = ("orders", 2, 99)
 
 
 def asked_of(golden: Golden) -> list[RequestEvent]:
-    """Ask every group what the record knows."""
+    """Return requests to all groups for the data in the record."""
     asked = []
     for group_id, group in golden.groups.items():
         asked += [describe(group_id, f"describe {group_id}"), fetch(group_id, f"fetch {group_id}")]
@@ -57,7 +57,7 @@ def asked_of(golden: Golden) -> list[RequestEvent]:
 
 
 def complete(golden: Golden) -> list[RequestEvent]:
-    """What completes the rebalances in which members wait: a join and the leader's sync."""
+    """Return requests that complete the pending rebalances: a join and the leader's sync."""
     preparing = decode(golden.groups["preparing"].state).group
     completing = decode(golden.groups["completing"].state).group
     assert preparing is not None and completing is not None
@@ -78,7 +78,7 @@ def complete(golden: Golden) -> list[RequestEvent]:
 
 
 def await_answers(root: str, ids: set[str]) -> dict[str, Response]:
-    """The answers to these requests; each was answered once."""
+    """Return the responses to these requests; each was answered once."""
 
     def answers() -> list[Response]:
         rows = from_arrow(Response, open_table(root, RESPONSES).to_pyarrow_table())

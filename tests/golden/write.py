@@ -1,8 +1,10 @@
-"""Writes the golden root of the present release: `python -m tests.golden.write`.
+"""A program that writes the golden root of the present release.
 
-A coordinator on Spark forms groups in every state that lasts, gives its partitions up, claims them
-again, and is stopped with members that wait. Needs Java and about two minutes. Refuses to replace
-the root of a release that is there: what a release wrote, it wrote.
+    python -m tests.golden.write
+
+A coordinator on Spark forms groups in each lasting state, releases its partitions and claims them
+again. It is stopped while members wait. Needs Java and about two minutes. Refuses to replace an
+existing root of a release.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class Groups:
         self.waiting: list[Future[Response]] = []
 
     def form(self) -> None:
-        """Form every group up to what waits."""
+        """Form all groups, without the waiting members."""
         self._stable()
         self._emptied()
         self._commit("simple", "clicks", 1, 500)
@@ -92,9 +94,9 @@ class Groups:
             self._alone(group_id)
 
     def park(self) -> None:
-        """Leave members waiting for an answer, and one that was told its id only."""
+        """Leave members waiting for a response, and one that only got its id."""
         self._send(self._join("preparing", name="second"))
-        # Its first member has the generation of both before anyone has synced.
+        # The group's first member gets the generation of both before any member has synced.
         second = self._send(self._join("completing", name="second"))
         first = self._ask(self._join("completing", member_id=self._member("completing")))
         joined = second.result(_WAIT_S).join_group
@@ -106,7 +108,7 @@ class Groups:
         self.beats["completing"] = []
 
     def commit_again(self) -> None:
-        """Commit once more in every group with offsets: the state has the newest."""
+        """Commit once more in each group with offsets: the state has the newest."""
         self._commit("simple", "clicks", 0, 501)
         body = self.beats["stable"][0].body
         self._commit("stable", "orders", 0, 41, by=body)
@@ -226,7 +228,7 @@ class Groups:
         return answer
 
     def answers(self) -> dict[str, Answers]:
-        """What the coordinator says of every group."""
+        """Return the coordinator's responses for all groups."""
         asked = {
             group_id: (
                 self._client.send(describe(group_id, f"{group_id}/describe")),
@@ -241,7 +243,7 @@ class Groups:
 
 
 def unanswered(groups: Groups) -> list[RequestEvent]:
-    """Requests that are written once no coordinator runs."""
+    """Return requests that are written while no coordinator runs."""
     beat = groups.beats["stable"][0].body
     place = OffsetCommitTopic("orders", (OffsetCommitPartition(2, 99),))
     commit = OffsetCommitRequest(
@@ -255,7 +257,7 @@ def unanswered(groups: Groups) -> list[RequestEvent]:
 
 
 def await_owned(root: str) -> None:
-    """Wait until the coordinator owns every partition."""
+    """Wait until the coordinator owns all partitions."""
     wait_until(
         "the partitions are claimed",
         lambda: len(DecisionLog(root).read().kept_by(NODE_ID)) == PARTITIONS,
@@ -264,7 +266,7 @@ def await_owned(root: str) -> None:
 
 
 def claim_again(root: str) -> None:
-    """As an import does, have the coordinator give the partitions up and claim them again."""
+    """Let the coordinator release the partitions and claim them again, as for an import."""
     with holding_partitions(root, PARTITIONS, LEASE_MS, "to be claimed again"):
         pass
     await_owned(root)
@@ -273,7 +275,7 @@ def claim_again(root: str) -> None:
 def make_groups(
     root: str, client: RequestClient, meanwhile: Callable[[], None] = lambda: None
 ) -> Groups:
-    """Have a running coordinator form all groups; `meanwhile` is called before members wait."""
+    """Let a running coordinator form all groups; call `meanwhile` before members wait."""
     for name, partitions in {**TOPICS, "gone": 1}.items():
         create_topic(root, name, partitions)
     groups = Groups(client)
@@ -286,7 +288,7 @@ def make_groups(
 
 
 def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
-    """Have a coordinator make the root; returns what it says before it stops."""
+    """Let a coordinator make the root; return its groups and its responses before its stop."""
     coordinator = KillableCoordinator(
         root, HERE / "coordinator.toml", logs / "coordinator.log", node_id=NODE_ID
     )
@@ -306,7 +308,7 @@ def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
 
 
 def forget_place(copy: Path, root: str) -> None:
-    """Take out where the tables were created: delta-rs notes it, and nobody reads it."""
+    """Remove the tables' original location: delta-rs writes it, and no reader uses it."""
     for commit in copy.rglob("_delta_log/00000000000000000000.json"):
         commit.write_bytes(commit.read_bytes().replace(f"file://{root}".encode(), b""))
 
@@ -326,7 +328,7 @@ def main() -> int:
         RequestLog(root).append(late)
         golden = record(root, folder, release, groups, answers, late)
         target.mkdir()
-        # A node's log names the folder in which the root was written.
+        # A node's log names the folder of the root.
         shutil.copytree(root, target / "root", ignore=shutil.ignore_patterns("_logs"))
         forget_place(target / "root", root)
     text = msgspec.json.format(msgspec.json.encode(golden), indent=1)
@@ -342,7 +344,7 @@ def record(
     answers: dict[str, Answers],
     late: list[RequestEvent],
 ) -> Golden:
-    """Say what the root holds."""
+    """Return the record of the root."""
     (start,) = Path(checkpoint_uri(root, NODE_ID)).glob("epoch-*")
     stream = Path(stream_uri(str(start)))
     states = read_states(stream)

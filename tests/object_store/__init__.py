@@ -1,1 +1,1 @@
-"""An S3 server that is a program of its own, and a proxy before it that counts and fails."""
+"""Servers of stores in separate processes, and a proxy that counts, delays and breaks requests."""

@@ -1,4 +1,4 @@
-"""A server of each store for all tests, and for each test a proxy that all its requests pass."""
+"""A server of each store for all tests, and for each test a proxy for all its requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.object_store.servers import SERVERS
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server of a store; tests have different folders of its bucket."""
+    """Yield a server of a store; tests have different folders of its bucket."""
     with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as server:
         yield server
 
 
 @pytest.fixture
 def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the server, found in the environment."""
+    """Yield a proxy in front of the server; the environment has its address."""
     with Proxy(("127.0.0.1", server.port)) as proxy:
         proxy.translate, proxy.answered = server.translated, server.answered
         for name, value in server.environment(proxy.port).items():
@@ -37,5 +37,5 @@ def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 @pytest.fixture
 def root(proxy: Proxy, server: Server) -> str:
-    """A root in the bucket."""
+    """Return a root in the bucket."""
     return server.uri(f"{uuid.uuid4()}/groups")

@@ -1,6 +1,6 @@
-"""A proxy before a store's server: it counts the requests, delays them, and breaks them as told.
+"""A proxy in front of a store's server that counts requests, delays them, and breaks some.
 
-Run by itself it delays, and prints what was asked when it is stopped:
+Run as a program it delays requests, and prints them when it is stopped:
 
     python -m tests.object_store.proxy --to 127.0.0.1:7070 --listen 127.0.0.1:7071 --delay-ms 20
 """
@@ -28,7 +28,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: its verb, S3's name for it, the key with its bucket, and who asks."""
+    """A request: its verb, S3's name for it, the key with its bucket, and the client."""
 
     verb: str
     key: str
@@ -37,34 +37,38 @@ class Asked:
 
     @property
     def who(self) -> str:
-        """The program that asks: "delta-rs", "python" (our own requests) or "jvm"."""
+        """The client program: "delta-rs", "python" (this project's own requests) or "jvm"."""
         if "java" in self.agent.lower():
             return "jvm"
         return self.agent.split()[0][:20] if self.agent else "?"
 
     @property
     def shape(self) -> str:
-        """The key without what is different in each: versions and random names."""
+        """The key without its version and random names, which differ in each request."""
         return _UUID.sub("ID", _VERSION.sub("N", self.key))
 
 
-# What becomes of a request, in place of being passed on; see `Proxy.fault`.
+# The faults of a request, instead of passing it on; see `Proxy.fault`.
 PASS, REFUSE, LOSE_ANSWER, FAIL_AFTER, HANG = "pass", "503", "lose answer", "500 after", "hang"
 CONFLICT, IGNORE_CONDITION = "409", "ignore condition"
 
 
 class Proxy:
-    """Passes requests on to the server at `to`, in a thread of its own; `port` is where it listens.
+    """A proxy that passes requests on to the server at `to`, in a thread; it listens on `port`.
 
-    `delay_s` is added to each request. `fault` says of each request what becomes of it: PASS;
-    REFUSE answers 503 SlowDown without asking the server, CONFLICT 409 as S3 does while another
-    conditional PUT of the key is under way; LOSE_ANSWER asks it and closes the connection without
-    an answer; FAIL_AFTER asks it and answers 500; HANG asks it and answers nothing until the proxy
-    ends; IGNORE_CONDITION has a PUT that the server refuses, for what is there, succeed as a store
-    says that does not know the condition.
+    `delay_s` is added to each request. `fault` chooses the fault of each request:
 
-    `translate` is given the head of each request, and returns that which the server gets;
-    `answered` is given that head and the server's answer, and returns the one that is passed on.
+    * PASS: none.
+    * REFUSE: 503 SlowDown without asking the server.
+    * CONFLICT: 409, as from S3 during another conditional PUT of the key.
+    * LOSE_ANSWER: the server is asked, and the connection closed without a response.
+    * FAIL_AFTER: the server is asked, and the response is 500.
+    * HANG: the server is asked, and nothing is answered until the proxy ends.
+    * IGNORE_CONDITION: a PUT that the server refuses because of an existing object succeeds, as
+      with a store that does not know the condition.
+
+    `translate` receives the head of each request, and returns the server's head. `answered`
+    receives that head and the server's response, and returns the response that is passed on.
     """
 
     def __init__(self, to: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -97,7 +101,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """Count what is asked within the block, by verb; the counter is filled at its end."""
+        """Count the requests within the block, by verb; the counter is filled at its end."""
         counted: Counter[str] = Counter()
         before = len(self.asked)
         yield counted
@@ -175,7 +179,7 @@ class Proxy:
                 writer.close()
                 if not kept:
                     raise
-                # The server had closed a connection that was idle.
+                # The server had closed an idle connection.
                 continue
             self._idle.append((reader, writer))
             return head + body
@@ -225,7 +229,7 @@ def _error(status: int, code: str) -> bytes:
 
 
 def report(asked: list[Asked], seconds: float) -> str:
-    """Return a table of the requests of so many seconds, the most frequent first."""
+    """Return a table of the requests of this many seconds, the most frequent first."""
     counted = Counter((each.who, each.verb, each.shape) for each in asked)
     lines = [f"{len(asked)} requests in {seconds:.1f} s: {len(asked) / seconds:.2f} a second"]
     lines += [

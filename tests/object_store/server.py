@@ -1,4 +1,4 @@
-"""A server of a store, a program of its own, started on loopback."""
+"""A server of a store, in a separate process, started on loopback."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.ends import check_runs
 from tests.waiting import wait_until
 
 BUCKET = "bucket"
-# Where programs are kept that were built or installed for the tests.
+# The folder of programs that were built or installed for the tests.
 KEPT = Path.home() / ".cache" / "group-coordinator"
 _LIMIT_S = 30.0
 
 
 class Server(ABC):
-    """A running server with one bucket, `BUCKET`; `port` is where it listens."""
+    """A running server with one bucket, `BUCKET`; it listens on `port`."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
@@ -53,7 +53,7 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self, folder: Path) -> list[str]:
-        """What starts the server, which may have the folder. Fails the test if it cannot be had."""
+        """Return the server's command, which may use the folder. Fails the test without it."""
 
     def _its_environment(self) -> dict[str, str]:
         return {}
@@ -63,7 +63,7 @@ class Server(ABC):
 
     @abstractmethod
     def environment(self, port: int) -> dict[str, str]:
-        """Return what a client of the server, or of a proxy before it, finds in its environment."""
+        """Return the environment of a client of the server, or of a proxy in front of it."""
 
     @abstractmethod
     def uri(self, path: str, bucket: str = BUCKET) -> str:
@@ -71,21 +71,21 @@ class Server(ABC):
 
     @abstractmethod
     def wrong_key(self) -> dict[str, str]:
-        """Return what in the environment makes a wrong key of the right one; empty without keys."""
+        """Return variables that replace the right key by a wrong one; empty without keys."""
 
     def translated(self, head: bytes) -> bytes:
-        """Return a request's head in the words of the server, where those are not its store's."""
+        """Return a request's head in the server's API, if it differs from its store's."""
         return head
 
     def answered(self, _head: bytes, answer: bytes) -> bytes:
-        """Return the answer to a request as its store would have given it."""
+        """Return the response to a request as its store would give it."""
         return answer
 
 
 def go_program(variable: str, name: str, module: str) -> str:
     """Return the path of a program in Go: the variable's, one on the PATH, or one built by Go.
 
-    Building it takes some minutes once. Fails the test if it cannot be had.
+    The build takes some minutes once. Fails the test if there is no program.
     """
     built = KEPT / name
     found = os.environ.get(variable) or shutil.which(name) or (built.exists() and str(built))

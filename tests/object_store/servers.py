@@ -1,10 +1,9 @@
-"""The servers that stand for S3, for ADLS and for GCS, none of them of this project.
+"""The servers that represent S3, ADLS and GCS. They do not belong to this project.
 
 * S3: versitygw, a server in Go over a folder.
 * ADLS: Azurite, Microsoft's own emulator of Azure's Blob service.
-* GCS: fake-gcs-server, in Go. It lacks the PUT by which the client creates objects (that of the XML
-  API), so a PUT is translated on its way into an upload of the JSON API, which honours the same
-  condition.
+* GCS: fake-gcs-server, in Go. It lacks the PUT of the XML API with which the client creates
+  objects. So a PUT is translated into an upload of the JSON API, which supports the same condition.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.object_store.server import BUCKET, Server, go_program, npm_program
 
 _KEY, _SECRET = "tests", "tests-secret"
 _REGION = "us-east-1"
-# Azurite's account and key, which are the same for everybody.
+# Azurite's fixed account and key.
 _ACCOUNT = "devstoreaccount1"
 _ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -152,7 +151,7 @@ class FakeGcs(Server):
 
     def translated(self, head: bytes) -> bytes:
         put = re.match(rb"PUT /([^/ ]+)/(\S+) HTTP", head)
-        # The server answers XML only where it is asked by the name that it is told to have.
+        # The server answers XML only if it is addressed by its configured name.
         if put is None:
             return re.sub(rb"(?i)\r\nhost: [^\r]*", b"\r\nHost: storage.googleapis.com", head)
         condition = re.search(rb"(?i)x-goog-if-generation-match: *(\d+)", head)

@@ -1,4 +1,4 @@
-"""A cluster whose tables and streaming checkpoint are on S3: the documented spark-submit with `s3a://`."""
+"""A cluster with tables and checkpoints on S3: the documented spark-submit with `s3a://`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
     package = write_package(tmp_path / "package")
     standalone = Standalone(tmp_path)
     config = tmp_path / "coordinator.toml"
-    # The executors of a machine that is busy may take minutes to their first batch.
+    # On a busy machine executors may take minutes to their first batch.
     config.write_text("[coordinator]\nprogress.timeout.ms = 600000\n")
     jars = ",".join([packages(), *store_packages(root)])
     submitted = [
@@ -56,7 +56,7 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
             standalone.submit("second", *submitted)
             standalone.wait_ready("second")
             assert is_committed(member, 3)
-            # From the streaming checkpoint: the group is as it was, and nobody had to join again.
+            # From the streaming checkpoint: the group is unchanged, and no member joined again.
             assert (member.member_id, member.generation) == (member_id, 1)
     finally:
         standalone.stop()

@@ -1,6 +1,6 @@
-"""Coordinators whose tables are in a store: what is asked is answered once, whatever happens.
+"""Coordinators with tables in a store answer each request once, despite faults.
 
-The store refuses requests now and then and loses answers, all the time.
+The store refuses requests now and then and loses responses, all the time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def unreliable() -> object:
 
 @pytest.fixture
 def cluster(root: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    # The streaming checkpoints' place.
+    # The location of the streaming checkpoints.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = Cluster(tmp_path, tmp_path, root=root)
     try:
@@ -52,14 +52,14 @@ def test_nothing_is_lost_or_done_twice_in_a_store(
     cluster: Cluster, root: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     cluster.ask_for(10)
-    # Killed: the next start goes on from the streaming checkpoint, which is on the disk.
+    # After a kill the next start resumes from the streaming checkpoint, which is on the disk.
     cluster.nodes.pop(1).kill()
     state = tmp_path / "state" / "group-coordinator"
     assert len(list(state.glob("*/group-coordinator-1/epoch-*/stream"))) == 1
     cluster.live.ask()
     cluster.start(1)
     cluster.ask_for(10)
-    # A second one is given half of the partitions, and takes over all when the first is killed.
+    # A second one gets half of the partitions, and takes over all when the first is killed.
     cluster.start(2)
     cluster.ask_for(10)
     cluster.nodes.pop(1).kill()

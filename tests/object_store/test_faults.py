@@ -1,6 +1,6 @@
-"""Stores that answer late, refuse, or do what they were asked and do not say so: nothing is lost.
+"""Stores that answer late, refuse, or execute requests without a response: nothing is lost.
 
-The servers are `tests.object_store.servers`; the faults are a proxy's before them.
+The servers are in `tests.object_store.servers`. A proxy in front of them makes the faults.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def is_file(asked: Asked) -> bool:
 
 
 def once(fault: str, which: Callable[[Asked], bool]) -> Callable[[Asked], str]:
-    """The fault for the first request of the kind, and none for all others."""
+    """Return the fault for the first request of the kind, and none for all others."""
     left = [fault]
     return lambda asked: left.pop() if left and which(asked) else PASS
 
@@ -114,7 +114,7 @@ def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
         assert tail.poll().column("n").to_pylist() == list(range(10))
         for _ in range(10):
             assert tail.poll() is None
-    # Who has found many commits in a row asks for half as many more at once.
+    # A reader that found many commits in a row requests half as many more at once.
     assert counted == {"GET": 10 + 10 + 5 + 10}, "commits, files, and what is not there yet"
     appender.append(numbers(10))
     with proxy.counting() as counted:
@@ -166,7 +166,7 @@ def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_writ
 
 @pytest.mark.parametrize("fault", [REFUSE, LOSE_ANSWER, FAIL_AFTER])
 def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, fault):
-    """Three writers, a tail and a rewrite, and a tenth of all requests fails."""
+    """Three writers, a tail and a rewrite run while a tenth of all requests fails."""
     proxy.fault = now_and_then(fault, 0.1)
     acknowledged: list[int] = []
     tail = Tail(open_files(uri), 0, ["n"])
@@ -174,7 +174,7 @@ def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, f
     def write(first: int) -> None:
         appender = persistent(Appender, uri)
         for number in range(first, first + 20):
-            # What is not acknowledged is written again, under the same name.
+            # Rows that were not acknowledged are written again, under the same name.
             persistent(appender.append, numbers(number), f"writer-{first}", number)
             acknowledged.append(number)
 
@@ -237,7 +237,7 @@ def test_a_store_that_ignores_the_condition_is_refused(proxy, root):
     assert ObjectStore(root).list() == []
 
 
-# The server of GCS knows no keys, and says of a missing bucket what it says of a missing object.
+# The server of GCS knows no keys, and reports a missing bucket as a missing object.
 @pytest.mark.parametrize("server", ["s3", "adls"], indirect=True)
 def test_a_wrong_key_is_said_to_be_one(proxy, server, root, monkeypatch):
     for name, value in server.wrong_key().items():
@@ -316,7 +316,7 @@ def test_a_machine_s_clock_is_compared_with_the_store_s(uri):
 
 
 def persistent(do: Callable[..., object], *arguments: object):  # type: ignore[no-untyped-def]
-    """Do it again as long as the store fails, as every caller of an append may."""
+    """Repeat it while the store fails, as any caller of an append may."""
     for _ in range(50):
         try:
             return do(*arguments)

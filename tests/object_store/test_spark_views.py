@@ -1,4 +1,4 @@
-"""Spark answers the views of a root on S3, on a cluster and with the settings of the page."""
+"""Spark computes the views of a root on S3, on a cluster and with the settings of the page."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.pipeline.ui.chromium import opened_chromium, served
 
 FOLDER = Path(__file__).absolute().parents[2] / "pipeline" / "ui"
 _WIDTH = 1280
-# What a reader of that page sees of a page, px; the group's page goes on below.
+# The visible part of a page, px; the group's page continues below.
 _HEIGHTS = {"groups.png": 760, "group.png": 1680}
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         os.chdir(folder)
         root, now = "groups", clock_ms()
         write_history(root, now)
-        # The pages are of the moment at which the history ends.
+        # The pages show the end of the history.
         bars = "--hide-scrollbars"
         with (
             clock.use(VirtualClock(now)),

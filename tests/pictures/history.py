@@ -1,8 +1,8 @@
 """Forty minutes of a small shop's consumer groups, decided by the real machine on a virtual clock.
 
-The members are real consumers (`coordinator.consumer`), their requests become rows of `requests`,
-and the answers, records and events are what the machine and the sink make of them. Only the times
-are not those at which it was written.
+The members are real consumers (`coordinator.consumer`), and their requests become rows of
+`requests`. The machine and the sink make the responses, records and events. Only the times are
+virtual.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from tests.pipeline.topics.tables import definition_of
 MINUTE_MS = 60_000
 LASTS_MS = 40 * MINUTE_MS
 _TICK_MS = 2_000
-# So long after its requests a batch is decided.
+# The time between requests and the decision of their batch.
 _BATCH_MS = 60
-# Of each topic: records a second in each partition, partitions, and the minutes of a burst.
+# For each topic: records a second in each partition, partitions, and the minutes of a burst.
 _TOPICS = {
     "orders": (6.0, 6, (17, 20)),
     "payments": (3.0, 4, (26, 27)),
@@ -57,10 +57,10 @@ _APPEND_MS = 10_000
 
 
 class Life(Struct, frozen=True):
-    """A consumer: from when to when it polls (minutes), and how many records a second it reads.
+    """A consumer: the minutes between which it polls, and the records a second that it reads.
 
     The rate is that of each of its partitions. `closes`: it leaves in order; otherwise it dies.
-    `sticks`: from then on it polls and reads nothing (minutes).
+    `sticks`: from this minute it polls and reads nothing.
     """
 
     group_id: str
@@ -91,21 +91,21 @@ LIVES = (
 
 
 class VirtualClock:
-    """Says the time that it was set to, ms."""
+    """A clock that shows the time to which it was set, ms."""
 
     def __init__(self, now: int) -> None:
         self.now = now
 
     def wall_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day."""
         return self.now
 
     def monotonic_s(self) -> float:
-        """The same, in seconds."""
+        """Return the same, in seconds."""
         return self.now / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Let the time pass."""
+        """Advance the clock."""
         self.now += round(seconds * 1000)
 
 
@@ -127,7 +127,7 @@ class Topics:
         }
 
     def append(self, now: int, minute: float) -> None:
-        """Append what came since the last time, at most `_APPEND_MS` ago."""
+        """Append the records since the last call, at most `_APPEND_MS` ago."""
         for name, (rate, partitions, (burst, over)) in _TOPICS.items():
             wave = 1 + 0.35 * math.sin(minute / 4 + partitions)
             times = 3.2 if burst <= minute < over else 1.0
@@ -149,7 +149,7 @@ def _batch(number: int, rows: int, now: int) -> NewBatch:
 
 
 class Coordinator:
-    """Decides requests by the machine that runs in Spark, and writes what it decides."""
+    """A coordinator that decides by the machine that runs in Spark, and writes the decisions."""
 
     def __init__(self, root: str) -> None:
         self._log = RequestLog(root)
@@ -193,7 +193,7 @@ class Consumer:
         self._consumer.update_topics({name: each[1] for name, each in _TOPICS.items()})
 
     def step(self, now: int, minute: float) -> list[RequestEvent]:
-        """Poll, and return the requests to send; die or leave when it is time."""
+        """Poll, and return the requests to send; die or leave at its time."""
         consumer = self._consumer
         if minute >= self._life.ends and not self._is_closing:
             if not self._life.closes:
@@ -213,7 +213,7 @@ class Consumer:
         return [replace(each, sent_at=now, **sender) for each in consumer.take_requests()]
 
     def read(self, minute: float) -> None:
-        """Read on for the time of a tick."""
+        """Read records for the time of a tick."""
         if minute >= self._life.sticks:
             return
         for partition, position in self._consumer.subscription.fetchable().items():
@@ -221,12 +221,12 @@ class Consumer:
             self._consumer.subscription.seek(partition, min(most, self._topics.ends[partition]))
 
     def answer(self, now: int, response: Response) -> bool:
-        """Take an answer, if it is this consumer's."""
+        """Handle a response, if it is this consumer's; return whether it is."""
         return self._consumer.response(now, response)
 
 
 def claim(root: str, now: int) -> None:
-    """Say which node decides."""
+    """Claim the partitions for the node."""
     claims = [
         CoordinatorEvent(now, 0, "claimed", 1, partition, "coordinator-1.shop", 9092)
         for partition in range(GroupCoordinatorConfig().offsets_topic_num_partitions)
@@ -235,7 +235,7 @@ def claim(root: str, now: int) -> None:
 
 
 def reset(group_id: str, topic: str, partitions: int, now: int) -> RequestEvent:
-    """An operator's reset of a topic's offsets to the beginning."""
+    """Return an operator's reset of a topic's offsets to the beginning."""
     places = tuple(OffsetCommitPartition(number, 0) for number in range(partitions))
     return RequestEvent(
         f"reset-{group_id}",

@@ -1,4 +1,4 @@
-"""The table of APIs agrees with columns and handlers, and a new API is a row of it."""
+"""The table of APIs agrees with columns and handlers, and a new API needs only a row of it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_keys_and_operations_are_kafka_s() -> None:
 
 
 def _turn_of(columns: list[str], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """`coordinator.group.decision`, imported when `responses` has these columns."""
+    """Return `coordinator.group.decision`, imported when `responses` has these columns."""
     row = msgspec.defstruct("Response", [(name, Any, None) for name in columns], frozen=True)
     with monkeypatch.context() as patched:
         patched.setattr(messages, "Response", row)
@@ -150,7 +150,7 @@ Register = Callable[[DecidedApi], None]
 
 @pytest.fixture
 def register(monkeypatch: pytest.MonkeyPatch) -> Register:
-    """Add an API as its Structs with their columns, its handler and its row."""
+    """Return a function that adds an API: its Structs with columns, its handler and its row."""
 
     def add(row: DecidedApi) -> None:
         monkeypatch.setattr(decoding, "_decode_event", msgspec.json.Decoder(RequestEvent).decode)
@@ -163,7 +163,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
 
 
 class Machine:
-    """A coordinator under an ACL, and one group's state."""
+    """A coordinator with an ACL, and one group's state."""
 
     def __init__(self, operation: str) -> None:
         acl = AclBinding("GROUP", "", "PREFIXED", "User:*", "*", operation, "ALLOW")
@@ -208,7 +208,7 @@ def test_a_new_api_is_deduplicated(register: Register, repeatable: bool) -> None
     machine = Machine("ALTER")
     assert len(machine.ask("r", "r")) == 1
     assert machine.ask("r") == []
-    # The last requests of all kinds are remembered, and what may not be repeated for longer.
+    # The last requests of all kinds are remembered, and for longer those that must not be repeated.
     later = [f"r{n}" for n in range(MAX_RECENT)]
     assert len(machine.ask(*later)) == len(later)
     assert len(machine.ask("r")) == repeatable

@@ -1,4 +1,4 @@
-"""The compiled codec and kafka-python agree: on schemas, bytes, values and what is no message."""
+"""The compiled codec and kafka-python agree on schemas, bytes, values and invalid messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGES = sorted(
     for each in resources.files("group_coordinator.schemas.kafka").iterdir()
     if each.name.endswith(".json")
 )
-# kafka-python takes these for sets of bits; nothing here sets them.
+# kafka-python takes these for sets of bits; this project does not set them.
 LEFT_OUT = ("AuthorizedOperations", "int32")
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 PADDING = b"\xff" * 3
@@ -47,7 +47,7 @@ def is_left_out(field: Field) -> bool:
 
 
 def any_struct(rng: random.Random, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
-    """Values of a struct's fields by Kafka's names. A tagged field may be left out."""
+    """Return values of a struct's fields by Kafka's names; tagged fields may be missing."""
     values = {}
     for field in fields:
         tagged = covers(field.tagged_versions, version)
@@ -55,7 +55,7 @@ def any_struct(rng: random.Random, fields: tuple[Field, ...], version: int) -> d
             continue
         if has(field, version):
             value = any_value(rng, field, version)
-            # What is as it is by default has no tag, but kafka-python writes one.
+            # A default value has no tag, but kafka-python writes one.
             if not (tagged and value in (field.default_value(), [])):
                 values[field.name] = value
     return values
@@ -92,7 +92,7 @@ def any_item(rng: random.Random, field: Field, version: int) -> Any:
 
 
 def theirs(kind: Any, fields: tuple[Field, ...], values: dict[str, Any]) -> Any:
-    """A message of kafka-python's."""
+    """Return a message of kafka-python."""
     made = {}
     for field in fields:
         if field.name in values:
@@ -112,7 +112,7 @@ def theirs(kind: Any, fields: tuple[Field, ...], values: dict[str, Any]) -> Any:
 
 
 def ours(name: str, fields: tuple[Field, ...], values: dict[str, Any]) -> Any:
-    """What has a message's attributes."""
+    """Return an object with a message's attributes."""
     made = {}
     for field in fields:
         value = values.get(field.name, field.default_value())
@@ -128,7 +128,7 @@ def ours(name: str, fields: tuple[Field, ...], values: dict[str, Any]) -> Any:
 def check_struct(
     name: str, fields: tuple[Field, ...], found: Any, values: dict[str, Any], version: int
 ) -> None:
-    """Fail unless a Struct has the values, and defaults for what the version does not have."""
+    """Fail unless a Struct has the values, and defaults for fields that the version lacks."""
     if isinstance(found, GroupRequest):
         (group_id,) = (each.name for each in fields if each.name == "GroupId")
         assert found.group_id == values[group_id]
@@ -164,9 +164,9 @@ def check_item(name: str, field: Field, found: Any, value: Any, version: int) ->
 
 
 def values_of(fields: tuple[Field, ...], found: Any, version: int) -> dict[str, Any]:
-    """The values of a message of kafka-python's, by Kafka's names.
+    """Return the values of a message of kafka-python, by Kafka's names.
 
-    Raises ValueError for a null that must not be, which kafka-python reads everywhere.
+    Raises ValueError for a forbidden null, which kafka-python always accepts.
     """
     values = {}
     for field in fields:
@@ -201,7 +201,7 @@ def item_of(field: Field, found: Any, version: int) -> Any:
 
 
 def agree(name: str, version: int, rng: random.Random) -> None:
-    """Fail unless both write and read a message alike, and one of other bytes or none of them."""
+    """Fail unless both write and read a message alike, and accept or reject changed bytes alike."""
     fields = schema(name).fields
     values = any_struct(rng, fields, version)
     written = kafka_python.encode(theirs(kafka_python.message(name), fields, values), version)
@@ -212,7 +212,7 @@ def agree(name: str, version: int, rng: random.Random) -> None:
 
 
 def changed(rng: random.Random, frame: bytes) -> bytes:
-    """A frame that is cut off, or has other bytes in it, such as of a length."""
+    """Return a frame that is cut off, or has other bytes in it, such as of a length."""
     at = rng.randrange(len(frame) + 1)
     other = rng.choice((
         b"", b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\xff\xfe",
@@ -223,7 +223,7 @@ def changed(rng: random.Random, frame: bytes) -> bytes:
 
 
 def agree_on(name: str, version: int, frame: bytes) -> None:
-    """Fail unless both read the same of bytes, or both nothing."""
+    """Fail unless both read the same from bytes, or both reject them."""
     fields = schema(name).fields
     try:
         expected, end = kafka_python.decode(name, version, frame)
@@ -232,8 +232,8 @@ def agree_on(name: str, version: int, frame: bytes) -> None:
         with pytest.raises(InvalidMessage):
             reader(name, version)(frame, 0)
         return
-    # kafka-python reads a list of a length below -1 as empty, and Kafka as null; and it passes over
-    # tagged fields that are not as long as they say.
+    # kafka-python reads a list with a length below -1 as empty, and Kafka as null. It also skips
+    # tagged fields with a wrong size.
     exact = kafka_python.encode(expected, version) == frame[:end]
     try:
         found = reader(name, version)(frame, 0)
@@ -268,7 +268,7 @@ def test_both_agree_on_many(name: str) -> None:
 
 # --- the schemas ----------------------------------------------------------------------------------
 
-# What of Kafka's schemas says nothing of bytes or values.
+# Keys of Kafka's schemas that do not concern bytes or values.
 STRIPPED = {
     "about", "deprecatedVersions", "entityType", "ignorable", "latestVersionUnstable", "listeners",
     "mapKey", "zeroCopy",

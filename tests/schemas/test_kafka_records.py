@@ -1,7 +1,7 @@
-"""Kafka's own bytes: every version read, the right one written, what is unknown told apart.
+"""Kafka's own bytes: all versions are read, the right one is written, unknown ones are detected.
 
-Named by Kafka's own cases. The expected bytes are put together by hand, field by field, from the
-format's description, so that no codec is its own judge.
+Tests have the names of Kafka's own cases. The expected bytes are written by hand, field by field,
+from the format's description. So no codec checks itself.
 """
 
 from __future__ import annotations
@@ -402,7 +402,7 @@ def test_what_is_written_is_read_again(record: CoordinatorRecord) -> None:
 def test_the_size_of_a_record_is_that_of_its_bytes(record: CoordinatorRecord) -> None:
     offset = record.offset_commit
     expires = offset is not None and offset.expire_timestamp != NO_TIMESTAMP
-    # Reckoned as version 3; version 1 has an expire timestamp in the place of the leader epoch.
+    # Read as version 3; version 1 has an expire timestamp in place of the leader epoch.
     size = binary_size(record) + (4 if expires else 0)
     assert size == len(encode_key(record)) + len(encode_value(record) or b"")
 

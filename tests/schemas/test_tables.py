@@ -1,4 +1,4 @@
-"""The tables say what the Structs say, and rows come back as they went in."""
+"""The tables have the fields of the Structs, and rows are read as they were written."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Processes that share a table: each is one of its own, and one may be killed meanwhile."""
+"""Separate processes that share a table; some are killed meanwhile."""

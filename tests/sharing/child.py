@@ -17,9 +17,9 @@ _END_S = 30.0
 
 
 class Child:
-    """`python -m` with these arguments, in a session of its own; `name` is for messages.
+    """A process `python -m` with these arguments, in a separate session; `name` is for messages.
 
-    Its output and its log are files of `folder`. It ends with its input, if it reads that.
+    Its output and its log are files of `folder`. If it reads its input, it ends with that.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
@@ -44,7 +44,7 @@ class Child:
         self._process.wait()
 
     def stop(self) -> None:
-        """Ask the process to end in order."""
+        """Send SIGTERM to the process."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -70,15 +70,15 @@ class Child:
         self._process.stdin.flush()
 
     def log(self) -> str:
-        """All that it has written to stderr."""
+        """Return its whole stderr."""
         return self._paths[1].read_text("utf-8", "replace")
 
     def told(self) -> list[dict[str, Any]]:
-        """The JSON objects that are new on stdout."""
+        """Return the new JSON objects on stdout."""
         return self._new(0)
 
     def logged(self) -> list[dict[str, Any]]:
-        """The JSON objects that are new on stderr; other lines are log messages."""
+        """Return the new JSON objects on stderr; other lines are log messages."""
         return self._new(1)
 
     def _new(self, which: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Unmodified consumers of confluent-kafka, each a process: the example that users begin with."""
+"""Unmodified consumers of confluent-kafka, each a process: the example for users."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Gateway(Child):
 
     @property
     def broker(self) -> str | None:
-        """Where it serves, once it does."""
+        """Return its address, once it serves."""
         found = _BROKER.search(self.log())
         return None if found is None else found[1]
 
 
 class Consumer(Child):
-    """A consumer's process, the records that it was given and its partitions."""
+    """A consumer's process, its records and its partitions."""
 
     def __init__(self, number: int, broker: str, group: str, topic: str, folder: Path) -> None:
         self.partitions: set[int] = set()
@@ -48,5 +48,5 @@ class Consumer(Child):
             self.partitions = self.partitions | change if gained else self.partitions - change
 
     def ids(self) -> Counter[int]:
-        """How often it was given each row, by the row's id."""
+        """Return how often it got each row, by the row's id."""
         return Counter(msgspec.json.decode(value)["id"] for *_, value in self.records)

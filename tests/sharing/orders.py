@@ -1,4 +1,4 @@
-"""Writes a table of orders, and appends as many for each line of its input; ends with its input."""
+"""A program that writes a table of orders, and appends as many for each line of its input."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def recorded_rows() -> list[dict[str, Any]]:
-    """The requests of all recordings, as rows."""
+    """Return the requests of all recordings, as rows."""
     return [
         {
             "id": f"{name}/{line.request['request_id']}",

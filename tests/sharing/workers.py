@@ -1,4 +1,4 @@
-"""Workers, each `group-coordinator worker` in a process of its own."""
+"""Workers, each `group-coordinator worker` in a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sharing.child import Child
 
 
 class Worker(Child):
-    """A worker's process, the rows that it put out, by their ids, and its partitions."""
+    """A worker's process, its output rows by their ids, and its partitions."""
 
     def __init__(
         self, number: int, root: str, folder: Path, topic: str, settings: Mapping[str, int]
