@@ -20,7 +20,7 @@ from zlib import crc32
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS, Appender, open_delta
-from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
+from group_coordinator.pipeline.ownership.lease import AwakeClock, LeaseWatch, renew
 from group_coordinator.pipeline.tables import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
 from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
@@ -61,7 +61,7 @@ class Brokers:
         self._appender = Appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
         # The time in which this gateway could not poll is not counted against other leases.
-        self._signs = SignWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
+        self._signs = LeaseWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
         self._listeners = tuple(
             GatewayListener(name, *address) for name, address in addresses.items()
         )

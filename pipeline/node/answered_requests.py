@@ -43,7 +43,7 @@ from group_coordinator.pipeline.delta import (
     modified_within,
     quoted,
 )
-from group_coordinator.pipeline.node.duckdb_view import ShownTable
+from group_coordinator.pipeline.node.duckdb_view import DuckDbView
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA, of_partitions
 from group_coordinator.schemas.apis import DECIDED
@@ -136,13 +136,13 @@ class Answers:
             batches = (each for _, _, rows in pages for each in rows.cast(schema).to_batches())
             self._engine.store("fetched", pa.RecordBatchReader.from_batches(schema, batches))
         else:
-            shown = ShownTable(self._engine, responses, "answers", files)
+            shown = DuckDbView(self._engine, responses, "answers", files)
             names = ", ".join(schema.names)
             sql = f"CREATE OR REPLACE TEMP TABLE fetched AS SELECT {names} FROM answers"
             shown.run(lambda: self._engine.run(sql))
 
 
-class AnsweredLately:
+class RecentAnswers:
     """The request ids that were answered within the window, from the engine's table `lately`.
 
     `pipeline.node.answered_requests` describes the table. Raises Failure with DuckDB's message.
@@ -200,15 +200,15 @@ class AnsweredLately:
         return max((at for at in times if at <= now_ms + MOST_BEHIND_MS), default=None)
 
 
-def write_remembered(
-    lately: AnsweredLately,
+def write_remembered_requests(
+    lately: RecentAnswers,
     target: TableFiles,
     partition_set: PartitionSet | None,
     log_ms: int | None = None,
 ) -> list[DataFile]:
     """Write an event for each group of some partitions to a file, not yet part of the table.
 
-    `log_ms` is the result of `AnsweredLately.newest_ms`.
+    `log_ms` is the result of `RecentAnswers.newest_ms`.
     """
     path, local = target.new_file()
     records = 0

@@ -41,11 +41,11 @@ from deltalake import write_deltalake
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import Appender, TableFiles, is_table, open_delta
-from group_coordinator.pipeline.node.answered_requests import write_remembered
+from group_coordinator.pipeline.node.answered_requests import write_remembered_requests
 from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
-    shown_log,
+    offsets_topic_view,
     write_load_events,
 )
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
@@ -162,9 +162,9 @@ def append_bootstrap(
     partitions = None if partition_set is None else partition_set.partitions
     target = TableFiles(open_delta(uri), ahead.engine.scratch)
     log_ms = ahead.lately.newest_ms(partition_set, clock_ms())
-    topic = shown_log(ahead.engine, ahead.root)
+    topic = offsets_topic_view(ahead.engine, ahead.root)
     files = write_load_events(ahead.engine, topic, target, partitions, log_ms=log_ms)
-    files += write_remembered(ahead.lately, target, partition_set, log_ms)
+    files += write_remembered_requests(ahead.lately, target, partition_set, log_ms)
     recorded = RecordedRequests(ahead.engine, ahead.root, topic, partitions)
     files += write_waiting_requests(ahead.waiting, target, partition_set, recorded)
     if last_row is not None:
@@ -181,7 +181,7 @@ def _write_row(row: tuple[str, str], target: TableFiles) -> list[DataFile]:
     return [file]
 
 
-def begin_afresh(
+def begin_new_checkpoint(
     engine: StreamEngine,
     root: str,
     checkpoint: str,
@@ -225,7 +225,7 @@ def _stream_of(node_id: int) -> str:
     return f"coordinator-stream-{node_id}"
 
 
-def bring_in(
+def append_claims(
     ahead: ReadAhead,
     bootstrap_uri: str,
     partition_set: PartitionSet,
@@ -293,7 +293,7 @@ def _passed_over(partition: int) -> str:
     return f"passed-over-{partition}"
 
 
-def give_up(
+def append_unloads(
     root: str,
     bootstrap_uri: str,
     partition_set: PartitionSet,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.signatures import RequestKey
     from group_coordinator.pipeline.node.stop_signals import StopRequest
-    from group_coordinator.pipeline.ownership.fencing import SeenLease
+    from group_coordinator.pipeline.ownership.fencing import ObservedLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
@@ -68,7 +68,7 @@ def coordinate(
     stop: StopRequest,
     began: float,
     makes_archive: bool,
-    seen: SeenLease | None,
+    seen: ObservedLease | None,
 ) -> None:
     """Run a coordinator until it is asked to stop; see `pipeline.node.job.run`.
 
@@ -120,8 +120,8 @@ def _watch(
                 make_at = math.inf
             if coordinator.does_upkeep():
                 upkeep.run_due(clock_ms())
-        handing_over = HandOver(coordinator, hand_over_s)
-        while handing_over.go_on() and not stop.at_once.wait(coordinator.pause_s()):
+        hand_over = HandOver(coordinator, hand_over_s)
+        while hand_over.advance() and not stop.at_once.wait(coordinator.pause_s()):
             pass
         coordinator.stop()
         log.info("stopped; other nodes need not wait for its lease to end")
@@ -152,17 +152,17 @@ class HandOver:
         self._timeout_s = timeout_s
         self._is_said = False
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Do the next step; return True if there is more to do after the node's `pause_s`.
 
         False: the node must be stopped now. An error is logged and also returns False.
         """
         node = self._node
-        if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:
+        if node.running_query is None or not node.left_to_hand_over() or self._timeout_s <= 0:
             return False
         try:
             if not self._is_said:
-                count = node.to_hand_over()
+                count = node.left_to_hand_over()
                 log.info("%d partitions are handed over before the stop", count)
                 node.hand_over()
                 self._is_said = True
@@ -170,7 +170,7 @@ class HandOver:
         except STORE_FAILS as error:
             log.warning("others take over after the stop, not before: %s", error)
             return False
-        took_s, left = monotonic() - self._began, node.to_hand_over()
+        took_s, left = monotonic() - self._began, node.left_to_hand_over()
         if not left:
             log.info("no partition is left to hand over after %.1f s", took_s)
         elif took_s >= self._timeout_s:

@@ -54,7 +54,7 @@ def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
         yield engine
 
 
-class ShownTable:
+class DuckDbView:
     """The rows of a table's version, or of some of its files, as a view of an engine."""
 
     def __init__(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from group_coordinator.pipeline.ownership.fencing import SeenLease
+    from group_coordinator.pipeline.ownership.fencing import ObservedLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
@@ -126,12 +126,12 @@ def run(
     return 0
 
 
-def _see_lease(root: str, settings: Settings, stop: StopSignals) -> SeenLease:
+def _see_lease(root: str, settings: Settings, stop: StopSignals) -> ObservedLease:
     """Return the node's lease before the JVM starts; a process that renews it later is alive."""
     with stop.deferred():
-        from group_coordinator.pipeline.ownership.fencing import see_lease
+        from group_coordinator.pipeline.ownership.fencing import read_lease
     timeout_ms = settings.group.offsets_commit_timeout_ms
-    return see_lease(root, settings.coordinator.node_id, timeout_ms)
+    return read_lease(root, settings.coordinator.node_id, timeout_ms)
 
 
 def _is_second_attempt(spark: SparkSession) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from group_coordinator.coordinator.group.control import PREFIX
 from group_coordinator.pipeline.delta import Engine, count_bytes, count_records, quoted
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.duckdb_view import ShownTable
+from group_coordinator.pipeline.node.duckdb_view import DuckDbView
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY
 from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.records import KNOWN_TYPES, RECORD_KEY, RECORD_VALUES
@@ -55,14 +55,14 @@ _ROW_GROUP_BYTES = 16 << 20
 _FLUSH_ROWS = 4096
 
 
-def shown_log(engine: Engine, root: str) -> ShownTable:
+def offsets_topic_view(engine: Engine, root: str) -> DuckDbView:
     """Return the offsets topic at its newest version, as the engine's view `log`."""
-    return ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
+    return DuckDbView(engine, open_table(root, OFFSETS_TOPIC), "log")
 
 
 def write_load_events(
     engine: Engine,
-    topic: ShownTable,
+    topic: DuckDbView,
     target: TableFiles,
     partitions: Collection[int] | None = None,
     bucket_records: int = _BUCKET_RECORDS,
@@ -70,10 +70,10 @@ def write_load_events(
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
-    `topic` is the result of `shown_log`. The files are not yet part of the target. `partitions`
-    selects the groups by offsets partition; None selects all. Groups with only tombstones are left
-    out. So are rows without a group or a log offset, because they belong to no group; a warning
-    counts them.
+    `topic` is the result of `offsets_topic_view`. The files are not yet part of the target.
+    `partitions` selects the groups by offsets partition; None selects all. Groups with only
+    tombstones are left out. So are rows without a group or a log offset, because they belong to no
+    group; a warning counts them.
 
     A group with a record of an unknown kind is loaded from one record of each such kind; without
     these records it would seem to be absent. `log_ms` is the newest known time of the groups, ms
@@ -105,7 +105,7 @@ def write_load_events(
 def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) -> set[str]:
     """Return the groups of offsets partitions that have any record in the offsets topic."""
     query = f"SELECT DISTINCT group_id FROM log WHERE group_id IS NOT NULL AND {_in(partitions)}"
-    topic = shown_log(engine, root)
+    topic = offsets_topic_view(engine, root)
     return {group_id for (group_id,) in topic.run(lambda: engine.run(query))}
 
 

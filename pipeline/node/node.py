@@ -54,10 +54,10 @@ from group_coordinator.pipeline.delta import Epoch, FencedError, Patience, local
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
-from group_coordinator.pipeline.ownership.fencing import check_alone, fence, fence_dead
+from group_coordinator.pipeline.ownership.fencing import check_not_running, fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import (
+    LeaseObserver,
     LeaseRenewal,
-    Observer,
     ProgressWatch,
     longest_gap_s,
 )
@@ -70,22 +70,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from group_coordinator.pipeline.node.stream_engine import RunningQuery, StreamEngine
-    from group_coordinator.pipeline.ownership.fencing import SeenLease
+    from group_coordinator.pipeline.ownership.fencing import ObservedLease
     from group_coordinator.pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # How often a node reads the cluster state, s: on a local disk, and in an object store. In a store
 # each read is a request, and each trim of the log of `requests` is several.
-_LOOK_INTERVAL_S, _STORE_LOOK_INTERVAL_S = 0.25, 1.0
+_POLL_INTERVAL_S, _STORE_POLL_INTERVAL_S = 0.25, 1.0
 # The same while a partition moves, because its groups wait for the decisions of the other node.
-_SOON_S, _STORE_SOON_S = 0.02, 0.1
+_MOVING_POLL_INTERVAL_S, _STORE_MOVING_POLL_INTERVAL_S = 0.02, 0.1
 # How often `tick` is called while no partition moves, s.
 _TICK_S = 0.1
 _TRIM_INTERVAL_S, _STORE_TRIM_INTERVAL_S = 5.0, 60.0
 
 
-class QueryHangs(Failure):
+class QueryHung(Failure):
     """The query neither ends nor makes progress; the message says for how long."""
 
 
@@ -93,7 +93,7 @@ class CoordinatorNode:
     """A running node. `start` creates one; the caller calls `tick` until the node stops."""
 
     def __init__(
-        self, engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
+        self, engine: StreamEngine, root: str, settings: Settings, seen: ObservedLease | None = None
     ) -> None:
         self._root = root
         self._config = settings.group
@@ -101,17 +101,19 @@ class CoordinatorNode:
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
         self._decisions = DecisionLog(root, self._config)
-        self._observer = Observer(self.node.node_id, ours.lease_ms)
+        self._observer = LeaseObserver(self.node.node_id, ours.lease_ms)
         is_store = local_folder(root) is None
-        self._look_interval_s = _STORE_LOOK_INTERVAL_S if is_store else _LOOK_INTERVAL_S
-        self._soon_s = _STORE_SOON_S if is_store else _SOON_S
+        self._poll_interval_s = _STORE_POLL_INTERVAL_S if is_store else _POLL_INTERVAL_S
+        self._moving_poll_interval_s = (
+            _STORE_MOVING_POLL_INTERVAL_S if is_store else _MOVING_POLL_INTERVAL_S
+        )
         self._trim_interval_s = _STORE_TRIM_INTERVAL_S if is_store else _TRIM_INTERVAL_S
-        self._look_at = 0.0
+        self._poll_at = 0.0
         self._trim_at = 0.0
-        self._said_consumed: int | None = None
+        self._recorded_consumed: int | None = None
         self._preparations = Preparations(self.node.node_id)
-        self._said_prepared = NO_EPOCH
-        self._is_awaiting = False
+        self._recorded_prepared = NO_EPOCH
+        self._is_moving = False
         # The other nodes that can take partitions.
         self._others: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(partial(self._started, seen))
@@ -124,13 +126,13 @@ class CoordinatorNode:
             longest_gap_s(ours.lease_ms),
         )
         self.lease = LeaseRenewal(
-            root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
+            root, self.node.node_id, ours.lease_ms, is_progressing=self._progress.is_progressing
         )
 
     # --- state ----------------------------------------------------------------------------------
 
     @property
-    def serving(self) -> RunningQuery | None:
+    def running_query(self) -> RunningQuery | None:
         """The query; None before it has begun."""
         return self._query.running
 
@@ -140,8 +142,8 @@ class CoordinatorNode:
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Wait for `is_ready`. Raises QueryFailed, also if no batch comes within the timeout."""
-        assert self.serving is not None, "this node has no partition yet"
-        self.serving.await_ready(timeout_s)
+        assert self.running_query is not None, "this node has no partition yet"
+        self.running_query.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
         """Whether this node does the upkeep of the tables; the owner of partition 0 does."""
@@ -155,8 +157,8 @@ class CoordinatorNode:
 
         Raises DecisionsLost if the table of decisions lacks the start of this node, or a partition.
         """
-        if self.serving is not None:
-            self.serving.check()
+        if self.running_query is not None:
+            self.running_query.check()
         node = self._cluster.nodes.get(self.node.node_id)
         if node is None:
             raise DecisionsLost(self.node.node_id)
@@ -170,19 +172,17 @@ class CoordinatorNode:
                 # This check finds it if no write has failed yet: the node was considered dead and
                 # is fenced.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
-        if self._progress.hangs():
+        if self._progress.is_hung():
             # The error ends this process if no other node takes over, so that a supervisor restarts
             # it.
-            raise QueryHangs(
-                f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"
-            )
+            raise QueryHung(f"no batch of the query has ended for {self._progress.stuck_s():.0f} s")
 
     def tick(self) -> None:
         """Read the cluster state if it is time, and carry out the node's plan."""
-        if monotonic() >= self._look_at:
-            self.look()
+        if monotonic() >= self._poll_at:
+            self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the cluster state, and carry out the node's plan."""
         now = monotonic()
         self._cluster = self._decisions.read()
@@ -193,41 +193,41 @@ class CoordinatorNode:
         me = self.node.node_id
         plan = decide(self._cluster, me, alive, self._num_partitions, held)
         is_idle = not self._query.is_changing() and not (plan.unload or plan.claim)
-        if self.serving is not None and is_idle and not self._cluster.nodes[me].stopping:
+        if self.running_query is not None and is_idle and not self._cluster.nodes[me].stopping:
             self._prepare_for_claims()
         self._carry_out(plan)
         coming = self._cluster.meant_for(me).values()
-        self._is_awaiting = bool(held) or any(each.is_let_go for each in coming)
+        self._is_moving = bool(held) or any(each.is_let_go for each in coming)
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + self._trim_interval_s
-        self._look_at = monotonic() + self._until_look_s()
+        self._poll_at = monotonic() + self._until_poll_s()
 
     def pause_s(self) -> float:
         """Return how long to wait before the next `tick`, s."""
-        is_soon = self._query.is_changing() or self._is_awaiting
-        return self._soon_s if is_soon else _TICK_S
+        is_soon = self._query.is_changing() or self._is_moving
+        return self._moving_poll_interval_s if is_soon else _TICK_S
 
-    def _until_look_s(self) -> float:
+    def _until_poll_s(self) -> float:
         if self._query.is_changing():
             # The next step of the change is due as soon as the query has made the progress for it.
             return 0.0
-        return self._soon_s if self._is_awaiting else self._look_interval_s
+        return self._moving_poll_interval_s if self._is_moving else self._poll_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete the part of the log of `requests` that every node has consumed.
 
         Returns the number of deleted files.
         """
-        mine = self._say_consumed()
-        if mine is None or self.serving is None or not self.does_upkeep():
+        mine = self._record_consumed()
+        if mine is None or self.running_query is None or not self.does_upkeep():
             return 0
         owners = {state.owner for state in self._cluster.partitions.values()}
         others = {n for n in {*alive, *owners} if n is not None} - {self.node.node_id}
-        return self.serving.trim(min([mine, *map(self._decisions.consumed_by, others)]))
+        return self.running_query.trim(min([mine, *map(self._decisions.consumed_by, others)]))
 
-    def _say_consumed(self) -> int | None:
-        if self.serving is not None:
+    def _record_consumed(self) -> int | None:
+        if self.running_query is not None:
             version = self._query.consumed()
         elif self._cluster.owned_by(self.node.node_id):
             # The query has not begun yet. It may resume from a streaming checkpoint that lags far.
@@ -237,9 +237,9 @@ class CoordinatorNode:
             # A node without partitions needs no earlier requests: its first claim loads those that
             # wait.
             version = open_table(self._root, REQUESTS).version()
-        if version is not None and version != self._said_consumed:
-            self._decisions.say_consumed(self.node.node_id, version)
-            self._said_consumed = version
+        if version is not None and version != self._recorded_consumed:
+            self._decisions.record_consumed(self.node.node_id, version)
+            self._recorded_consumed = version
         return version
 
     def hand_over(self) -> None:
@@ -250,9 +250,9 @@ class CoordinatorNode:
         self._cluster, _ = self._decisions.decide_until(
             lambda cluster: self._if_latest(cluster, STOPPING)
         )
-        self._look_at = 0.0
+        self._poll_at = 0.0
 
-    def to_hand_over(self) -> int:
+    def left_to_hand_over(self) -> int:
         """Return how many partitions must still move; 0 if no other node can take them."""
         return len(self._cluster.owned_by(self.node.node_id)) if self._others else 0
 
@@ -277,10 +277,10 @@ class CoordinatorNode:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def _started(self, seen: SeenLease | None, cluster: ClusterState) -> list[CoordinatorEvent]:
+    def _started(self, seen: ObservedLease | None, cluster: ClusterState) -> list[CoordinatorEvent]:
         if seen is not None:
             me = self.node.node_id
-            check_alone(seen, cluster.nodes.get(me), self._decisions.lease_of(me))
+            check_not_running(seen, cluster.nodes.get(me), self._decisions.lease_of(me))
         process = f"process {os.getpid()} of {socket.gethostname()}"
         return [replace(self._event(STARTED), reason=process)]
 
@@ -301,32 +301,32 @@ class CoordinatorNode:
 
     def _carry_out(self, plan: Plan) -> None:
         if self._query.is_changing():
-            if self._query.go_on(self._cluster):
+            if self._query.continue_change(self._cluster):
                 self._release()
-        elif (plan.unload or plan.claim) and self.serving is not None and not self.is_ready():
+        elif (plan.unload or plan.claim) and self.running_query is not None and not self.is_ready():
             # A change begins only after the one before it has ended.
             return
         elif self.is_ready() and not self._cluster.nodes[self.node.node_id].ready:
             self._decisions.decide(self._cluster, [self._event(READY)])
         elif plan.unload:
-            self._give_up(plan.unload)
+            self._unload(plan.unload)
         elif plan.claim:
-            self._take(plan)
+            self._claim(plan)
         elif plan.moves:
             self._decisions.decide(self._cluster, self._moves(plan))
-        elif self.serving is None:
-            self._serve()
+        elif self.running_query is None:
+            self._update_query()
 
     def _prepare_for_claims(self) -> None:
         """Read ahead the data for the claims of partitions that move here, and record it."""
         self._query.read_ahead(self._cluster)
         mine = self._cluster.meant_for(self.node.node_id)
         newest = max((state.meant_epoch for state in mine.values()), default=self.epoch.number)
-        if self._said_prepared < newest:
-            self._said_prepared = self._cluster.epoch
-            self._decisions.say_prepared(self.node.node_id, self._said_prepared)
+        if self._recorded_prepared < newest:
+            self._recorded_prepared = self._cluster.epoch
+            self._decisions.record_prepared(self.node.node_id, self._recorded_prepared)
 
-    def _give_up(self, partitions: tuple[int, ...]) -> None:
+    def _unload(self, partitions: tuple[int, ...]) -> None:
         """Unload partitions; `_release` then releases them to their next owners."""
         fresh = [p for p in partitions if not self._cluster.partitions[p].unloading]
         if fresh:
@@ -335,7 +335,7 @@ class CoordinatorNode:
                 return
             self._cluster = cluster
         log.info("giving up %d partitions: %s", len(partitions), named(partitions))
-        self._serve(partitions)
+        self._update_query(partitions)
 
     def _release(self) -> None:
         self._cluster, _ = self._decisions.decide_until(
@@ -344,7 +344,7 @@ class CoordinatorNode:
             )
         )
 
-    def _take(self, plan: Plan) -> None:
+    def _claim(self, plan: Plan) -> None:
         """Fence the dead owners of partitions, claim the partitions, and load them."""
         for node_id in plan.fence:
             if self._cluster.nodes[node_id].stopped:
@@ -361,24 +361,24 @@ class CoordinatorNode:
             # Another node's decision came first, so the plan may be out of date.
             return
         log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
-        self._serve()
+        self._update_query()
 
-    def _serve(self, unload: Collection[int] = ()) -> None:
+    def _update_query(self, unload: Collection[int] = ()) -> None:
         """Make the query decide for the present partitions of this node."""
-        if self.serving is None:
+        if self.running_query is None:
             self._progress.watch(self._query.begin(self._cluster, unload).progress)
         else:
             self._query.change(self._cluster, unload)
 
 
 def start(
-    engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
+    engine: StreamEngine, root: str, settings: Settings, seen: ObservedLease | None = None
 ) -> CoordinatorNode:
     """Start a node at `root`, creating the tables that are missing.
 
     Every earlier start of the same node is fenced: its writes fail, and it stops. The query begins
     in one of the first ticks, also if the node has no partitions yet. `seen` is the node's lease
-    some seconds ago; NodeRuns is raised if another process has renewed it since. Raises
+    some seconds ago; NodeAlreadyRunning is raised if another process has renewed it since. Raises
     SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started again
     meanwhile.
     """

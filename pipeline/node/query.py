@@ -32,19 +32,19 @@ from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, Part
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import Patience
 from group_coordinator.pipeline.node.bootstrap import (
-    begin_afresh,
+    append_claims,
+    append_unloads,
+    begin_new_checkpoint,
     bootstrap_end,
-    bring_in,
-    give_up,
     newest_claim,
     passed_over,
     select,
     wake,
 )
-from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from group_coordinator.pipeline.node.read_ahead import ClaimReadAhead, ReadAhead
 from group_coordinator.pipeline.node.resumption import (
     bootstrap_uri,
-    resumption,
+    find_resumption,
     stream_uri,
     tables_folder,
     take_folder,
@@ -108,7 +108,7 @@ class NodeQuery:
         folder = take_folder(engine, root, epoch, starts, location)
         self._checkpoint = stream_uri(folder)
         self._bootstrap = bootstrap_uri(tables_folder(root, epoch, location))
-        self._ahead = AheadOfClaims(root, self._ours)
+        self._ahead = ClaimReadAhead(root, self._ours)
         self._changing: _Change | None = None
         # The first version of `requests` that the query needs for the change in progress.
         self._needed: int | None = None
@@ -120,7 +120,7 @@ class NodeQuery:
         return self.running is not None and self.running.is_ready()
 
     def is_changing(self) -> bool:
-        """Whether a change of the query's partitions is in progress; `go_on` continues it."""
+        """Whether a change of partitions is in progress; `continue_change` continues it."""
         return self._changing is not None
 
     def consumed(self) -> int | None:
@@ -144,7 +144,7 @@ class NodeQuery:
         kept = cluster.kept_by(self._node.node_id)
         bootstrap, planned = self._prepare(cluster, kept)
         if unload:
-            give_up(self._root, self._bootstrap, self._set_of(unload))
+            append_unloads(self._root, self._bootstrap, self._set_of(unload))
         wake(self._bootstrap)
         selection = select(self._bootstrap, kept, self._num_partitions)
         settings = self._batch_settings(cluster)
@@ -175,7 +175,7 @@ class NodeQuery:
             patience.until_done("read what claims need", self._ahead.read_on)
         self._changing = _Change(claimed, tuple(unload))
 
-    def go_on(self, cluster: ClusterState) -> tuple[int, ...]:
+    def continue_change(self, cluster: ClusterState) -> tuple[int, ...]:
         """Continue a change as far as the query's progress allows.
 
         Returns the partitions that the change has unloaded, when it has ended.
@@ -219,19 +219,23 @@ class NodeQuery:
         kept = cluster.kept_by(self._node.node_id)
         patience = self._patience()
         if change.claimed:
-            bring = partial(self._bring_in, change.claimed, kept, running.run)
-            self._needed = patience.until_done("bring groups in", bring) + 1
+            append = partial(self._append_claims, change.claimed, kept, running.run)
+            self._needed = patience.until_done("load claimed groups", append) + 1
         if change.unload:
             unload = self._set_of(change.unload)
             # A retry is safe: unloading a group twice changes nothing.
-            unloaded = partial(give_up, self._root, self._bootstrap, unload, running.run, kept)
-            patience.until_done("give groups up", unloaded)
+            unloaded = partial(
+                append_unloads, self._root, self._bootstrap, unload, running.run, kept
+            )
+            patience.until_done("unload groups", unloaded)
         end = partial(bootstrap_end, self._bootstrap)
         running.expect(patience.until_done("read the bootstrap", end))
         self.served = frozenset(kept)
         log.info("%d partitions from now on: %s", len(kept), named(kept))
 
-    def _bring_in(self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int) -> int:
+    def _append_claims(
+        self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int
+    ) -> int:
         """Load groups by the bootstrap; return the version up to which it covers their requests.
 
         A failed attempt may have committed. A group must not be loaded twice, because the second
@@ -241,7 +245,7 @@ class NodeQuery:
         if newest_claim(self._bootstrap) >= epoch:
             return min(passed_over(self._bootstrap, claimed).values())
         wanted = self._set_of(claimed)
-        return bring_in(self._ahead.present(), self._bootstrap, wanted, epoch, run, kept)
+        return append_claims(self._ahead.present(), self._bootstrap, wanted, epoch, run, kept)
 
     def _prepare(
         self, cluster: ClusterState, kept: dict[int, PartitionState]
@@ -253,7 +257,7 @@ class NodeQuery:
         """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
-        left = resumption(
+        left = find_resumption(
             self._engine,
             self._root,
             self._checkpoint,
@@ -262,7 +266,7 @@ class NodeQuery:
             self._node.node_id,
         )
         if left is None:
-            bootstrap = begin_afresh(
+            bootstrap = begin_new_checkpoint(
                 self._engine,
                 self._root,
                 self._checkpoint,
@@ -278,7 +282,7 @@ class NodeQuery:
         if new:
             with ReadAhead(self._root, self._ours) as ahead:
                 ahead.read_on()
-                bring_in(ahead, self._bootstrap, self._set_of(new), newest)
+                append_claims(ahead, self._bootstrap, self._set_of(new), newest)
         return left.bootstrap, left.planned
 
     def _patience(self) -> Patience:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import AT_ONCE, STORE_FAILS, refresh
-from group_coordinator.pipeline.node.answered_requests import AnsweredLately, Answers
+from group_coordinator.pipeline.node.answered_requests import Answers, RecentAnswers
 from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.waiting_requests import WaitingRequests
 from group_coordinator.pipeline.tables import open_table
@@ -65,7 +65,7 @@ class ReadAhead:
         self.close = weakref.finalize(self, opened.close)
         at_once = AT_ONCE_BESIDE_BATCHES if beside_batches else AT_ONCE
         self._answers = Answers(self.engine, ours.request_dedup_window_ms, at_once)
-        self.lately = AnsweredLately(self.engine, ours)
+        self.lately = RecentAnswers(self.engine, ours)
         self.waiting = WaitingRequests(self.engine, root, ours.max_request_size, at_once)
 
     def __enter__(self) -> ReadAhead:
@@ -98,7 +98,7 @@ class _OpenTable:
         return self._handle
 
 
-class AheadOfClaims:
+class ClaimReadAhead:
     """A node's reading ahead for its next claims, while its query runs. Not thread-safe.
 
     `ours` are the node's settings. The data is freed some time after the last partition has moved.

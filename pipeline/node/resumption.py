@@ -197,7 +197,7 @@ class Resumption(Struct, frozen=True):
     claim: int
 
 
-def resumption(
+def find_resumption(
     engine: StreamEngine,
     root: str,
     checkpoint: str,
@@ -215,7 +215,7 @@ def resumption(
         return None
     bootstrap = prepared_bootstrap(bootstrap_uri)
     written = -1 if planned.query_id is None else last_written(root, planned.query_id)
-    reason = why_lost(planned, bootstrap, written)
+    reason = loss_reason(planned, bootstrap, written)
     if reason is None and bootstrap is not None and reads_another_table(root, bootstrap):
         reason = "has read another table of requests than the present one"
     if reason is None and lacks_read(planned, bootstrap_end(bootstrap_uri)):
@@ -229,7 +229,7 @@ def resumption(
     return None if is_void(found, claims) else found
 
 
-def why_lost(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str | None:
+def loss_reason(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str | None:
     """Return why this release cannot resume from a streaming checkpoint; None if it can.
 
     `written` is the last batch of its query that the tables have, -1 if they have none.

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from group_coordinator.coordinator.group.control import recorded_event
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AT_ONCE, data_files, modified_within
-from group_coordinator.pipeline.node.duckdb_view import ShownTable
+from group_coordinator.pipeline.node.duckdb_view import DuckDbView
 from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.settings import HOUR_MS, CoordinatorSettings
@@ -245,13 +245,13 @@ def _digest(text: str) -> bytes:
 class RecordedRequests:
     """The requests in the engine's table `unanswered` that have records in the log.
 
-    `topic` is the root's offsets topic (`load_events.shown_log`). Only records of `partitions`
-    count; None counts all. `pipeline.node.waiting_requests` describes `unanswered`. Raises Failure
-    with DuckDB's message.
+    `topic` is the root's offsets topic (`load_events.offsets_topic_view`). Only records of
+    `partitions` count; None counts all. `pipeline.node.waiting_requests` describes `unanswered`.
+    Raises Failure with DuckDB's message.
     """
 
     def __init__(
-        self, engine: Engine, root: str, topic: ShownTable, partitions: Collection[int] | None
+        self, engine: Engine, root: str, topic: DuckDbView, partitions: Collection[int] | None
     ) -> None:
         self._engine = engine
         self.count = 0
@@ -267,7 +267,7 @@ class RecordedRequests:
         history = open_table(root, OFFSETS_HISTORY)
         moved = modified_within(data_files(history), HOUR_MS, clock_ms())
         if moved:
-            shown = ShownTable(engine, history, "superseded", moved)
+            shown = DuckDbView(engine, history, "superseded", moved)
             self._find(shown, readable(partitions, "superseded"))
         engine.run(
             "CREATE OR REPLACE TEMP TABLE recorded AS SELECT group_id, request_id, "
@@ -276,7 +276,7 @@ class RecordedRequests:
         )
         ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
 
-    def _find(self, table: ShownTable, records: str) -> None:
+    def _find(self, table: DuckDbView, records: str) -> None:
         """Add the records that unanswered requests made to the engine's table `found`."""
         record = as_json(pa.struct(_FIELDS))
         query = (

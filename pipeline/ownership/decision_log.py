@@ -158,7 +158,7 @@ class DecisionLog:
         """Return the next version of `requests` that a node reads, as last read; -1 if unknown."""
         return self._appender.last_version(consumed_app_id(node_id))
 
-    def say_consumed(self, node_id: int, version: int) -> None:
+    def record_consumed(self, node_id: int, version: int) -> None:
         """Record the next version of `requests` that a node reads."""
         self._say(consumed_app_id(node_id), version)
 
@@ -169,7 +169,7 @@ class DecisionLog:
         """
         return self._appender.last_version(prepared_app_id(node_id))
 
-    def say_prepared(self, node_id: int, epoch: int) -> None:
+    def record_prepared(self, node_id: int, epoch: int) -> None:
         """Record that a node has prepared for the partitions that move to it up to an epoch."""
         self._say(prepared_app_id(node_id), epoch)
 

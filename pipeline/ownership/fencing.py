@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 NO_LEASE = -1
 
 
-class NodeRuns(Failure):
+class NodeAlreadyRunning(Failure):
     """An error: another process runs the node. The message names the process, and what to do."""
 
 
-class SeenLease(Struct, frozen=True):
+class ObservedLease(Struct, frozen=True):
     """A node's lease as read once, with the epoch of the last decision of all nodes."""
 
     lease: int = NO_LEASE
     epoch: int = NO_EPOCH
 
 
-def see_lease(root: str, node_id: int, timeout_ms: int) -> SeenLease:
+def read_lease(root: str, node_id: int, timeout_ms: int) -> ObservedLease:
     """Read a node's lease; retry failures for `timeout_ms`.
 
     Raises CommitTimeoutError after that time, and TornRoot if a loss of power left the table torn.
@@ -58,14 +58,14 @@ def see_lease(root: str, node_id: int, timeout_ms: int) -> SeenLease:
     return Patience(timeout_ms).until_done(f"look at the lease of node {node_id}", look)
 
 
-def _see(root: str, node_id: int) -> SeenLease:
+def _see(root: str, node_id: int) -> ObservedLease:
     if not has_table(root, COORDINATORS):
-        return SeenLease()
+        return ObservedLease()
     table = Appender(table_uri(root, COORDINATORS))
-    return SeenLease(table.last_version(lease_app_id(node_id)), table.last_version(DECISIONS))
+    return ObservedLease(table.last_version(lease_app_id(node_id)), table.last_version(DECISIONS))
 
 
-def is_alive(seen: SeenLease, node: NodeState | None, lease: int) -> bool:
+def is_alive(seen: ObservedLease, node: NodeState | None, lease: int) -> bool:
     """Return whether a process of the node is alive: it renewed its lease or started since `seen`.
 
     `node` and `lease` are the current ones. A node that has recorded its stop is not alive.
@@ -75,12 +75,12 @@ def is_alive(seen: SeenLease, node: NodeState | None, lease: int) -> bool:
     return lease != seen.lease or node.epoch > seen.epoch
 
 
-def check_alone(seen: SeenLease, node: NodeState | None, lease: int) -> None:
-    """Raise NodeRuns if a process of the node is alive (`is_alive`)."""
+def check_not_running(seen: ObservedLease, node: NodeState | None, lease: int) -> None:
+    """Raise NodeAlreadyRunning if a process of the node is alive (`is_alive`)."""
     if node is None or not is_alive(seen, node, lease):
         return
     started = datetime.fromtimestamp(node.started_at / 1000, UTC).replace(tzinfo=None)
-    raise NodeRuns(
+    raise NodeAlreadyRunning(
         f"node {node.node_id} runs already, at {address(node.host, node.port)} since "
         f"{started.isoformat(' ', 'seconds')} UTC"
         + (f" as {node.process}" if node.process else "")

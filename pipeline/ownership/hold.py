@@ -28,7 +28,7 @@ from group_coordinator.pipeline.clock import clock_ms, sleep
 from group_coordinator.pipeline.delta import Epoch, FencedError
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
-from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
+from group_coordinator.pipeline.ownership.lease import LeaseObserver, LeaseRenewal
 from group_coordinator.pipeline.tables import ensure_tables
 from group_coordinator.schemas.records import CoordinatorEvent
 
@@ -78,7 +78,7 @@ def _take_all(
     lease_ms: int,
     say: Callable[[str], None],
 ) -> None:
-    observer = Observer(HOLDER, lease_ms)
+    observer = LeaseObserver(HOLDER, lease_ms)
     said = ""
     while len((cluster := decisions.read()).owned_by(HOLDER)) < num_partitions:
         _check(cluster, epoch)

@@ -63,7 +63,7 @@ def renewal_interval_s(lease_ms: int) -> float:
     return lease_ms / _RENEWALS_PER_LEASE / 1000
 
 
-class SignWatch:
+class LeaseWatch:
     """A tracker of leases: a lease holds while its sign changes within `lease_ms`.
 
     The observer's clock counts. The lease of a new holder holds for `lease_ms` from its first sign.
@@ -92,7 +92,7 @@ def renew(appender: Appender, app_id: str, now_ms: int) -> None:
     appender.append(None, app_id, max(now_ms, appender.last_version(app_id) + 1))
 
 
-class Observer:
+class LeaseObserver:
     """An observer of leases, which determines the nodes that are alive.
 
     Time in which the observer's process was suspended does not count. Otherwise all nodes of a
@@ -101,7 +101,7 @@ class Observer:
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
         self._me = me
-        self._signs = SignWatch(lease_ms, AwakeClock(longest_gap_s(lease_ms), clock))
+        self._signs = LeaseWatch(lease_ms, AwakeClock(longest_gap_s(lease_ms), clock))
 
     def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
         """Return this node, and all nodes that have not stopped and have a lease that holds."""
@@ -149,11 +149,11 @@ class ProgressWatch:
                 self._seen, self._since, self._has_got_on = count, now, True
             return now - self._since
 
-    def gets_on(self) -> bool:
+    def is_progressing(self) -> bool:
         """Return whether the query has progressed within the timeout. True without a query."""
         return self.stuck_s() <= self._timeout_s
 
-    def hangs(self) -> bool:
+    def is_hung(self) -> bool:
         """Return whether the query must be abandoned. Other nodes may take over long before that.
 
         A first batch may take `FIRST_BATCH_S`, because a restarted query would only wait again.
@@ -166,8 +166,8 @@ class ProgressWatch:
 class LeaseRenewal:
     """The renewal of this node's lease by a thread: immediately, then four times per `lease_ms`.
 
-    The lease is not renewed while `gets_on` returns False. Other nodes then fence this node and
-    take over its partitions.
+    The lease is not renewed while `is_progressing` returns False. Other nodes then fence this node
+    and take over its partitions.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ class LeaseRenewal:
         node_id: int,
         lease_ms: int,
         clock: Callable[[], int] = clock_ms,
-        gets_on: Callable[[], bool] = lambda: True,
+        is_progressing: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._gets_on = gets_on
+        self._gets_on = is_progressing
         self._appender = Appender(table_uri(root, COORDINATORS))
         self._app_id = lease_app_id(node_id)
         self._clock = clock

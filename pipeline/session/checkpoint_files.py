@@ -51,7 +51,7 @@ def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None
 
 def query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Return the query id of a streaming checkpoint; None if it is missing or unreadable."""
-    text = text_kept(spark, checkpoint, "metadata")
+    text = read_text_file(spark, checkpoint, "metadata")
     try:
         return None if text is None else msgspec.json.decode(text, type=_Query).id
     except DECODE_ERRORS:
@@ -74,14 +74,14 @@ def _planned(spark: SparkSession, checkpoint: str, batch_id: int) -> list[str]:
     return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()
 
 
-def text_kept(spark: SparkSession, checkpoint: str, name: str) -> str | None:
+def read_text_file(spark: SparkSession, checkpoint: str, name: str) -> str | None:
     """Return the text file `name` of a streaming checkpoint; None if it does not exist."""
     if name not in _files(spark, checkpoint).names():
         return None
     return _files(spark, f"{checkpoint}/{name}").text()
 
 
-def keep_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
+def write_text_file(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
     """Write the text file `name` to a streaming checkpoint.
 
     A failure is only logged, at debug level. On a disk the old file stays until the new one is

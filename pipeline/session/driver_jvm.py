@@ -51,7 +51,7 @@ class JvmEnded(RuntimeError):
     """The started JVM ended before it accepted a connection."""
 
 
-class BegunJvm(NamedTuple):
+class StartedJvm(NamedTuple):
     """A started JVM, and the folder in which it writes its port and secret for py4j."""
 
     process: subprocess.Popen[bytes]
@@ -67,7 +67,7 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
 
 
-def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
+def start_jvm(settings: dict[str, str], stderr: int) -> StartedJvm:
     """Start the driver's JVM with these settings; do not wait until it accepts connections.
 
     Its standard error goes to the file descriptor `stderr`. It ends at the end of its standard
@@ -91,7 +91,7 @@ def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
         env={**os.environ, **told},
         preexec_fn=ignore_interrupts,
     )
-    return BegunJvm(process, folder)
+    return StartedJvm(process, folder)
 
 
 def ignore_interrupts() -> None:
@@ -102,7 +102,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def connect_jvm(begun: BegunJvm) -> None:
+def connect_jvm(begun: StartedJvm) -> None:
     """Connect to a started JVM and use it for the sessions of this process. Raises JvmEnded."""
     connection = begun.folder.path / _CONNECTION
     try:
@@ -126,7 +126,7 @@ def connect_jvm(begun: BegunJvm) -> None:
     gateway.proc = begun.process
 
 
-def end_jvm(begun: BegunJvm) -> None:
+def end_jvm(begun: StartedJvm) -> None:
     """Terminate a started JVM that is not used."""
     begun.process.terminate()
     begun.process.wait()

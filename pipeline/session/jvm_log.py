@@ -41,7 +41,7 @@ QUERY = {"Executor", "TaskSetManager", "DAGScheduler", "MicroBatchExecution"}
 _TRACEBACK = "Traceback (most recent call last):"
 _WORKER_ENDS = ("BrokenPipeError", "EOFError", "ConnectionResetError")
 _PYTHON_ENDS = re.compile(r"[\w.]+(?:Error|Exception|Interrupt|Exit)\b")
-_GOES_ON = ("During handling of the above", "The above exception was")
+_CONTINUES = ("During handling of the above", "The above exception was")
 _HARMLESS = (
     "WARNING: Using incubator modules",
     "WARNING: package sun.security.action not in java.base",
@@ -62,7 +62,7 @@ _QUIET_S = 0.05
 log = logging.getLogger(__name__)
 
 
-class Said(NamedTuple):
+class JvmLogRecord(NamedTuple):
     """A log record or other output of the JVM: the first line `head` and the lines `below` it.
 
     `level` and `logger` are those of Spark's log. If `logger` is empty, the lines are output of a
@@ -75,73 +75,73 @@ class Said(NamedTuple):
     below: tuple[str, ...] = ()
 
 
-class Gatherer:
+class LineAssembler:
     """Assembler of single lines into records."""
 
     def __init__(self) -> None:
-        self._said: Said | None = None
+        self._record: JvmLogRecord | None = None
 
-    def feed(self, line: str) -> Said | None:
+    def feed(self, line: str) -> JvmLogRecord | None:
         """Add the next line. Return the previous record if this line starts a new one."""
         head = _HEAD.match(line)
         if head is not None:
-            return self._begin(Said(_LEVELS[head[1]], head[2], head[3]))
-        if self._said is None or self._is_ended(line):
-            return self._begin(Said(logging.WARNING, "", line))
-        self._said = self._said._replace(below=(*self._said.below, line))
+            return self._begin(JvmLogRecord(_LEVELS[head[1]], head[2], head[3]))
+        if self._record is None or self._is_ended(line):
+            return self._begin(JvmLogRecord(logging.WARNING, "", line))
+        self._record = self._record._replace(below=(*self._record.below, line))
         return None
 
-    def end(self) -> Said | None:
+    def end(self) -> JvmLogRecord | None:
         """Return the assembled record, if any. Called when no more lines come for a while."""
         return self._begin(None)
 
-    def _begin(self, said: Said | None) -> Said | None:
-        ended, self._said = self._said, said
+    def _begin(self, record: JvmLogRecord | None) -> JvmLogRecord | None:
+        ended, self._record = self._record, record
         return None if ended is None or not (ended.head.strip() or ended.below) else ended
 
     def _is_ended(self, line: str) -> bool:
         """Return whether a line without the head of a log record starts a new record."""
-        said = self._said
-        assert said is not None
-        if said.logger:
+        record = self._record
+        assert record is not None
+        if record.logger:
             # A worker's traceback is usually part of an error, and never of a warning.
-            return line == _TRACEBACK and said.level < logging.ERROR
-        if _TRACEBACK in (said.head, *said.below):
-            goes_on = not line.strip() or line.startswith(_GOES_ON)
-            return bool(_PYTHON_ENDS.match(_last(said))) and not goes_on
+            return line == _TRACEBACK and record.level < logging.ERROR
+        if _TRACEBACK in (record.head, *record.below):
+            continues = not line.strip() or line.startswith(_CONTINUES)
+            return bool(_PYTHON_ENDS.match(_last(record))) and not continues
         # Lines of a Java stack trace belong to the record; any other line starts a new one.
         return not line.startswith(("\t", " ", "Caused by:"))
 
 
-def is_told(said: Said) -> bool:
+def needs_action(record: JvmLogRecord) -> bool:
     """Return whether a record may need an action, so that the terminal shows it."""
-    if said.logger:
-        return said.level >= logging.WARNING and said.logger not in QUERY
-    if _TRACEBACK in (said.head, *said.below):
-        of_pyspark = any("/pyspark/" in line for line in said.below)
-        return not (of_pyspark and _last(said).startswith(_WORKER_ENDS))
-    return not said.head.startswith(_HARMLESS)
+    if record.logger:
+        return record.level >= logging.WARNING and record.logger not in QUERY
+    if _TRACEBACK in (record.head, *record.below):
+        of_pyspark = any("/pyspark/" in line for line in record.below)
+        return not (of_pyspark and _last(record).startswith(_WORKER_ENDS))
+    return not record.head.startswith(_HARMLESS)
 
 
-def line_of(said: Said) -> str:
+def terminal_line(record: JvmLogRecord) -> str:
     """Return the last line of a traceback, or the first line of any other record."""
-    return _last(said) if said.head == _TRACEBACK else said.head
+    return _last(record) if record.head == _TRACEBACK else record.head
 
 
-def jar_of(said: Said) -> str | None:
+def downloaded_jar(record: JvmLogRecord) -> str | None:
     """Return the name of the jar that Ivy starts to download; None for other records."""
-    found = _FETCHES.match(said.head)
+    found = _FETCHES.match(record.head)
     return found and found[1]
 
 
-def cause_of(said: Said) -> str | None:
+def failure_cause(record: JvmLogRecord) -> str | None:
     """Return the reason why the JVM ends before Spark runs; None for other records."""
-    found = _ENDS_JVM.match(said.head)
+    found = _ENDS_JVM.match(record.head)
     return found and (found[1] or found[2])
 
 
-def _last(said: Said) -> str:
-    return next((line for line in reversed(said.below) if line.strip()), said.head)
+def _last(record: JvmLogRecord) -> str:
+    return next((line for line in reversed(record.below) if line.strip()), record.head)
 
 
 class JvmLog:
@@ -154,7 +154,7 @@ class JvmLog:
 
     def __init__(self) -> None:
         self.cause: str | None = None
-        self._tells = False
+        self._is_shown = False
         self._reader: background.BackgroundThread | None = None
         self._folder: ScratchFolder | None = None
 
@@ -176,11 +176,11 @@ class JvmLog:
 
     def started(self) -> None:
         """Show records that may need an action in the terminal from now on."""
-        self._tells = True
+        self._is_shown = True
 
     def ending(self) -> None:
         """Show no more records in the terminal."""
-        self._tells = False
+        self._is_shown = False
 
     def await_end(self, timeout_s: float) -> None:
         """Wait until the JVM has closed its standard error, so that `cause` is set."""
@@ -192,29 +192,29 @@ class JvmLog:
 
         def read() -> None:
             with stop:
-                for said in _gathered(pipe, stop):
-                    self._hear(said)
+                for record in _records(pipe, stop):
+                    self._log_record(record)
                 os.close(pipe)
 
         self._reader = background.start("jvm-log", read, stop.set)
 
-    def _hear(self, said: Said) -> None:
-        jar = jar_of(said)
-        if jar is not None and not self._tells:
+    def _log_record(self, record: JvmLogRecord) -> None:
+        jar = downloaded_jar(record)
+        if jar is not None and not self._is_shown:
             log.info("fetching %s", jar)
-        self.cause = self.cause or cause_of(said)
-        file_only = not (self._tells and is_told(said))
-        name = f"spark.{said.logger}" if said.logger else "spark"
-        extra = {"file_only": file_only, "detail": "\n".join(said.below)}
-        head = said.head if file_only and said.logger else line_of(said)
-        logging.getLogger(name).log(max(said.level, logging.INFO), "%s", head, extra=extra)
+        self.cause = self.cause or failure_cause(record)
+        file_only = not (self._is_shown and needs_action(record))
+        name = f"spark.{record.logger}" if record.logger else "spark"
+        extra = {"file_only": file_only, "detail": "\n".join(record.below)}
+        head = record.head if file_only and record.logger else terminal_line(record)
+        logging.getLogger(name).log(max(record.level, logging.INFO), "%s", head, extra=extra)
 
 
-def _gathered(pipe: int, stop: background.Stop) -> Iterator[Said]:
-    gatherer, rest = Gatherer(), b""
+def _records(pipe: int, stop: background.Stop) -> Iterator[JvmLogRecord]:
+    assembler, rest = LineAssembler(), b""
     while True:
         if not stop.wait_readable(pipe, _QUIET_S):
-            yield from _present(gatherer.end())
+            yield from _present(assembler.end())
             if not stop.wait_readable(pipe):
                 return
         piece = os.read(pipe, _PIECE)
@@ -222,11 +222,11 @@ def _gathered(pipe: int, stop: background.Stop) -> Iterator[Said]:
         if not piece:
             lines = [rest]
         for line in lines:
-            yield from _present(gatherer.feed(line.decode("utf-8", "replace").rstrip("\r")))
+            yield from _present(assembler.feed(line.decode("utf-8", "replace").rstrip("\r")))
         if not piece:
-            yield from _present(gatherer.end())
+            yield from _present(assembler.end())
             return
 
 
-def _present(said: Said | None) -> list[Said]:
-    return [] if said is None else [said]
+def _present(record: JvmLogRecord | None) -> list[JvmLogRecord]:
+    return [] if record is None else [record]

@@ -36,14 +36,14 @@ from group_coordinator.pipeline.session.checkpoint_location import (
     store_class,
 )
 from group_coordinator.pipeline.session.driver_jvm import (
-    BegunJvm,
     JvmEnded,
-    begin_jvm,
+    StartedJvm,
     connect_jvm,
     end_jvm,
     has_class,
     launch_jvm,
     runs_jvm,
+    start_jvm,
 )
 from group_coordinator.pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
 from group_coordinator.pipeline.session.jars import PACKAGES, start_with_jars, with_known_jars
@@ -145,15 +145,15 @@ class SessionStart:
         self._wanted = spark_settings(settings, self._location, delta)
         if self._master.startswith("local"):
             self._wanted = _NEVER_LATE | self._wanted
-        self._begun: BegunJvm | None = None
+        self._begun: StartedJvm | None = None
         # Otherwise pyspark starts the JVM with the session.
-        self._begins_jvm = jvm_log is not None and is_known_spark()
+        self._starts_jvm = jvm_log is not None and is_known_spark()
         if self._active is None and not is_submitted():
             _prepare(self._wanted, self._master, imports)
             known = with_known_jars(self._wanted)
-            if known is not None and self._begins_jvm and not runs_jvm():
+            if known is not None and self._starts_jvm and not runs_jvm():
                 self._wanted = known
-                self._begun = self._begin_jvm(known)
+                self._begun = self._start_jvm(known)
         # The JVM starts in the background meanwhile.
         sweep()
 
@@ -210,8 +210,8 @@ class SessionStart:
             return start_with_jars(settings, self._build)
 
     def _build(self, settings: dict[str, str]) -> SparkSession:
-        if self._begins_jvm and not runs_jvm():
-            self._connect(self._begun or self._begin_jvm(settings))
+        if self._starts_jvm and not runs_jvm():
+            self._connect(self._begun or self._start_jvm(settings))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -221,19 +221,19 @@ class SessionStart:
             # The JVM that pyspark has started has ended.
             raise SparkNotStarted(f"Spark did not start: {error}") from error
 
-    def _begin_jvm(self, settings: dict[str, str]) -> BegunJvm | None:
+    def _start_jvm(self, settings: dict[str, str]) -> StartedJvm | None:
         """Start the JVM; return None if this Spark cannot start it before the session."""
         assert self._jvm_log is not None
         pipe = self._jvm_log.pipe()
         try:
             with unless_missing("Spark begins later, and what its JVM writes goes to the terminal"):
-                return begin_jvm(settings, pipe)
+                return start_jvm(settings, pipe)
         finally:
             os.close(pipe)
-        self._begins_jvm = False
+        self._starts_jvm = False
         return None
 
-    def _connect(self, begun: BegunJvm | None) -> None:
+    def _connect(self, begun: StartedJvm | None) -> None:
         """Connect to a started JVM; end it if this Spark cannot use it. Raises SparkNotStarted."""
         assert self._jvm_log is not None
         if begun is None:

@@ -35,7 +35,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta import Position, local_folder
-from group_coordinator.pipeline.stream.event_tables import EventTables, Input, Page
+from group_coordinator.pipeline.stream.event_tables import EventTables, Page, SourceOptions
 from group_coordinator.pipeline.stream.offset import Offset, from_plain
 from group_coordinator.pipeline.stream.packed_events import (
     STREAM_COLUMNS,
@@ -60,7 +60,7 @@ FORMAT = "group-coordinator-events"
 
 _OPTION = "input"
 # More rows than one look finds. The rows of the next look in a batch have numbers higher by this.
-_ROWS_A_LOOK = 10**12
+_ROWS_A_POLL = 10**12
 _ALL = Selection()
 
 
@@ -82,7 +82,7 @@ def read_events(
     (`pipeline.stream.timer_schedule`); "" for none.
     """
     spark.dataSource.register(EventSource)
-    wanted = Input(
+    options = SourceOptions(
         requests=table_uri(root, REQUESTS),
         bootstrap=bootstrap.uri,
         bootstrap_version=bootstrap.version,
@@ -98,7 +98,7 @@ def read_events(
         wake_file=wake_file,
         linger_ms=settings.trigger_linger_ms,
     )
-    text = msgspec.json.encode(wanted).decode()
+    text = msgspec.json.encode(options).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
     # If the stateful step has one partition too, Spark plans no shuffle.
     return events.coalesce(1)
@@ -118,22 +118,22 @@ class EventSource(DataSource):
 
     def simpleStreamReader(self, schema: StructType) -> EventReader:  # noqa: ARG002
         """Return the reader, which Spark runs in a separate process next to the driver."""
-        return EventReader(msgspec.json.decode(self.options[_OPTION], type=Input))
+        return EventReader(msgspec.json.decode(self.options[_OPTION], type=SourceOptions))
 
 
 class EventReader(SimpleDataSourceStreamReader):
     """Reader of one stream's events, from the positions that Spark stores."""
 
-    def __init__(self, wanted: Input) -> None:
-        self._input = wanted
-        self._tables = EventTables(wanted)
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._tables = EventTables(options)
         self._waiting: Waiting | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which a new streaming checkpoint begins."""
-        began = Position(self._input.bootstrap_version), Position(self._input.first_version)
-        wanted = self._input
-        return _plain(Offset(*began, wanted.run, wanted.selection, wanted.max_request_bytes))
+        began = Position(self._options.bootstrap_version), Position(self._options.first_version)
+        options = self._options
+        return _plain(Offset(*began, options.run, options.selection, options.max_request_bytes))
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         """Wait for events or timers; return the events from `start` on, and their end.
@@ -141,7 +141,7 @@ class EventReader(SimpleDataSourceStreamReader):
         Raises EventsGoneError.
         """
         search = self.search(start)
-        while (found := search.look()) is None:
+        while (found := search.poll()) is None:
             sleep(search.pause_s())
         return found
 
@@ -149,10 +149,10 @@ class EventReader(SimpleDataSourceStreamReader):
         """Begin a read from `start` that is made look by look. Only the newest one may be used."""
         if self._waiting is None:
             # Created late, because Spark also makes readers that never wait, in other processes.
-            self._waiting = _waiting(self._input)
-        wanted = self._input
+            self._waiting = _waiting(self._options)
+        options = self._options
         lingering = Lingering(
-            wanted.linger_ms, wanted.wait_ms, wanted.max_bytes // 2, self._tables.is_full
+            options.linger_ms, options.wait_ms, options.max_bytes // 2, self._tables.is_full
         )
         return Search(self._tables, self._waiting, lingering, from_plain(start))
 
@@ -168,10 +168,10 @@ def _stream_batches(found: Sequence[Page]) -> Iterator[pa.RecordBatch]:
     return iter(stream_batches(pack_together([page.events for page in found])))
 
 
-def _waiting(wanted: Input) -> Waiting:
-    wake_file = WakeFile.open(wanted.wake_file) if wanted.wake_file else None
-    is_store = local_folder(wanted.requests) is None
-    return Waiting(wanted.wait_ms, wanted.longest_wait_ms, is_store, wake_file)
+def _waiting(options: SourceOptions) -> Waiting:
+    wake_file = WakeFile.open(options.wake_file) if options.wake_file else None
+    is_store = local_folder(options.requests) is None
+    return Waiting(options.wait_ms, options.longest_wait_ms, is_store, wake_file)
 
 
 class Search:
@@ -192,45 +192,45 @@ class Search:
         self._found: list[Page] = []
         waiting.begin()
 
-    def look(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
+    def poll(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
         """Look if a look is due; return the events and their end, or None while the read waits.
 
         Raises EventsGoneError.
         """
         waiting = self._waiting
-        is_waiting = self._look() if waiting.is_look_due() else True
+        is_waiting = self._poll() if waiting.is_poll_due() else True
         if is_waiting and not waiting.is_over():
             return None
         waiting.end()
         return _stream_batches(self._found), _plain(self._at)
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Add the available events; return whether to wait for more."""
         at = self._at
         found, end = self._tables.take(at, first=self._first)
         has_news = end != at
         if not has_news:
             self._tables.check_gone(at)
-        self._waiting.looked(has_news)
-        goes_on = not has_news or _goes_on(at, end)
-        if self._found and not goes_on:
+        self._waiting.polled(has_news)
+        continues = not has_news or _may_continue(at, end)
+        if self._found and not continues:
             # The selection changes here, so all events are read again with the new one. If the
             # pages from before the change were kept, the groups of a moved partition would wait for
             # one more batch.
             self._found, self._at = self._tables.take(self._start)
             return False
         self._at = end
-        self._first += _ROWS_A_LOOK
+        self._first += _ROWS_A_POLL
         self._found += found
-        if not (goes_on and self._found):
-            return goes_on
+        if not (continues and self._found):
+            return continues
         size = sum(page.size for page in self._found)
         linger = min((page.linger for page in found), default=LingerMultiple.HEARTBEATS)
         if self._tables.is_full:
             linger = LingerMultiple.NONE
         lingers = self._lingering.goes_on(linger, end.selection, size)
         if lingers:
-            self._waiting.rest()
+            self._waiting.delay_poll()
         return lingers
 
     def pause_s(self) -> float:
@@ -238,7 +238,7 @@ class Search:
         return self._waiting.pause_s()
 
 
-def _goes_on(at: Offset, end: Offset) -> bool:
+def _may_continue(at: Offset, end: Offset) -> bool:
     """Whether a read may continue at `end` after it has read from `at`.
 
     The read plans one batch from before `at`. If the batch is run again, the selection of its end

@@ -42,7 +42,7 @@ from group_coordinator.pipeline.stream.request_pages import (
     read_pages,
     refuse_packed,
 )
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, taken_out
+from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, split_change
 from group_coordinator.pipeline.stream.waiting import least_linger
 from group_coordinator.pipeline.tables import wanted_row_groups
 from group_coordinator.schemas.apis import LingerMultiple
@@ -119,7 +119,7 @@ def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) 
         if rows is None:
             yield None, after
         else:
-            events, change = taken_out(rows.cast(PACKED_SCHEMA))
+            events, change = split_change(rows.cast(PACKED_SCHEMA))
             yield Page(refuse_packed(events, most), rows.nbytes, change=change), after
 
 
@@ -141,7 +141,7 @@ class EventsGoneError(RuntimeError):
     """Unread events of the stream were deleted; the message says what to do."""
 
 
-class Input(Struct, frozen=True):
+class SourceOptions(Struct, frozen=True):
     """Configuration of a source: its tables, where a new checkpoint begins, and a batch's limits.
 
     `run` is the number of this run of the query. `selection` is the initial selection of requests;
@@ -170,23 +170,23 @@ class Input(Struct, frozen=True):
 class EventTables:
     """The tables of one stream, and the pages that full batches left unread."""
 
-    def __init__(self, wanted: Input) -> None:
-        self._input = wanted
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         # For each table in which a batch was full: where the next batch begins, and the pages from
         # there. Reading of a row group can continue, but cannot begin in its middle.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
         # A position of an earlier start may be beyond the end of a table that was created again.
-        same = SameTable(wanted.requests, at_once=True)
+        same = SameTable(options.requests, at_once=True)
         self._gone_checks = {
-            wanted.bootstrap: GoneCheck(table_files(wanted.bootstrap)),
-            wanted.requests: GoneCheck(table_files(wanted.requests), same),
+            options.bootstrap: GoneCheck(table_files(options.bootstrap)),
+            options.requests: GoneCheck(table_files(options.requests), same),
         }
         self._is_away = False
 
     @property
     def is_full(self) -> bool:
         """Whether the last `take` left requests unread."""
-        return self._input.requests in self._left_over
+        return self._options.requests in self._left_over
 
     def take(
         self, start: Offset, end: Offset | None = None, first: int = 1
@@ -199,7 +199,7 @@ class EventTables:
         if end is None:
             return self._plan(start, first)
         found: list[Page] = []
-        most = end.max_request_bytes or self._input.max_request_bytes
+        most = end.max_request_bytes or self._options.max_request_bytes
         self._left_over.clear()
         self._read_all(found, self._bootstrap(most), start.bootstrap, end.bootstrap)
         first = self._read_missed(found, most, end.selection, end.missed, start.requests, first)
@@ -209,26 +209,26 @@ class EventTables:
 
     def _plan(self, start: Offset, first: int) -> tuple[list[Page], Offset]:
         """Return the available events of a batch that begins at `start`, and their end."""
-        wanted = self._input
+        options = self._options
         found: list[Page] = []
-        most = wanted.max_request_bytes
+        most = options.max_request_bytes
         bootstrap, is_whole, change = self._read_on(found, self._bootstrap(most), start.bootstrap)
-        has_begun = start.run == wanted.run and start.bootstrap >= (wanted.bootstrap_end, 0)
+        has_begun = start.run == options.run and start.bootstrap >= (options.bootstrap_end, 0)
         if not (is_whole or has_begun):
-            planned = Offset(bootstrap, start.requests, wanted.run, start.selection, most)
+            planned = Offset(bootstrap, start.requests, options.run, start.selection, most)
             return found, planned
-        selection = start.selection if has_begun else wanted.selection
+        selection = start.selection if has_begun else options.selection
         if change is not None:
             selection = change.selection
         if selection is not start.selection:
             # The pages left unread were selected by the previous selection.
-            self._left_over.pop(wanted.requests, None)
+            self._left_over.pop(options.requests, None)
         missed = selection.missed_by(start.selection, start.requests)
         selection = selection.since(start.requests.version)
         first = self._read_missed(found, most, selection, missed, start.requests, first)
         reading = self._requests(most, selection, first)
         requests, _, _ = self._read_on(found, reading, start.requests)
-        planned = Offset(bootstrap, requests, wanted.run, selection, most, missed)
+        planned = Offset(bootstrap, requests, options.run, selection, most, missed)
         return found, planned
 
     def check_gone(self, at: Offset) -> None:
@@ -239,8 +239,8 @@ class EventTables:
         The stream waits for a table that is missing.
         """
         for uri, version in (
-            (self._input.bootstrap, at.bootstrap.version),
-            (self._input.requests, at.requests.version),
+            (self._options.bootstrap, at.bootstrap.version),
+            (self._options.requests, at.requests.version),
         ):
             try:
                 self._gone_checks[uri](version)
@@ -255,12 +255,12 @@ class EventTables:
 
     def _bootstrap(self, most: int) -> _TableReading:
         """Return the bootstrap; its requests of more than `most` bytes are refused."""
-        uri = self._input.bootstrap
+        uri = self._options.bootstrap
         return _TableReading(uri, functools.partial(bootstrap_pages, most, uri))
 
     def _requests(self, most: int, selection: Selection, first: int) -> _TableReading:
         """Return the requests of a selection; `first` is the number of the first row."""
-        uri = self._input.requests
+        uri = self._options.requests
         return _TableReading(uri, functools.partial(request_pages, most, selection, first, uri))
 
     def _read_missed(
@@ -321,13 +321,13 @@ class EventTables:
                         continue
                     self._left_over[reading.uri] = at, rest
                     break
-                if page.change is not None and page.change.run == self._input.run:
+                if page.change is not None and page.change.run == self._options.run:
                     change = page.change
                 if page.events.num_rows:
                     found.append(page)
                 pages += 1
                 size += page.size
-                is_full = pages >= self._input.max_files or size >= self._input.max_bytes
+                is_full = pages >= self._options.max_files or size >= self._options.max_bytes
                 if is_full and change is None:
                     self._left_over[reading.uri] = at, rest
                     return at, False, None

@@ -93,7 +93,7 @@ def change_row(change: SelectionChange) -> tuple[str, str]:
     return CHANGE_GROUP, FIRST_KEY + _encode(change).decode()
 
 
-def taken_out(rows: pa.Table) -> tuple[pa.Table, SelectionChange | None]:
+def split_change(rows: pa.Table) -> tuple[pa.Table, SelectionChange | None]:
     """Split a page into its packed events and its change, None if it has no change."""
     if not rows.num_rows:
         return rows, None

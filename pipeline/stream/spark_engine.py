@@ -1,6 +1,6 @@
 """Spark as the engine of a coordinator node (`pipeline.node.stream_engine.StreamEngine`).
 
-`SparkEngine` begins the runs of the query, source -> stateful -> sink. `Serving` is one run, for
+`SparkEngine` begins the runs of the query, source -> stateful -> sink. `SparkQuery` is one run, for
 partitions that may change.
 """
 
@@ -21,13 +21,13 @@ from group_coordinator.pipeline.delta import LogGone, open_delta, trim_log
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
-    keep_text,
     last_planned,
     move,
     planned_ms,
     planned_offset,
     query_id,
-    text_kept,
+    read_text_file,
+    write_text_file,
 )
 from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
 from group_coordinator.pipeline.stream.event_source import read_events
@@ -35,7 +35,11 @@ from group_coordinator.pipeline.stream.offset import Planned, offset_of
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import answer
-from group_coordinator.pipeline.stream.timer_schedule import TIMERS_FILE, TimerWatch, looks_after
+from group_coordinator.pipeline.stream.timer_schedule import (
+    TIMERS_FILE,
+    TimerWatch,
+    restored_schedule,
+)
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 
@@ -68,7 +72,7 @@ class SparkEngine:
     """Runner of the streaming queries of one node, on a Spark session.
 
     `make_machine` makes the machine that decides, in each worker. `keys` verify the principals of
-    requests; None accepts every principal. `serving` is the query that was begun last.
+    requests; None accepts every principal. `query` is the query that was begun last.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class SparkEngine:
         make_machine: MachineFactory = BatchMachine,
         keys: Sequence[RequestKey] | None = None,
     ) -> None:
-        self.serving: Serving | None = None
+        self.query: SparkQuery | None = None
         self._spark = spark
         self._root = root
         self._settings = settings
@@ -107,7 +111,7 @@ class SparkEngine:
         selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
-    ) -> Serving:
+    ) -> SparkQuery:
         """Begin a query; see `pipeline.node.stream_engine.StreamEngine.begin`."""
         batch = replace(batch, keys=self._keys)
         sink, run = self._sink(checkpoint, planned, bootstrap, batch, epoch)
@@ -123,8 +127,8 @@ class SparkEngine:
             "" if sink.timers is None else sink.timers.path,
         )
         query = to_sink(answer(events, self._make_machine), sink, hadoop_uri(checkpoint))
-        self.serving = Serving(query.start, sink, self._root, bootstrap_end, run)
-        return self.serving
+        self.query = SparkQuery(query.start, sink, self._root, bootstrap_end, run)
+        return self.query
 
     def _sink(
         self,
@@ -140,11 +144,13 @@ class SparkEngine:
         # reach.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
         pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
-        kept = None if planned is None else text_kept(self._spark, checkpoint, TIMERS_FILE)
-        looks = looks_after(planned, kept, self._settings.trigger_interval_ms, clock_ms())
+        kept = None if planned is None else read_text_file(self._spark, checkpoint, TIMERS_FILE)
+        schedule = restored_schedule(planned, kept, self._settings.trigger_interval_ms, clock_ms())
         time_of_batch = functools.partial(planned_ms, self._spark, checkpoint)
         timers = TimerWatch(
-            looks, time_of_batch, functools.partial(keep_text, self._spark, checkpoint, TIMERS_FILE)
+            schedule,
+            time_of_batch,
+            functools.partial(write_text_file, self._spark, checkpoint, TIMERS_FILE),
         )
         sink = Sink(
             self._root,
@@ -159,10 +165,10 @@ class SparkEngine:
 
 
 class QueryFailed(Failure):
-    """The streaming query ended by itself; the message names the innermost cause."""
+    """The streaming query ended by itself; the message names the root_cause cause."""
 
 
-class Serving:
+class SparkQuery:
     """A running query and its sink.
 
     `begin` starts the query, and starts it again if its source did not start in time.
@@ -246,7 +252,7 @@ class Serving:
             log.warning("the source's Python process did not start in 10 s: the query begins anew")
             self.query = self._begin()
             return
-        raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
+        raise QueryFailed("the query was stopped" if error is None else root_cause(str(error)))
 
     def progress(self) -> int:
         """Return how many batches have ended: at least one every `trigger.max.interval.ms`."""
@@ -319,7 +325,7 @@ def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter
     )
 
 
-def innermost(text: str) -> str:
+def root_cause(text: str) -> str:
     """Return the line that names the cause in the text of a failed query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The causes that the JVM names for a Python error come after it, each after the error that it

@@ -128,14 +128,14 @@ class GroupFunction:
                 # is 1 ms earlier than `wake_ms`, so that a batch of exactly that time calls the
                 # group.
                 state.setTimeoutDuration(wake_ms - now - 1)
-        is_told = had_timer or wake_ms is not None
+        has_timer_change = had_timer or wake_ms is not None
         output = result.output
         if output is None:
-            if not is_told:
+            if not has_timer_change:
                 return None
             output = GroupOutput([], [], [], [])
         output.batch_ms, output.wake_ms = now, wake_ms
-        output.timer = timer_of(group_id) if is_told and group_id is not None else None
+        output.timer = timer_of(group_id) if has_timer_change and group_id is not None else None
         return _encode(output)
 
     def _machine(self) -> Machine:

@@ -3,17 +3,17 @@
 Spark checks timers in a batch, and a batch costs about as much for nothing as for a few requests.
 So the source begins a batch without requests only when a timer is due. Spark does not report when
 that is, but the groups do. Each group with a timer that a batch has set outputs its time
-(`wake_at`), and the driver keeps those times (`TimerLooks`).
+(`wake_at`), and the driver keeps those times (`TimerSchedule`).
 
 A timer is checked less than one resolution (`trigger.interval.ms`) after it is due, as if a batch
 began every resolution. This holds because
 
-1. every timer in the state is a tick of `TimerLooks` that no batch has reached, or an unknown timer
-   from before this run. A batch drops the ticks up to its own time. Spark calls every group with a
-   timer that is due by that time, and the same batch reports the next timer of such a group;
+1. every timer in the state is a tick of `TimerSchedule` that no batch has reached, or an unknown
+   timer from before this run. A batch drops the ticks up to its own time. Spark calls every group
+   with a timer that is due by that time, and the same batch reports the next timer of such a group;
 2. a tick is its time rounded up to the resolution, so by less than one;
 3. timers from before this run are known if the previous run was stopped cleanly
-   (`kept_text`). Otherwise they are due within `HORIZON_MS` of the beginning,
+   (`ticks_to_text`). Otherwise they are due within `HORIZON_MS` of the beginning,
    because no timer is set further ahead. Until a batch has reached that time, a batch begins every
    resolution.
 
@@ -42,7 +42,7 @@ a batch after `trigger.max.interval.ms` by its monotonic clock in any case. That
 timers that are not ticks. They occur in a streaming checkpoint of an earlier release, or if a clock
 is set back between two runs.
 
-A run that is stopped cleanly stores its ticks for the next run on its checkpoint (`kept_text`).
+A run that is stopped cleanly stores its ticks for the next run on its checkpoint (`ticks_to_text`).
 They are a text in the streaming checkpoint, which is deleted, moved and lost with the checkpoint.
 The text names the batch after which the state has these timers. It is used only if that batch is
 the newest that the streaming checkpoint has planned:
@@ -127,7 +127,7 @@ class _Tick:
         self.waiting = 0
 
 
-class TimerLooks:
+class TimerSchedule:
     """The ticks at which some timer may be due; times in ms.
 
     Up to `unknown_until`, timers that are not known may be due; 0 if there are none. At most
@@ -143,7 +143,7 @@ class TimerLooks:
         self._ticks: dict[int, _Tick] = {}
         self._tick_of: dict[bytes, _Tick] = {}
 
-    def told(self, wake_ms: int | None, timer: bytes | None = None) -> None:
+    def set_timer(self, wake_ms: int | None, timer: bytes | None = None) -> None:
         """Record that a batch has set a group's timer to be due at `wake_ms`, or removed it (None).
 
         `timer` identifies the group (`timer_of`). If it is None, no tick is dropped.
@@ -167,7 +167,7 @@ class TimerLooks:
         if not tick.waiting and self._ticks.get(tick.at) is tick:
             del self._ticks[tick.at]
 
-    def looked(self, batch_ms: int) -> None:
+    def drop_reached(self, batch_ms: int) -> None:
         """Drop the ticks that a batch of this time has reached: it has checked all timers."""
         for at in [each for each in self._ticks if each <= batch_ms]:
             del self._ticks[at]
@@ -191,8 +191,8 @@ class TimerLooks:
 TIMERS_FILE = "timer-looks"
 
 
-class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of `TimerLooks` after a batch; times in ms."""
+class _StoredTicks(Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of `TimerSchedule` after a batch; times in ms."""
 
     batch_id: int
     resolution_ms: int
@@ -200,37 +200,42 @@ class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
     ticks: tuple[int, ...]
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(_StoredTicks).decode
 
 
-def kept_text(looks: TimerLooks, batch_id: int) -> str:
+def ticks_to_text(schedule: TimerSchedule, batch_id: int) -> str:
     """Return the text that stores the ticks after a batch."""
-    kept = _Kept(batch_id, looks.resolution_ms, looks.unknown_until, looks.ticks())
-    return msgspec.json.encode(kept).decode()
+    stored = _StoredTicks(
+        batch_id, schedule.resolution_ms, schedule.unknown_until, schedule.ticks()
+    )
+    return msgspec.json.encode(stored).decode()
 
 
-def looks_after(
+def restored_schedule(
     planned: Planned | None, text: str | None, resolution_ms: int, now: int
-) -> TimerLooks:
+) -> TimerSchedule:
     """Return the ticks of a run that begins at `now`, ms, by the wall clock.
 
     `planned` is the newest batch that its streaming checkpoint has planned. `text` is the text
     stored in the checkpoint, None if there is none.
     """
     if planned is None:
-        return TimerLooks(resolution_ms)
+        return TimerSchedule(resolution_ms)
     try:
-        kept = None if text is None else _decode(text)
+        stored = None if text is None else _decode(text)
     except DECODE_ERRORS:
-        kept = None
-    if kept is None or (kept.batch_id, kept.resolution_ms) != (planned.batch_id, resolution_ms):
-        return TimerLooks(resolution_ms, now + HORIZON_MS)
-    looks = TimerLooks(resolution_ms, kept.unknown_until)
-    for tick in kept.ticks:
+        stored = None
+    if stored is None or (stored.batch_id, stored.resolution_ms) != (
+        planned.batch_id,
+        resolution_ms,
+    ):
+        return TimerSchedule(resolution_ms, now + HORIZON_MS)
+    schedule = TimerSchedule(resolution_ms, stored.unknown_until)
+    for tick in stored.ticks:
         # The text does not say which group a tick is for, so each tick stays until a batch reaches
         # it.
-        looks.told(tick)
-    return looks
+        schedule.set_timer(tick)
+    return schedule
 
 
 class TimerWatch:
@@ -240,19 +245,19 @@ class TimerWatch:
 
     `time_of_batch` returns the time of a planned batch, ms, from Spark's log of offsets. It is
     called for batches in which no group had an output. Only a batch's own time says which timers
-    Spark has checked, because clocks may be set back at any moment. `keep` stores a text in the
-    streaming checkpoint (`kept_text`).
+    Spark has checked, because clocks may be set back at any moment. `store` stores a text in the
+    streaming checkpoint (`ticks_to_text`).
     """
 
     def __init__(
         self,
-        looks: TimerLooks,
+        schedule: TimerSchedule,
         time_of_batch: Callable[[int], int],
-        keep: Callable[[str], None] = lambda _text: None,
+        store: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        self._looks = looks
+        self._schedule = schedule
         self._time_of_batch = time_of_batch
-        self._keep = keep
+        self._store = store
         self._batch_ms: int | None = None
         # The last batch, once its outputs are written.
         self._ended: int | None = None
@@ -269,15 +274,15 @@ class TimerWatch:
         for output in outputs:
             if output.batch_ms is not None:
                 self._batch_ms = output.batch_ms
-            self._looks.told(output.wake_ms, output.timer)
+            self._schedule.set_timer(output.wake_ms, output.timer)
             yield output
 
     def ended(self, batch_id: int) -> None:
         """Record that the watched batch is written; tell the source when the next one is due."""
         batch_ms = self._batch_ms
-        self._looks.looked(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
+        self._schedule.drop_reached(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
         self._ended = batch_id
-        self._file.due_ms = self._looks.next_ms()
+        self._file.due_ms = self._schedule.next_ms()
         if self._file.is_open:
             self._file.delete()
 
@@ -288,7 +293,7 @@ class TimerWatch:
     def stopped(self) -> None:
         """Store the ticks: the query was stopped, and its checkpoint gets no further batch."""
         if self._ended is not None:
-            self._keep(kept_text(self._looks, self._ended))
+            self._store(ticks_to_text(self._schedule, self._ended))
 
     def end(self) -> None:
         """Delete the wake file after the query has ended."""

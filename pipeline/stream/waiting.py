@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 # The intervals between two looks, s, on a disk and in an object store.
-_LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.025, 0.01
-_STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
+_POLL_S, _LONGEST_POLL_S, _SHARE = 0.002, 0.025, 0.01
+_STORE_POLL_S, _LONGEST_STORE_POLL_S, _SLOWER = 0.02, 1.0, 2.0
 # The interval between two looks while requests linger, s. A shorter one costs each node CPU.
 _REST_S = 0.05
 # The longest and the shortest pause until the driver's wake file is read again, s.
-_WAKE_LOOK_S, _LEAST_PAUSE_S = 0.05, 0.0001
+_WAKE_POLL_S, _LEAST_PAUSE_S = 0.05, 0.0001
 
 
 class Waiting:
@@ -69,8 +69,8 @@ class Waiting:
         self._wake_file = wake_file
         self._wakes = 0
         self._began = 0.0
-        self._look_s = _STORE_LOOK_S
-        self._look_at = 0.0
+        self._poll_s = _STORE_POLL_S
+        self._poll_at = 0.0
         self._news_at = 0.0
 
     def begin(self) -> None:
@@ -92,29 +92,29 @@ class Waiting:
             return False
         return file is None or waited_s >= self._longest_s or clock_ms() >= file.due_ms
 
-    def is_look_due(self) -> bool:
+    def is_poll_due(self) -> bool:
         """Whether to look for requests now. On a disk every read looks at least once."""
-        return monotonic() >= self._look_at or (not self._is_store and self.is_over())
+        return monotonic() >= self._poll_at or (not self._is_store and self.is_over())
 
-    def looked(self, has_news: bool) -> None:
+    def polled(self, has_news: bool) -> None:
         """Schedule the next look after a look; after news it is due at once."""
         now = monotonic()
         if has_news:
-            self._look_s, self._look_at, self._news_at = _STORE_LOOK_S, 0.0, now
+            self._poll_s, self._poll_at, self._news_at = _STORE_POLL_S, 0.0, now
         elif self._is_store:
-            self._look_at = now + self._look_s
-            self._look_s = min(_LONGEST_STORE_LOOK_S, self._look_s * _SLOWER)
+            self._poll_at = now + self._poll_s
+            self._poll_s = min(_LONGEST_STORE_POLL_S, self._poll_s * _SLOWER)
         else:
             share_s = (now - self._news_at) * _SHARE
-            self._look_at = now + min(_LONGEST_LOOK_S, max(_LOOK_S, share_s))
+            self._poll_at = now + min(_LONGEST_POLL_S, max(_POLL_S, share_s))
 
-    def rest(self) -> None:
+    def delay_poll(self) -> None:
         """Delay the next look a little, because the requests that were found can linger."""
-        self._look_at = max(self._look_at, monotonic() + _REST_S)
+        self._poll_at = max(self._poll_at, monotonic() + _REST_S)
 
     def pause_s(self) -> float:
         """Return how long to sleep before the next check whether a look is due, s."""
-        return min(_WAKE_LOOK_S, max(_LEAST_PAUSE_S, self._look_at - monotonic()))
+        return min(_WAKE_POLL_S, max(_LEAST_PAUSE_S, self._poll_at - monotonic()))
 
 
 def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.event_source import EventReader
-from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.event_tables import SourceOptions
 from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri
@@ -117,7 +117,7 @@ def reading_s(root: str, share: Selection, first: int) -> float:
     """
     uri = table_uri(root, REQUESTS)
     reader = EventReader(
-        Input(
+        SourceOptions(
             requests=uri,
             bootstrap=uri,
             bootstrap_version=open_table(root, REQUESTS).version() + 1,

@@ -21,7 +21,7 @@ from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.view_text import read_statements
 from group_coordinator.pipeline.node.duckdb_view import open_engine
-from group_coordinator.pipeline.node.load_events import shown_log, write_load_events
+from group_coordinator.pipeline.node.load_events import offsets_topic_view, write_load_events
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.schemas.records import (
@@ -124,7 +124,7 @@ def test_everybody_finds_the_same_newest_records(empty_root: Path, rows: list[An
 def events_of(root: str) -> dict[str, list[CoordinatorRecord]]:
     with open_engine() as engine:
         target = new_target(engine)
-        files = write_load_events(engine, shown_log(engine, root), target)
+        files = write_load_events(engine, offsets_topic_view(engine, root), target)
         rows = [row for file in files for row in pq.read_table(target.local(file)).to_pylist()]
     loaded = {}
     for row in rows:

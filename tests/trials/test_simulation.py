@@ -207,7 +207,7 @@ def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypa
 
     monkeypatch.setattr(Selection, "at", of_every_version)
     # A group would know the commits and joins among them again; not so the heartbeats.
-    monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
+    monkeypatch.setattr(bootstrap, "write_remembered_requests", lambda *_: [])
     assert "was answered twice" in broken(LAGGING).text
 
 
@@ -287,7 +287,7 @@ TAKEN_OVER = Plan(
 
 @pytest.mark.full
 def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypatch):
-    monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
+    monkeypatch.setattr(bootstrap, "write_remembered_requests", lambda *_: [])
     assert "was answered twice" in broken(TAKEN_OVER).text
 
 

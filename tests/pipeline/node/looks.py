@@ -40,7 +40,7 @@ def look(nodes: dict[int, CoordinatorNode]) -> None:
     for node in nodes.values():
         # Leases are renewed by the clock that runs, and looked at by the one of a test.
         node.lease.renew()
-        node.look()
+        node.poll()
 
 
 def node_settings(node_id: int) -> Settings:

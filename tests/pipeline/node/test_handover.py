@@ -14,10 +14,10 @@ from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
 from group_coordinator.pipeline.node.bootstrap import (
     CLAIMS,
-    begin_afresh,
+    append_claims,
+    append_unloads,
+    begin_new_checkpoint,
     bootstrap_end,
-    bring_in,
-    give_up,
     newest_claim,
     passed_over,
 )
@@ -33,7 +33,7 @@ from tests.pipeline.rows import heartbeat
 
 def test_a_claim_is_brought_in_by_one_commit_with_what_it_covers(root):
     engine, uri = FakeEngine(), f"{root}/bootstrap"
-    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    begin_new_checkpoint(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
     assert passed_over(uri, {0}) == {}
     RequestLog(root).append([heartbeat("waits", "g")])
     RequestLog(root).append([heartbeat("waits too", "h")])
@@ -51,17 +51,17 @@ def test_a_stream_that_begins_afresh_passes_over_nothing_that_an_earlier_one_did
 ):
     """Of a table of requests that was made anew it would answer nothing up to that version."""
     engine, uri = FakeEngine(), f"{root}/bootstrap"
-    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    begin_new_checkpoint(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
     RequestLog(root).append([heartbeat("waits", "g")])
     bring(root, uri, PartitionSet({1}, 2), 9)
     assert passed_over(uri, {0, 1}) == {1: 1}
-    begin_afresh(engine, root, "checkpoint", uri, partition_set, 12, of=2)
+    begin_new_checkpoint(engine, root, "checkpoint", uri, partition_set, 12, of=2)
     assert passed_over(uri, {0, 1}) == {}
 
 
 def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monkeypatch):
     engine, uri = FakeEngine(), f"{root}/bootstrap"
-    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    begin_new_checkpoint(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
     RequestLog(root).append([heartbeat("waits", "g")])
     with monkeypatch.context() as patch:
         patch.setattr(table_files.TableFiles, "rewrite", _killed)
@@ -75,7 +75,7 @@ def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monke
 
 def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root):
     uri = f"{root}/bootstrap"
-    begin_afresh(FakeEngine(), root, "checkpoint", uri, PartitionSet({0}, 3), 4)
+    begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, PartitionSet({0}, 3), 4)
     RequestLog(root).append([heartbeat("waits", group_of(1))])
     at = Position(bootstrap_end(uri))
     assert bring(root, uri, PartitionSet({1}, 3), 9, run=7, kept={0, 1}) == 1
@@ -85,7 +85,7 @@ def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root)
     # It is given up: in the batch that reads no more requests of it, its groups are unloaded.
     write_groups(root, group_of(1))
     at = Position(bootstrap_end(uri))
-    give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
+    append_unloads(root, uri, PartitionSet({1}, 3), run=7, kept={0})
     (rows,) = pages(uri, at)
     unload = (group_of(1), FIRST_KEY + UNLOAD_EVENT)
     assert rows == [change_row(SelectionChange(7, Selection((0,), 3))), unload]
@@ -94,13 +94,13 @@ def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root)
 def test_who_waits_in_a_group_without_records_is_answered_by_the_next_owner(root):
     """Nobody looks for it among all requests when the partition is given up: that takes seconds."""
     uri = f"{root}/bootstrap"
-    begin_afresh(FakeEngine(), root, "checkpoint", uri, PartitionSet({0, 1}, 3), 4)
+    begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, PartitionSet({0, 1}, 3), 4)
     RequestLog(root).append([heartbeat("a first join", group_of(1))])
     at = Position(bootstrap_end(uri))
-    give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
+    append_unloads(root, uri, PartitionSet({1}, 3), run=7, kept={0})
     assert pages(uri, at) == [[change_row(SelectionChange(7, Selection((0,), 3)))]]
     theirs = f"{root}/theirs"
-    begin_afresh(FakeEngine(), root, "theirs", theirs, PartitionSet({2}, 3), 5)
+    begin_new_checkpoint(FakeEngine(), root, "theirs", theirs, PartitionSet({2}, 3), 5)
     at = Position(bootstrap_end(theirs))
     bring(root, theirs, PartitionSet({1}, 3), 9)
     (((group, event),),) = pages(theirs, at)
@@ -111,7 +111,7 @@ def test_who_waits_in_a_group_without_records_is_answered_by_the_next_owner(root
 def bring(root: str, uri: str, partition_set: PartitionSet, epoch: int, **some: Any) -> int:
     with ReadAhead(root, CoordinatorSettings()) as ahead:
         ahead.read_on()
-        return bring_in(ahead, uri, partition_set, epoch, **some)
+        return append_claims(ahead, uri, partition_set, epoch, **some)
 
 
 def group_of(partition: int) -> str:

@@ -61,7 +61,7 @@ def test_every_request_is_answered_once_over_a_restart(start, root):
     log.append([heartbeat("a", "g1"), heartbeat("b", "g2")])
     await_rows(root, "responses", {"a", "b"})
     first.stop()
-    assert not first.serving.query.isActive
+    assert not first.running_query.query.isActive
     log.append([heartbeat("c", "g1")])
     second = start(state_store="memory")
     await_rows(root, "responses", {"a", "b", "c"})
@@ -115,7 +115,7 @@ def test_ready_is_when_the_whole_bootstrap_was_taken_in(start, root):
     coordinator.await_ready(WAIT_S)
     assert coordinator.is_ready()
     # What waited is one file of the bootstrap, what wakes the stream another.
-    assert coordinator.serving.sink.batches >= 2
+    assert coordinator.running_query.sink.batches >= 2
     assert "waits" in {row["request_id"] for row in rows(root, "responses")}
 
 
@@ -124,14 +124,18 @@ def test_a_timer_goes_off_once_though_nobody_asks_for_anything(start, root, monk
     RequestLog(root).append([heartbeat("a", "g")])
     coordinator = start(make_machine=Once, trigger_max_interval_ms=3_600_000)
     await_rows(root, "responses", {"r0"})
-    then = coordinator.serving.sink.batches
+    then = coordinator.running_query.sink.batches
 
     def go_on() -> None:
         coordinator.check()
-        coordinator.serving.sink.wake()
+        coordinator.running_query.sink.wake()
 
     wait_until(
-        "five batches", lambda: coordinator.serving.sink.batches >= then + 5, WAIT_S, go_on, 0.05
+        "five batches",
+        lambda: coordinator.running_query.sink.batches >= then + 5,
+        WAIT_S,
+        go_on,
+        0.05,
     )
     assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
     # A batch that is waited for in vain is waited for until the test's own time limit.

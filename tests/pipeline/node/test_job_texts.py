@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from group_coordinator.pipeline.node.query import named
-from group_coordinator.pipeline.stream.spark_engine import innermost
+from group_coordinator.pipeline.stream.spark_engine import root_cause
 
 
 def test_partitions_are_named_as_ranges():
@@ -12,5 +12,5 @@ def test_partitions_are_named_as_ranges():
 
 def test_the_innermost_error_is_the_cause():
     text = "[STREAM_FAILED] Query x\n  File y, line 3\nKeyError: 'z'\n\n=== Streaming Query ==="
-    assert innermost(text) == "KeyError: 'z'"
-    assert innermost("something else\nfurther") == "something else"
+    assert root_cause(text) == "KeyError: 'z'"
+    assert root_cause("something else\nfurther") == "something else"

@@ -17,7 +17,7 @@ from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
-    shown_log,
+    offsets_topic_view,
     write_load_events,
 )
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, KEY_WIDTH
@@ -80,7 +80,9 @@ def write_rich_log(root: str) -> Log:
 def events_of(root: str, partitions: Collection[int] | None = None, **how) -> dict[str, str]:
     with open_engine() as engine:
         target = new_target(engine)
-        files = write_load_events(engine, shown_log(engine, root), target, partitions, **how)
+        files = write_load_events(
+            engine, offsets_topic_view(engine, root), target, partitions, **how
+        )
         tables = [pq.read_table(target.local(file)) for file in files]
     return {row["group_id"]: row["event"] for table in tables for row in table.to_pylist()}
 
@@ -131,7 +133,7 @@ def test_a_log_too_large_for_the_memory_is_taken_in_buckets_of_whole_groups(root
     write_rich_log(root)
     whole = events_of(root)
     with open_engine() as engine:
-        topic = shown_log(engine, root)
+        topic = offsets_topic_view(engine, root)
         assert len(write_load_events(engine, topic, new_target(engine), bucket_records=3)) > 1
     cut = events_of(root, bucket_records=3)
     assert {g: state_of(g, e) for g, e in cut.items()} == {

@@ -15,7 +15,7 @@ from group_coordinator.coordinator.ownership import CLAIMED, RELEASED, ClusterSt
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.epoch import FencedError
 from group_coordinator.pipeline.node import read_ahead
-from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
+from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHung, start
 from group_coordinator.pipeline.node.query import batch_settings
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
@@ -58,7 +58,7 @@ def assert_hangs_after(seconds: int, node: CoordinatorNode, time_of_day: Clock) 
         time_of_day.now_s += 1
         node.check()
     time_of_day.now_s += 1
-    with pytest.raises(QueryHangs, match=f"for {seconds + 1} s"):
+    with pytest.raises(QueryHung, match=f"for {seconds + 1} s"):
         node.check()
 
 
@@ -110,7 +110,7 @@ def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(
         before = decisions.read(), decisions.consumed_by(1)
         monkeypatch.setattr(DecisionLog, "decide", lambda *_: None)
         again.tick()
-        assert again.serving is None, "what the other node had is to be claimed first"
+        assert again.running_query is None, "what the other node had is to be claimed first"
         assert (decisions.read(), decisions.consumed_by(1)) == before
     finally:
         again.abandon()
@@ -153,7 +153,7 @@ def test_a_node_that_lost_a_partition_which_it_was_loading_is_fenced(
         decisions.decide_until(lambda _: [_event(CLAIMED, 1, claimed)])
         monkeypatch.undo()
         with pytest.raises(FencedError, match=f"partition {claimed}"):
-            nodes[2].look()
+            nodes[2].poll()
     finally:
         for node in nodes.values():
             node.abandon()
@@ -166,7 +166,7 @@ def test_a_node_ends_and_says_so_if_its_decisions_were_deleted(root: str, lost: 
         until({1: node}, lambda: len(DecisionLog(root).read().owned_by(1)) == PARTITIONS)
         DeltaTable(table_uri(root, COORDINATORS)).delete(lost)
         with pytest.raises(DecisionsLost, match="coordinators has lost rows of node 1"):
-            node.look()
+            node.poll()
     finally:
         node.stop()
     again = start(FakeEngine(), root, node_settings(1))

@@ -14,7 +14,7 @@ from group_coordinator.pipeline.delta.table_files import VersionFiles
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.answered_requests import Answers
-from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from group_coordinator.pipeline.node.read_ahead import ClaimReadAhead, ReadAhead
 from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
@@ -152,7 +152,7 @@ def test_an_answer_between_two_reads_of_one_look_is_seen(root, ahead, monkeypatc
 def test_what_cannot_be_read_ahead_is_read_after_the_claim(root, monkeypatch, caplog):
     """A read that ended in the middle is not gone on with: half of its requests would be missed."""
     ask(root, "a")
-    mine = AheadOfClaims(root, OURS)
+    mine = ClaimReadAhead(root, OURS)
     with monkeypatch.context() as broken:
         broken.setattr(Answers, "read_on", _fails)
         mine.read()
@@ -167,7 +167,7 @@ def test_what_was_read_ahead_is_kept_for_the_next_round_and_no_longer(root, monk
     reads = []
     monkeypatch.setattr(ReadAhead, "read_on", lambda _: reads.append(clock.monotonic()))
     with clock.use(Clock()):
-        mine = AheadOfClaims(root, OURS)
+        mine = ClaimReadAhead(root, OURS)
         mine.read()
         first = mine.present()
         mine.read()
@@ -188,7 +188,7 @@ def test_who_is_about_to_claim_does_not_read_once_more_before(root, monkeypatch)
     reads = []
     monkeypatch.setattr(ReadAhead, "read_on", lambda _: reads.append(1))
     with clock.use(Clock()):
-        mine = AheadOfClaims(root, OURS)
+        mine = ClaimReadAhead(root, OURS)
         mine.read(is_let_go=True)
         assert len(reads) == 1, "nothing was read yet"
         for _ in range(5):
@@ -206,7 +206,7 @@ def test_of_a_move_that_takes_for_ever_ever_less_is_read(root, monkeypatch):
     reads = []
     monkeypatch.setattr(ReadAhead, "read_on", lambda _: reads.append(1))
     with clock.use(Clock()):
-        mine = AheadOfClaims(root, OURS)
+        mine = ClaimReadAhead(root, OURS)
         for _ in range(3_600):
             clock.sleep(1)
             mine.read()

@@ -17,7 +17,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.node.answered_requests import AnsweredLately, Answers
+from group_coordinator.pipeline.node.answered_requests import Answers, RecentAnswers
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.settings import CoordinatorSettings
@@ -50,7 +50,7 @@ def lately(root: str, ours: CoordinatorSettings, now: int) -> dict[str, bytearra
     with open_engine() as engine:
         answers = Answers(engine, ours.request_dedup_window_ms)
         answers.read_on(open_table(root, RESPONSES), now)
-        return AnsweredLately(engine, ours).digests(now)
+        return RecentAnswers(engine, ours).digests(now)
 
 
 def digests(*ids: str) -> bytes:
@@ -156,7 +156,7 @@ def test_a_clock_that_is_behind_is_told_of_and_by_how_much(root, now, caplog, ah
     write(root, answer("t", now + ahead_ms + 9, theirs), batch=1)
     with open_engine() as engine:
         Answers(engine, WINDOW_MS).read_on(open_table(root, RESPONSES), now)
-        newest = AnsweredLately(engine, OURS).newest_ms(PartitionSet({0}, 2), now)
+        newest = RecentAnswers(engine, OURS).newest_ms(PartitionSet({0}, 2), now)
     # One that is too far ahead hides no other one's, but that of its own group.
     assert newest == (now + ahead_ms if ahead_ms <= MOST_BEHIND_MS else None)
     told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]

@@ -17,7 +17,7 @@ from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
 from group_coordinator.pipeline.node.bootstrap import (
     CLAIMS,
-    begin_afresh,
+    begin_new_checkpoint,
     bootstrap_end,
     prepare_bootstrap,
     prepared_bootstrap,
@@ -25,9 +25,9 @@ from group_coordinator.pipeline.node.bootstrap import (
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.resumption import (
     Resumption,
+    find_resumption,
     is_void,
-    resumption,
-    why_lost,
+    loss_reason,
 )
 from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned, Position
 from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
@@ -51,17 +51,17 @@ BEGAN = Bootstrap("bootstrap", 1, 1)
 
 @pytest.mark.parametrize("offset", ['{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'])
 def test_a_batch_of_another_source_is_none_of_ours(offset: str) -> None:
-    assert why_lost(Planned(7, offset, QUERY), BEGAN, 7) == "is none of ours"
+    assert loss_reason(Planned(7, offset, QUERY), BEGAN, 7) == "is none of ours"
 
 
 def test_nor_is_a_checkpoint_of_which_nobody_says_where_it_began() -> None:
-    assert why_lost(OURS, None, 7) == "is none of ours"
+    assert loss_reason(OURS, None, 7) == "is none of ours"
 
 
 def test_states_of_this_release_are_gone_on_with_and_others_are_not() -> None:
-    assert why_lost(OURS, BEGAN, 7) is None
+    assert loss_reason(OURS, BEGAN, 7) is None
     for version in (VERSION - 1, VERSION + 1):
-        reason = why_lost(OURS, Bootstrap("bootstrap", 1, 1, version), 7)
+        reason = loss_reason(OURS, Bootstrap("bootstrap", 1, 1, version), 7)
         assert reason is not None
         assert f"version {version}" in reason and f"version {VERSION}" in reason
 
@@ -69,14 +69,14 @@ def test_states_of_this_release_are_gone_on_with_and_others_are_not() -> None:
 @pytest.mark.parametrize(("written", "older"), [(-1, False), (6, False), (7, False), (8, True)])
 def test_a_checkpoint_behind_the_tables_is_older(written: int, older: bool) -> None:
     """Batches without rows are in no table; the last planned one may be there and is run again."""
-    reason = why_lost(OURS, BEGAN, written)
+    reason = loss_reason(OURS, BEGAN, written)
     assert (reason is not None) is older
     assert reason is None or ("batch 8" in reason and "only batch 7" in reason)
 
 
 def test_a_checkpoint_that_names_no_query_is_not_gone_on_with() -> None:
     """Spark would give it another id, under which the last batch would be written twice."""
-    assert why_lost(Planned(7, OFFSET), BEGAN, -1) == "names no query"
+    assert loss_reason(Planned(7, OFFSET), BEGAN, -1) == "names no query"
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_without_a_planned_batch_a_start_begins_afresh_and_says_nothing(
 ) -> None:
     """The first batch may still begin with any bootstrap."""
     prepare_bootstrap(root, uri, transactions={CLAIMS: 4})
-    assert resumption(FakeEngine(), root, "checkpoint", uri, [4], 1) is None
+    assert find_resumption(FakeEngine(), root, "checkpoint", uri, [4], 1) is None
     assert told(caplog) == []
 
 
 def test_without_a_bootstrap_a_start_begins_afresh(root: str, uri: str, engine: FakeEngine) -> None:
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
 
 
 def test_a_bootstrap_that_was_cut_off_is_none(
     root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_deltalake(uri, PACKED_SCHEMA.empty_table())
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
     assert "none of ours" in told(caplog)[0]
 
 
@@ -126,12 +126,12 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
 ) -> None:
     """What was answered before it is not read again, though the log of requests still has it."""
     RequestLog(root).append([heartbeat("answered", "g")])
-    began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    began = begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, None, 4)
     RequestLog(root).append([heartbeat("in the first batch", "g")])
     bring(root, uri, PartitionSet({1}, 2), 9)
-    assert resumption(engine, root, "checkpoint", uri, [4, 9], 1) == Resumption(OURS, began, 9)
+    assert find_resumption(engine, root, "checkpoint", uri, [4, 9], 1) == Resumption(OURS, began, 9)
     assert began.first_version == 2
-    assert resumption(engine, root, "checkpoint", uri, [12], 1) is None, (
+    assert find_resumption(engine, root, "checkpoint", uri, [12], 1) is None, (
         "others had all partitions since"
     )
 
@@ -140,13 +140,13 @@ def test_a_checkpoint_of_requests_that_were_made_anew_counts_as_lost(
     root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its position would be one in the new table, whose first requests nobody would answer."""
-    begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+    begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, None, 4)
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is not None
     shutil.rmtree(Path(root, "requests"))
     ensure_table(root, REQUESTS)
     for number in range(9):
         RequestLog(root).append([heartbeat(f"in the new table {number}", "g")])
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
     assert "another table of requests" in told(caplog)[-1]
 
 
@@ -155,8 +155,8 @@ def test_a_checkpoint_of_a_release_that_named_no_table_is_gone_on_with(
 ) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(of_bootstrap, "_REQUESTS_TABLE", "something-else")
-        begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+        begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, None, 4)
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is not None
 
 
 def test_a_bootstrap_that_says_no_version_is_of_the_first_that_said_none(
@@ -180,9 +180,11 @@ def test_an_older_copy_of_a_checkpoint_counts_as_a_lost_one(
     appender = Appender(f"{root}/{table}")
     appender.append(None, QUERY, 7)
     appender.append(None, "another query", 9)
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None, "a crash within batch 7"
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is not None, (
+        "a crash within batch 7"
+    )
     appender.append(None, QUERY, 8)
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
     (line,) = told(caplog)
     assert "is older than the tables" in line
 
@@ -191,14 +193,14 @@ def test_an_older_copy_of_a_bootstrap_makes_its_checkpoint_a_lost_one(
     root: str, uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is appended to the copy would have versions that the stream has passed."""
-    began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    began = begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, None, 4)
     shutil.copytree(uri, f"{root}/copy")
     bring(root, uri, PartitionSet({1}, 2), 9)
     read = Offset(Position(bootstrap_end(uri)), Position(7), 0, Selection())
     planned = Planned(7, msgspec.json.encode(read).decode(), QUERY)
     engine = FakeEngine({"checkpoint": planned})
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) == Resumption(planned, began, 9)
-    assert resumption(engine, root, "checkpoint", f"{root}/copy", [4], 1) is None
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) == Resumption(planned, began, 9)
+    assert find_resumption(engine, root, "checkpoint", f"{root}/copy", [4], 1) is None
     (line,) = told(caplog)
     assert "more of its bootstrap than there is" in line
 
@@ -207,14 +209,16 @@ def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
     root: str, uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Under its own query the tables have no later batch; another query has decided since."""
-    begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4, start=Epoch(1, 3))
-    begin_afresh(FakeEngine(), root, "other node", f"{root}/others", None, 4, start=Epoch(2, 9))
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is not None
-    begin_afresh(FakeEngine(), root, "newer", f"{root}/newer", None, 4, start=Epoch(1, 8))
-    assert resumption(engine, root, "checkpoint", uri, [4], 1) is None
+    begin_new_checkpoint(FakeEngine(), root, "checkpoint", uri, None, 4, start=Epoch(1, 3))
+    begin_new_checkpoint(
+        FakeEngine(), root, "other node", f"{root}/others", None, 4, start=Epoch(2, 9)
+    )
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is not None
+    begin_new_checkpoint(FakeEngine(), root, "newer", f"{root}/newer", None, 4, start=Epoch(1, 8))
+    assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
     (line,) = told(caplog)
     assert "has begun since" in line
-    assert resumption(engine, root, "checkpoint", f"{root}/newer", [4], 1) is not None
+    assert find_resumption(engine, root, "checkpoint", f"{root}/newer", [4], 1) is not None
 
 
 def test_an_older_copy_of_all_checkpoints_of_a_node_is_not_gone_on_with(root: str) -> None:

@@ -27,7 +27,7 @@ class FakeLog:
     def __init__(self, *_: object) -> None:
         FakeLog.said = NOTHING
 
-    def keep(self, _path: object) -> bool:
+    def write_to_file(self, _path: object) -> bool:
         return True
 
     def fail(self, text: str, _detail: str = "") -> None:

@@ -40,7 +40,7 @@ def stop(node: CoordinatorNode, others: dict[int, CoordinatorNode], timeout_s: f
     """Stop a node beside others as its process does; returns the seconds that it handed over."""
     began = clock.monotonic()
     handing_over = HandOver(node, timeout_s)
-    while handing_over.go_on():
+    while handing_over.advance():
         clock.sleep(0.02)
         node.lease.renew()
         look(others)
@@ -53,7 +53,7 @@ def stop(node: CoordinatorNode, others: dict[int, CoordinatorNode], timeout_s: f
 def test_its_partitions_have_other_owners_before_it_stops(root: str):
     with running(root, 1, 2, 3) as (nodes, decisions):
         first = nodes.pop(1)
-        serving = first.serving
+        serving = first.running_query
         assert serving is not None
         stop(first, nodes)
         given = [row for row in rows(root, "coordinators") if row["reason"] == "node 1 stops"]
@@ -76,11 +76,11 @@ def test_it_decides_for_them_until_the_others_have_read_ahead(
             others.setattr(CoordinatorNode, "_prepare_for_claims", lambda _: None)
             for _ in range(20):
                 clock.sleep(0.2)
-                assert handing_over.go_on()
+                assert handing_over.advance()
                 look(nodes)
             assert decisions.read().kept_by(1).keys() == owned
             assert decisions.read().meant_for(2).keys() == owned
-        until(nodes, lambda: not (handing_over.go_on() and decisions.read().owned_by(1)))
+        until(nodes, lambda: not (handing_over.advance() and decisions.read().owned_by(1)))
         first.stop()
 
 
@@ -120,7 +120,7 @@ def test_when_the_others_die_meanwhile_it_stops(root: str):
         second.abandon()
         handing_over = HandOver(first, 600)
         began = clock.monotonic()
-        while handing_over.go_on():
+        while handing_over.advance():
             clock.sleep(0.5)
             first.lease.renew()
         assert 9 < clock.monotonic() - began < 21
@@ -154,11 +154,11 @@ def test_a_start_of_the_same_node_meanwhile_is_not_told_to_end(root: str):
     with running(root, 1, 2) as (nodes, decisions):
         first = nodes.pop(1)
         handing_over = HandOver(first, 15)
-        assert handing_over.go_on()
+        assert handing_over.advance()
         again = start(FakeEngine(), root, node_settings(1))
         try:
             clock.sleep(1)
-            assert not handing_over.go_on()
+            assert not handing_over.advance()
             first.stop()
             node = decisions.read().nodes[1]
             assert not node.stopping

@@ -110,7 +110,7 @@ def test_a_node_that_was_started_again_leaves_the_later_start_alone(root):
         (stream,) = disk
         assert f"epoch-{second.epoch.number}" in stream
         with pytest.raises(FencedError):
-            first.look()
+            first.poll()
         assert list(disk) == [stream]
     finally:
         first.abandon()

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answered_requests import Answers
 from group_coordinator.pipeline.node.duckdb_view import open_engine
-from group_coordinator.pipeline.node.load_events import shown_log
+from group_coordinator.pipeline.node.load_events import offsets_topic_view
 from group_coordinator.pipeline.node.waiting_requests import (
     MOST,
     RecordedRequests,
@@ -117,7 +117,7 @@ def waiting_of(
     with open_engine() as engine:
         waiting = read(engine, root, most)
         target = new_target(engine)
-        recorded = RecordedRequests(engine, root, shown_log(engine, root), None)
+        recorded = RecordedRequests(engine, root, offsets_topic_view(engine, root), None)
         files = write_waiting_requests(waiting, target, partition_set, recorded)
         tables = [pq.read_table(target.local(file)) for file in files]
     return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]

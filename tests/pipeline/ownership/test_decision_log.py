@@ -33,7 +33,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ownership import listing
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
-from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
+from group_coordinator.pipeline.ownership.lease import LeaseObserver, LeaseRenewal
 from group_coordinator.pipeline.ownership.listing import list_partitions
 from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
 from group_coordinator.pipeline.settings import UpkeepSettings
@@ -100,7 +100,7 @@ class Time:
 def test_a_node_is_alive_while_its_lease_changes(root: str) -> None:
     decisions = cluster(root)
     time = Time()
-    observer = Observer(1, 10_000, time)
+    observer = LeaseObserver(1, 10_000, time)
     leases = {1: 0, 2: 5}
     assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}, "time to show itself"
     look_until(9.0, time, observer, decisions, leases)
@@ -114,7 +114,11 @@ def test_a_node_is_alive_while_its_lease_changes(root: str) -> None:
 
 
 def look_until(
-    until: float, time: Time, observer: Observer, decisions: DecisionLog, leases: dict[int, int]
+    until: float,
+    time: Time,
+    observer: LeaseObserver,
+    decisions: DecisionLog,
+    leases: dict[int, int],
 ) -> set[int]:
     """Look twice a second, as a node does; return who is alive at the end."""
     while True:
@@ -128,7 +132,7 @@ def test_who_stood_still_takes_nobody_for_dead(root: str) -> None:
     """Two nodes of a machine that slept would fence each other, and both would end."""
     decisions = cluster(root)
     time = Time()
-    observer, leases = Observer(1, 10_000, time), {1: 0, 2: 5}
+    observer, leases = LeaseObserver(1, 10_000, time), {1: 0, 2: 5}
     look_until(2.5, time, observer, decisions, leases)
     time.now = 3602.5
     assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}

@@ -14,7 +14,7 @@ from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.background import Work
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch
+from group_coordinator.pipeline.ownership.lease import LeaseObserver, LeaseRenewal, ProgressWatch
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS
@@ -35,8 +35,8 @@ def ask_until(watch: ProgressWatch, clock: Clock, until: float) -> bool:
     """Ask every second, as a node does; return the last answer."""
     while clock.now < until:
         clock.now += 1
-        gets_on = watch.gets_on()
-    return gets_on
+        is_progressing = watch.is_progressing()
+    return is_progressing
 
 
 class ByHand:
@@ -66,13 +66,13 @@ def by_hand() -> Iterator[ByHand]:
 def test_a_query_gets_on_while_its_batches_end() -> None:
     clock, batches = Clock(), [0]
     watch = ProgressWatch(60, 5, clock)
-    assert watch.gets_on(), "there is nothing to watch"
+    assert watch.is_progressing(), "there is nothing to watch"
     watch.watch(lambda: batches[0])
     assert ask_until(watch, clock, 60)
     assert not ask_until(watch, clock, 61)
     assert watch.stuck_s() == 61
     batches[0] += 1
-    assert watch.gets_on()
+    assert watch.is_progressing()
     assert ask_until(watch, clock, 100)
 
 
@@ -81,17 +81,17 @@ def test_a_query_that_has_got_on_hangs_sooner_than_one_that_waits_for_its_first_
     watch = ProgressWatch(60, 5, clock)
     watch.watch(lambda: batches[0])
     assert not ask_until(watch, clock, 61), "others may take over"
-    assert not watch.hangs()
+    assert not watch.is_hung()
     ask_until(watch, clock, 600)
-    assert not watch.hangs()
+    assert not watch.is_hung()
     ask_until(watch, clock, 601)
-    assert watch.hangs()
+    assert watch.is_hung()
     batches[0] += 1
-    assert watch.gets_on()
+    assert watch.is_progressing()
     ask_until(watch, clock, 661)
-    assert not watch.hangs()
+    assert not watch.is_hung()
     ask_until(watch, clock, 662)
-    assert watch.hangs()
+    assert watch.is_hung()
 
 
 def test_the_time_to_load_partitions_does_not_count() -> None:
@@ -115,8 +115,8 @@ def test_the_time_that_a_process_stood_still_does_not_count() -> None:
 
 
 def test_the_lease_of_a_node_whose_query_hangs_runs_out(root: str, by_hand: ByHand) -> None:
-    decisions, gets_on = DecisionLog(root), [True]
-    LeaseRenewal(root, 1, 60_000, gets_on=lambda: gets_on[0])
+    decisions, is_progressing = DecisionLog(root), [True]
+    LeaseRenewal(root, 1, 60_000, is_progressing=lambda: is_progressing[0])
     (renew,) = by_hand.work
 
     def lease() -> int:
@@ -127,15 +127,15 @@ def test_the_lease_of_a_node_whose_query_hangs_runs_out(root: str, by_hand: ByHa
     renew()
     second = lease()
     assert second > first
-    gets_on[0] = False
+    is_progressing[0] = False
     renew()
     assert lease() == second
-    gets_on[0] = True
+    is_progressing[0] = True
     renew()
     assert lease() > second, "a batch that took long has ended, and nobody has taken over yet"
 
 
-def alive(decisions: DecisionLog, observer: Observer) -> set[int]:
+def alive(decisions: DecisionLog, observer: LeaseObserver) -> set[int]:
     """The nodes that are alive, by a new look."""
     cluster = decisions.read()
     return observer.alive(cluster, decisions.lease_of)
@@ -152,7 +152,7 @@ def test_a_lease_is_kept_and_told_whichever_read_fails(
         root, clocks = str(tmp_path / f"root-{fails}"), AheadClocks()
         ensure_table(root, COORDINATORS)
         with clock.use(clocks):
-            decisions, observer = DecisionLog(root), Observer(2, 60_000)
+            decisions, observer = DecisionLog(root), LeaseObserver(2, 60_000)
             decisions.decide(decisions.read(), [CoordinatorEvent(0, 0, STARTED, 1)])
             LeaseRenewal(root, 1, 60_000)
             renew = by_hand.work[-1]

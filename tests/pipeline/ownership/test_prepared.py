@@ -85,7 +85,7 @@ def test_an_operator_s_holding_of_partitions_is_not_waited_for():
 def test_a_node_says_what_it_has_prepared_for(root):
     mine, theirs = DecisionLog(root), DecisionLog(root)
     assert theirs.prepared_by(TAKER) == -1
-    mine.say_prepared(TAKER, 3)
+    mine.record_prepared(TAKER, 3)
     assert theirs.prepared_by(TAKER) == -1, "as last read"
     theirs.read()
     assert theirs.prepared_by(TAKER) == 3

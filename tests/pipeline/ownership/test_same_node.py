@@ -16,11 +16,11 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.fencing import (
-    NodeRuns,
-    SeenLease,
-    check_alone,
+    NodeAlreadyRunning,
+    ObservedLease,
+    check_not_running,
     is_alive,
-    see_lease,
+    read_lease,
 )
 from group_coordinator.pipeline.tables.store import TornRoot
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -40,14 +40,14 @@ def node(epoch: int, stopped: bool = False, process: str | None = None) -> NodeS
 @pytest.mark.parametrize(
     ("seen", "now", "lease", "alive"),
     [
-        (SeenLease(), None, -1, False),
-        (SeenLease(500, 7), node(3), 500, False),
-        (SeenLease(500, 7), node(3), 501, True),
-        (SeenLease(500, 7), node(3), 499, True),
-        (SeenLease(500, 7), node(8), 500, True),
-        (SeenLease(500, 7), node(3, stopped=True), 501, False),
-        (SeenLease(500, 7), node(8, stopped=True), 501, False),
-        (SeenLease(), node(0), -1, True),
+        (ObservedLease(), None, -1, False),
+        (ObservedLease(500, 7), node(3), 500, False),
+        (ObservedLease(500, 7), node(3), 501, True),
+        (ObservedLease(500, 7), node(3), 499, True),
+        (ObservedLease(500, 7), node(8), 500, True),
+        (ObservedLease(500, 7), node(3, stopped=True), 501, False),
+        (ObservedLease(500, 7), node(8, stopped=True), 501, False),
+        (ObservedLease(), node(0), -1, True),
     ],
     ids=[
         "no lease",
@@ -60,7 +60,7 @@ def node(epoch: int, stopped: bool = False, process: str | None = None) -> NodeS
         "the first of two on a new root",
     ],
 )
-def test_who_is_alive(seen: SeenLease, now: NodeState | None, lease: int, alive: bool) -> None:
+def test_who_is_alive(seen: ObservedLease, now: NodeState | None, lease: int, alive: bool) -> None:
     assert is_alive(seen, now, lease) is alive
 
 
@@ -70,8 +70,8 @@ def test_who_is_alive(seen: SeenLease, now: NodeState | None, lease: int, alive:
     ids=["with a process", "of an earlier release"],
 )
 def test_the_holder_is_named_and_what_to_do(process: str | None, words: str) -> None:
-    with pytest.raises(NodeRuns) as refused:
-        check_alone(SeenLease(500, 7), node(3, process=process), 501)
+    with pytest.raises(NodeAlreadyRunning) as refused:
+        check_not_running(ObservedLease(500, 7), node(3, process=process), 501)
     assert str(refused.value) == (
         f"node 1 runs already, at kafka.example:9092 since 2023-11-14 22:13:20 UTC{words}, and has "
         "just renewed its lease; give this one a --node-id of its own, or end that one by "
@@ -87,13 +87,13 @@ class Nodes:
         self._hand = hand
         self._nodes: list[CoordinatorNode] = []
 
-    def start(self, seen: SeenLease | None) -> CoordinatorNode:
+    def start(self, seen: ObservedLease | None) -> CoordinatorNode:
         started = start(FakeEngine(), self.root, node_settings(1), seen)
         self._nodes.append(started)
         return started
 
-    def see(self) -> SeenLease:
-        return see_lease(self.root, 1, TIMEOUT_MS)
+    def see(self) -> ObservedLease:
+        return read_lease(self.root, 1, TIMEOUT_MS)
 
     def renew(self) -> None:
         self._hand.work[-1]()
@@ -125,7 +125,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(nodes: Nodes) -> None
     seen = nodes.see()
     nodes.renew()
     here = f"as process {os.getpid()} of {socket.gethostname()}, "
-    with pytest.raises(NodeRuns, match=here):
+    with pytest.raises(NodeAlreadyRunning, match=here):
         nodes.start(seen)
     first.tick()
     assert nodes.epoch() == first.epoch.number
@@ -136,7 +136,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(nodes: Nodes) -> None
 def test_of_two_that_start_at_once_the_second_is_refused(nodes: Nodes) -> None:
     seen = nodes.see()
     first = nodes.start(seen)
-    with pytest.raises(NodeRuns):
+    with pytest.raises(NodeAlreadyRunning):
         nodes.start(seen)
     assert nodes.epoch() == first.epoch.number
 

@@ -11,11 +11,11 @@ import pytest
 from group_coordinator.pipeline.session import checkpoint_files
 from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
-    keep_text,
     last_planned,
     move,
     query_id,
-    text_kept,
+    read_text_file,
+    write_text_file,
 )
 
 
@@ -63,15 +63,15 @@ def test_the_id_of_the_query_is_read(session, tmp_path: Path, text: str | None, 
 
 def test_a_text_of_ours_is_kept_with_the_streaming_checkpoint(session, tmp_path: Path, caplog):
     checkpoint = tmp_path / "checkpoint"
-    assert text_kept(session, str(checkpoint), "text") is None
+    assert read_text_file(session, str(checkpoint), "text") is None
     with caplog.at_level(logging.DEBUG, checkpoint_files.log.name):
-        keep_text(session, str(checkpoint), "text", "lost")
+        write_text_file(session, str(checkpoint), "text", "lost")
     assert "text is not kept in" in caplog.text, "a later start has taken the folder"
     assert not checkpoint.exists()
     checkpoint.mkdir()
     for text in ("first", "zweiter ü"):
-        keep_text(session, str(checkpoint), "text", text)
-    assert text_kept(session, str(checkpoint), "text") == "zweiter ü"
+        write_text_file(session, str(checkpoint), "text", text)
+    assert read_text_file(session, str(checkpoint), "text") == "zweiter ü"
     assert last_planned(session, str(checkpoint)) is None
     delete_checkpoint(session, str(checkpoint))
     assert not checkpoint.exists()

@@ -19,7 +19,7 @@ from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node import job, needed
 from group_coordinator.pipeline.session import fork_server, spark_settings, start, submitted
-from group_coordinator.pipeline.session.driver_jvm import BegunJvm
+from group_coordinator.pipeline.session.driver_jvm import StartedJvm
 from group_coordinator.pipeline.session.guard import say_if_unknown, unless_missing
 from group_coordinator.pipeline.session.jars import PACKAGES
 from group_coordinator.pipeline.session.jvm_log import JvmLog
@@ -155,7 +155,7 @@ def test_a_session_begins_without_all_of_it(bare: BareSpark, monkeypatch, tmp_pa
     def gone(*_args: object) -> None:
         raise ImportError("no module named pyspark.find_spark_home")
 
-    monkeypatch.setattr(start, "begin_jvm", gone)
+    monkeypatch.setattr(start, "start_jvm", gone)
     assert begin(tmp_path) is bare
     assert bare.settings["spark.sql.codegen.wholeStage"] == "false", "it has our settings"
     said = [line.partition(":")[0] for line in lines(caplog)]
@@ -164,8 +164,8 @@ def test_a_session_begins_without_all_of_it(bare: BareSpark, monkeypatch, tmp_pa
 
 def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp_path, caplog):
     with subprocess.Popen(["sleep", "60"]) as process:
-        begun = BegunJvm(process, ScratchFolder())
-        monkeypatch.setattr(start, "begin_jvm", lambda *_args: begun)
+        begun = StartedJvm(process, ScratchFolder())
+        monkeypatch.setattr(start, "start_jvm", lambda *_args: begun)
 
         def changed(*_args: object) -> None:
             raise TypeError("_ensure_initialized() got an unexpected keyword argument 'gateway'")
@@ -179,7 +179,7 @@ def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp
 
 def test_of_another_release_nothing_is_begun_beside(bare: BareSpark, monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(pyspark, "__version__", "4.9.0")
-    monkeypatch.setattr(start, "begin_jvm", None)
+    monkeypatch.setattr(start, "start_jvm", None)
     assert begin(tmp_path) is bare
     assert lines(caplog)[0].startswith("Spark 4.9.0 was not tried with this release")
     monkeypatch.setattr(fork_server, "begin", None)

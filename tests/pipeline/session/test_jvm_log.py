@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.session.jvm_log import (
-    Gatherer,
     JvmLog,
-    Said,
-    cause_of,
-    is_told,
-    jar_of,
-    line_of,
+    JvmLogRecord,
+    LineAssembler,
+    downloaded_jar,
+    failure_cause,
+    needs_action,
+    terminal_line,
 )
 
 WAIT_S = 10.0
@@ -55,14 +55,14 @@ java.io.IOException: No space left on device
 	at java.io.FileOutputStream.writeBytes(Native Method)"""
 
 
-def said(text: str) -> list[Said]:
-    gatherer = Gatherer()
+def said(text: str) -> list[JvmLogRecord]:
+    gatherer = LineAssembler()
     found = [gatherer.feed(line) for line in text.splitlines()]
     return [each for each in (*found, gatherer.end()) if each is not None]
 
 
 def told(text: str) -> list[str]:
-    return [line_of(each) for each in said(text) if is_told(each)]
+    return [terminal_line(each) for each in said(text) if needs_action(each)]
 
 
 def test_a_stack_trace_belongs_to_its_record() -> None:
@@ -107,8 +107,8 @@ def test_an_idle_worker_s_traceback_hides_no_warning_before_it() -> None:
 
 def test_any_other_traceback_is_told_by_its_last_line() -> None:
     (chained,) = said(CHAINED)
-    assert is_told(chained)
-    assert line_of(chained) == "ValueError: no a"
+    assert needs_action(chained)
+    assert terminal_line(chained) == "ValueError: no a"
     assert told(IDLE_WORKER.replace("/pyspark/", "/mine/")) == [
         "BrokenPipeError: [Errno 32] Broken pipe"
     ]
@@ -135,8 +135,10 @@ downloading https://example.org/io/delta/delta-spark_4.2_2.13-4.4.0.jar ...
 Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: a#b;1: not found]
 	at org.apache.spark.util.MavenUtils$.resolve(MavenUtils.scala:530)"""
     found = said(lines)
-    assert [jar_of(each) for each in found if jar_of(each)] == ["delta-spark_4.2_2.13-4.4.0.jar"]
-    assert [cause_of(each) for each in found if cause_of(each)] == [
+    assert [downloaded_jar(each) for each in found if downloaded_jar(each)] == [
+        "delta-spark_4.2_2.13-4.4.0.jar"
+    ]
+    assert [failure_cause(each) for each in found if failure_cause(each)] == [
         "[unresolved dependency: a#b;1: not found]"
     ]
 

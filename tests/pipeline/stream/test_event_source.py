@@ -29,7 +29,7 @@ from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_tables, packed_events, request_pages
 from group_coordinator.pipeline.stream.event_source import EventReader
-from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
+from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.stream.packed_events import (
     FIRST_KEY,
@@ -67,7 +67,7 @@ def read(root: str, tmp_path: Path, bootstrap: Appender):
     """Open a reader of the root's requests and the bootstrap, with other bounds if asked for."""
 
     def open_reader(**other: Any) -> EventReader:
-        wanted = Input(
+        wanted = SourceOptions(
             requests=table_uri(root, REQUESTS),
             bootstrap=str(tmp_path / "bootstrap"),
             bootstrap_version=1,

@@ -14,7 +14,7 @@ from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.stream.event_source import EventReader
-from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.event_tables import SourceOptions
 from group_coordinator.pipeline.stream.offset import from_plain
 from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA, unpack
 from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
@@ -54,7 +54,7 @@ def read(root: str, bootstrap: Appender, tmp_path: Path) -> Callable[..., EventR
             "selection": HALF,
             "linger_ms": 100,
         }
-        return EventReader(Input(**{**wanted, **other}))
+        return EventReader(SourceOptions(**{**wanted, **other}))
 
     return open_reader
 

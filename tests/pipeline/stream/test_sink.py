@@ -26,7 +26,7 @@ from group_coordinator.pipeline.delta.patience import CommitTimeoutError
 from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink
-from group_coordinator.pipeline.stream.spark_engine import innermost
+from group_coordinator.pipeline.stream.spark_engine import root_cause
 from group_coordinator.pipeline.tables.store import WRITTEN, ensure_table, last_written
 from group_coordinator.schemas.records import GroupEvent
 from group_coordinator.schemas.tables import RESPONSES
@@ -230,7 +230,7 @@ def test_a_batch_that_another_process_wrote_is_not_taken_for_written(root, table
     Appender(f"{root}/{table}").append(None, QUERY, 5)
     with pytest.raises(BatchWrittenError, match=f"{table} has batch 5 .* set back") as error:
         resumed.write(WHOLE, QUERY, 5)
-    assert innermost(f"{type(error.value).__module__}.{type(error.value).__name__}: why") == (
+    assert root_cause(f"{type(error.value).__module__}.{type(error.value).__name__}: why") == (
         "BatchWrittenError: why"
     ), "the node's last line says why"
     assert counts(root)[table] == counts(root)["responses"] == 0

@@ -11,8 +11,8 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.stream.spark_engine import QueryFailed, Serving
-from group_coordinator.pipeline.stream.timer_schedule import TimerLooks, TimerWatch
+from group_coordinator.pipeline.stream.spark_engine import QueryFailed, SparkQuery
+from group_coordinator.pipeline.stream.timer_schedule import TimerSchedule, TimerWatch
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."
@@ -30,14 +30,14 @@ class Query:
         return self._error
 
 
-def serve(root: str, *errors: str | None) -> Serving:
+def serve(root: str, *errors: str | None) -> SparkQuery:
     """A query that ends with these errors, one start after the other."""
     starts = iter(errors)
 
     def begin() -> Any:
         return Query(next(starts))
 
-    return Serving(begin, Sink(root, CoordinatorSettings()), root, 0)
+    return SparkQuery(begin, Sink(root, CoordinatorSettings()), root, 0)
 
 
 def test_a_late_source_is_started_again(root: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -96,11 +96,11 @@ class Idle:
 def test_an_idle_query_is_stopped_at_once_and_between_two_batches(root: str) -> None:
     """Its source may wait for `trigger.max.interval.ms`: a batch is had begin."""
     kept: list[str] = []
-    timers = TimerWatch(TimerLooks(500), lambda _: 0, kept.append)
+    timers = TimerWatch(TimerSchedule(500), lambda _: 0, kept.append)
     source = WakeFile.open(timers.path)
     assert source is not None
     query: Any = Idle(source)
-    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
+    serving = SparkQuery(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
     timers.ended(3)
     standing = Standing()
     with clock.use(standing):
@@ -112,11 +112,11 @@ def test_an_idle_query_is_stopped_at_once_and_between_two_batches(root: str) -> 
 
 
 def test_a_change_has_a_batch_begin(root: str) -> None:
-    timers = TimerWatch(TimerLooks(500), lambda _: 0)
+    timers = TimerWatch(TimerSchedule(500), lambda _: 0)
     source = WakeFile.open(timers.path)
     assert source is not None
     query: Any = Idle(source)
-    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
+    serving = SparkQuery(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
     serving.change(BatchSettings(), ())
     assert source.wakes == 1
     serving.abandon()

@@ -122,7 +122,7 @@ def test_a_group_that_says_nothing_tells_when_it_is_to_be_called_again(deadline:
 
 
 @pytest.mark.parametrize(
-    ("result", "state", "is_told"),
+    ("result", "state", "has_timer_change"),
     [
         (BatchResult(None, None, None), State(b"o"), True),
         (BatchResult(None, None, None), State(b"o", timed_out=True), True),
@@ -134,12 +134,12 @@ def test_a_group_that_says_nothing_tells_when_it_is_to_be_called_again(deadline:
     ],
 )
 def test_a_group_tells_that_its_timer_is_gone_and_nothing_of_one_that_it_left_alone(
-    result, state, is_told
+    result, state, has_timer_change
 ):
     """A tick that is dropped though the timer is still there would be a look that never comes."""
     _, frames = call(result, state)
     said = msgspec.msgpack.decode(frames[0]["output"][0], type=GroupOutput)
-    assert (said.wake_ms, said.timer) == (None, timer_of("g") if is_told else None)
+    assert (said.wake_ms, said.timer) == (None, timer_of("g") if has_timer_change else None)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from group_coordinator.pipeline.stream.offset import Planned
 from group_coordinator.pipeline.stream.timer_schedule import (
     HORIZON_MS,
     NEVER_MS,
-    TimerLooks,
-    kept_text,
-    looks_after,
+    TimerSchedule,
+    restored_schedule,
+    ticks_to_text,
     timer_of,
     wake_at,
 )
@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 
 class Stream:
-    """Spark's timers, and a source that begins batches as `TimerLooks` says.
+    """Spark's timers, and a source that begins batches as `TimerSchedule` says.
 
     A group that is called keeps its deadline until that has come, and then has none.
     """
@@ -53,11 +53,13 @@ class Stream:
         self.batch_ms = self.now
         self.told: list[tuple[int | None, bytes]] = []
         self.is_exact = most_groups >= len("abc")
-        self.looks = TimerLooks(RESOLUTION_MS, 0, most_groups)
+        self.schedule = TimerSchedule(RESOLUTION_MS, 0, most_groups)
 
-    def restart(self, kept: str | None) -> None:
+    def restart(self, stored: str | None) -> None:
         """Begin a run on the streaming checkpoint of one that has kept this of its ticks."""
-        self.looks = looks_after(Planned(self.batches, ""), kept, RESOLUTION_MS, self.now)
+        self.schedule = restored_schedule(
+            Planned(self.batches, ""), stored, RESOLUTION_MS, self.now
+        )
         self.is_exact = False
         # A clock that was set back may have left timers behind the horizon (LONGEST_MS).
         self.due = {name: due for name, due in self.due.items() if due <= self.now + HORIZON_MS}
@@ -94,16 +96,19 @@ class Stream:
     def tell(self) -> None:
         """The last batch's outputs reach the driver."""
         for wake, timer in self.told:
-            self.looks.told(wake, timer)
-        self.looks.looked(self.batch_ms)
-        if self.looks.next_ms():
-            assert self.batch_ms < self.looks.next_ms()
+            self.schedule.set_timer(wake, timer)
+        self.schedule.drop_reached(self.batch_ms)
+        if self.schedule.next_ms():
+            assert self.batch_ms < self.schedule.next_ms()
             for due in self.due.values():
-                assert self.looks.next_ms() < due + RESOLUTION_MS
+                assert self.schedule.next_ms() < due + RESOLUTION_MS
         if self.is_exact:
             ticks = {-(-(timer + 1) // RESOLUTION_MS) for timer in self.timers.values()}
-            assert len(self.looks) <= len(ticks), "no tick is left behind"
-            assert self.looks.next_ms() // RESOLUTION_MS in ticks | {0, NEVER_MS // RESOLUTION_MS}
+            assert len(self.schedule) <= len(ticks), "no tick is left behind"
+            assert self.schedule.next_ms() // RESOLUTION_MS in ticks | {
+                0,
+                NEVER_MS // RESOLUTION_MS,
+            }
 
     def wait(self, until: int) -> None:
         """Let time pass without requests."""
@@ -116,7 +121,7 @@ class Stream:
 
     def next_batch(self) -> int:
         """When the source's wait is over that begins now (`pipeline.stream.waiting`)."""
-        at = max(self.now + RESOLUTION_MS, self.looks.next_ms())
+        at = max(self.now + RESOLUTION_MS, self.schedule.next_ms())
         return min(at, self.now + LONGEST_MS)
 
 
@@ -137,7 +142,7 @@ def test_no_timer_is_looked_at_later_than_a_resolution_after_it_is_due(steps, mo
         if step == "killed":
             stream.restart(None)
         elif step == "stopped":
-            stream.restart(kept_text(stream.looks, stream.batches))
+            stream.restart(ticks_to_text(stream.schedule, stream.batches))
         elif step == "again":
             stream.tell()
         elif isinstance(step, int):
@@ -151,74 +156,74 @@ def test_no_timer_is_looked_at_later_than_a_resolution_after_it_is_due(steps, mo
 
 def test_a_group_that_heartbeats_leaves_no_tick_behind():
     """Each heartbeat sets a session of 45 s anew: a look at the one before would find nothing."""
-    looks = TimerLooks(RESOLUTION_MS)
+    schedule = TimerSchedule(RESOLUTION_MS)
     for now in range(0, 60_000, 3_000):
-        looks.told(now + 45_000, timer_of("g"))
-        looks.looked(now)
-        assert (looks.next_ms(), len(looks)) == (now + 45_000, 1)
+        schedule.set_timer(now + 45_000, timer_of("g"))
+        schedule.drop_reached(now)
+        assert (schedule.next_ms(), len(schedule)) == (now + 45_000, 1)
 
 
 def test_a_group_without_a_timer_leaves_no_tick_behind():
-    looks = TimerLooks(RESOLUTION_MS)
-    looks.told(10_000, timer_of("g"))
-    looks.told(None, timer_of("g"))
-    assert looks.next_ms() == NEVER_MS
-    looks.told(None, timer_of("unheard of"))
-    assert looks.next_ms() == NEVER_MS
+    schedule = TimerSchedule(RESOLUTION_MS)
+    schedule.set_timer(10_000, timer_of("g"))
+    schedule.set_timer(None, timer_of("g"))
+    assert schedule.next_ms() == NEVER_MS
+    schedule.set_timer(None, timer_of("unheard of"))
+    assert schedule.next_ms() == NEVER_MS
 
 
 def test_a_tick_stays_as_long_as_any_group_waits_for_it():
-    looks = TimerLooks(RESOLUTION_MS)
+    schedule = TimerSchedule(RESOLUTION_MS)
     for group_id in "ab":
-        looks.told(10_000, timer_of(group_id))
-    looks.told(20_000, timer_of("a"))
-    assert looks.next_ms() == 10_000
-    looks.told(20_000, timer_of("b"))
-    assert looks.next_ms() == 20_000
+        schedule.set_timer(10_000, timer_of(group_id))
+    schedule.set_timer(20_000, timer_of("a"))
+    assert schedule.next_ms() == 10_000
+    schedule.set_timer(20_000, timer_of("b"))
+    assert schedule.next_ms() == 20_000
 
 
 def test_a_group_that_tells_twice_waits_once():
     """A batch that is run again tells what it told: then the other group's tick must stay."""
-    looks = TimerLooks(RESOLUTION_MS)
+    schedule = TimerSchedule(RESOLUTION_MS)
     for group_id in "abba":
-        looks.told(10_000, timer_of(group_id))
-    looks.told(None, timer_of("a"))
-    assert looks.next_ms() == 10_000
-    looks.told(None, timer_of("b"))
-    assert looks.next_ms() == NEVER_MS
+        schedule.set_timer(10_000, timer_of(group_id))
+    schedule.set_timer(None, timer_of("a"))
+    assert schedule.next_ms() == 10_000
+    schedule.set_timer(None, timer_of("b"))
+    assert schedule.next_ms() == NEVER_MS
 
 
 def test_a_tick_of_nobody_stays_until_a_batch_reaches_it():
-    looks = TimerLooks(RESOLUTION_MS)
-    looks.told(10_000)
-    looks.told(10_000, timer_of("g"))
-    looks.told(None, timer_of("g"))
-    looks.looked(9_999)
-    assert looks.next_ms() == 10_000
+    schedule = TimerSchedule(RESOLUTION_MS)
+    schedule.set_timer(10_000)
+    schedule.set_timer(10_000, timer_of("g"))
+    schedule.set_timer(None, timer_of("g"))
+    schedule.drop_reached(9_999)
+    assert schedule.next_ms() == 10_000
 
 
 def test_beyond_so_many_groups_ticks_stay_until_a_batch_reaches_them():
-    looks = TimerLooks(RESOLUTION_MS, most_groups=1)
+    schedule = TimerSchedule(RESOLUTION_MS, most_groups=1)
     for wake in (10_000, 20_000):
         for group_id in ("first", "second"):
-            looks.told(wake, timer_of(group_id))
-    assert looks.next_ms() == 10_000, "the second one's"
-    looks.told(None, timer_of("first"))
-    looks.told(30_000, timer_of("third"))
-    looks.told(40_000, timer_of("third"))
-    looks.looked(20_000)
-    assert (looks.next_ms(), len(looks)) == (40_000, 1), "there is room for the third one"
+            schedule.set_timer(wake, timer_of(group_id))
+    assert schedule.next_ms() == 10_000, "the second one's"
+    schedule.set_timer(None, timer_of("first"))
+    schedule.set_timer(30_000, timer_of("third"))
+    schedule.set_timer(40_000, timer_of("third"))
+    schedule.drop_reached(20_000)
+    assert (schedule.next_ms(), len(schedule)) == (40_000, 1), "there is room for the third one"
 
 
 def test_a_group_takes_nothing_from_a_tick_that_came_after_its_own():
     """The clock was set back: another group's timer is due when the first one's was."""
-    looks = TimerLooks(RESOLUTION_MS)
-    looks.told(10_000, timer_of("silent"))
-    looks.looked(10_000)
-    looks.told(10_000, timer_of("other"))
-    looks.looked(5_000)
-    looks.told(None, timer_of("silent"))
-    assert looks.next_ms() == 10_000
+    schedule = TimerSchedule(RESOLUTION_MS)
+    schedule.set_timer(10_000, timer_of("silent"))
+    schedule.drop_reached(10_000)
+    schedule.set_timer(10_000, timer_of("other"))
+    schedule.drop_reached(5_000)
+    schedule.set_timer(None, timer_of("silent"))
+    assert schedule.next_ms() == 10_000
 
 
 def test_ids_have_digests_of_their_own():
@@ -229,22 +234,22 @@ def test_ids_have_digests_of_their_own():
 
 def test_each_group_of_a_batch_has_its_own_tick():
     """The look at the first one must not forget the other."""
-    looks = TimerLooks(RESOLUTION_MS)
-    looks.told(10_000)
-    looks.told(50_000)
-    assert looks.next_ms() == 10_000
-    looks.looked(10_000)
-    assert looks.next_ms() == 50_000
-    looks.looked(50_000)
-    assert looks.next_ms() == NEVER_MS
+    schedule = TimerSchedule(RESOLUTION_MS)
+    schedule.set_timer(10_000)
+    schedule.set_timer(50_000)
+    assert schedule.next_ms() == 10_000
+    schedule.drop_reached(10_000)
+    assert schedule.next_ms() == 50_000
+    schedule.drop_reached(50_000)
+    assert schedule.next_ms() == NEVER_MS
 
 
 def test_a_batch_before_a_tick_leaves_it():
     """By the batch's own time: the clock may have been set back since the source returned."""
-    looks = TimerLooks(RESOLUTION_MS)
-    looks.told(10_000)
-    looks.looked(9_999)
-    assert looks.next_ms() == 10_000
+    schedule = TimerSchedule(RESOLUTION_MS)
+    schedule.set_timer(10_000)
+    schedule.drop_reached(9_999)
+    assert schedule.next_ms() == 10_000
 
 
 def test_a_week_is_awaited_in_steps_of_a_quarter_of_an_hour_or_more():
@@ -258,20 +263,20 @@ def test_a_week_is_awaited_in_steps_of_a_quarter_of_an_hour_or_more():
 
 def test_twenty_thousand_groups_are_few_ticks_and_not_one():
     """They were loaded together and expire together; meanwhile they are not called together."""
-    looks = TimerLooks(RESOLUTION_MS)
+    schedule = TimerSchedule(RESOLUTION_MS)
     at: dict[int, int] = {}
     for number in range(20_000):
         wake = wake_at(f"g{number}", 7 * DAY_MS, 0)
-        looks.told(wake, timer_of(f"g{number}"))
+        schedule.set_timer(wake, timer_of(f"g{number}"))
         at[wake] = at.get(wake, 0) + 1
-    assert len(looks) == len(at) <= HORIZON_MS // 2 // 10_000 + 1
+    assert len(schedule) == len(at) <= HORIZON_MS // 2 // 10_000 + 1
     assert max(at.values()) < 400
 
 
 def test_after_a_restart_everything_is_known_once_the_horizon_is_reached():
-    looks = TimerLooks(RESOLUTION_MS, unknown_until=HORIZON_MS)
-    looks.told(HORIZON_MS + 60_000)
-    looks.looked(HORIZON_MS - 1)
-    assert looks.next_ms() == 0, "some group's timer may be due that this run has not called yet"
-    looks.looked(HORIZON_MS)
-    assert looks.next_ms() == HORIZON_MS + 60_000
+    schedule = TimerSchedule(RESOLUTION_MS, unknown_until=HORIZON_MS)
+    schedule.set_timer(HORIZON_MS + 60_000)
+    schedule.drop_reached(HORIZON_MS - 1)
+    assert schedule.next_ms() == 0, "some group's timer may be due that this run has not called yet"
+    schedule.drop_reached(HORIZON_MS)
+    assert schedule.next_ms() == HORIZON_MS + 60_000

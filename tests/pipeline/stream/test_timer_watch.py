@@ -10,9 +10,9 @@ from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.stream.offset import Planned
 from group_coordinator.pipeline.stream.timer_schedule import (
     NEVER_MS,
-    TimerLooks,
+    TimerSchedule,
     TimerWatch,
-    looks_after,
+    restored_schedule,
 )
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 
@@ -24,7 +24,7 @@ def output(batch_ms: int | None, wake_ms: int | None, timer: bytes | None = None
 @pytest.fixture
 def timers() -> Iterator[TimerWatch]:
     """A watch by whose log of offsets batch N has the time 1000 N."""
-    found = TimerWatch(TimerLooks(100), lambda batch_id: 1_000 * batch_id)
+    found = TimerWatch(TimerSchedule(100), lambda batch_id: 1_000 * batch_id)
     yield found
     found.end()
 
@@ -57,16 +57,16 @@ def test_a_group_that_has_another_timer_is_not_looked_at_for_the_one_before(time
 
 
 def test_a_query_that_is_stopped_keeps_the_ticks_after_its_last_batch():
-    kept: list[str] = []
-    timers = TimerWatch(TimerLooks(100), lambda _: 0, kept.append)
+    stored: list[str] = []
+    timers = TimerWatch(TimerSchedule(100), lambda _: 0, stored.append)
     timers.stopped()
-    assert kept == [], "no batch has ended"
+    assert stored == [], "no batch has ended"
     run(timers, 7, output(1_000, 5_000, b"a"))
     timers.stopped()
-    assert looks_after(Planned(7, ""), kept.pop(), 100, 0).ticks() == (5_000,)
+    assert restored_schedule(Planned(7, ""), stored.pop(), 100, 0).ticks() == (5_000,)
     list(timers.watch([output(2_000, 9_000, b"a")]))
     timers.stopped()
-    assert kept == [], "the batch that was cut off is not written"
+    assert stored == [], "the batch that was cut off is not written"
     timers.end()
 
 

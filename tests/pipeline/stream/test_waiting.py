@@ -56,8 +56,8 @@ def waited_ms(clocks: Clocks, one: Waiting) -> float:
     began = clocks.now_ms
     one.begin()
     while not one.is_over():
-        if one.is_look_due():
-            one.looked(False)
+        if one.is_poll_due():
+            one.polled(False)
         clocks.sleep(one.pause_s())
     one.end()
     return clocks.now_ms - began
@@ -137,17 +137,17 @@ def test_looks_become_rare_while_nothing_comes_and_are_many_again_after_news(clo
     one = Waiting(INTERVAL_MS, LONGEST_MS, False)
     pauses = []
     for has_news in (True, False):
-        one.looked(has_news)
+        one.polled(has_news)
     pauses.append(one.pause_s())
     for _ in range(2):
         clocks.sleep(0.5)
-        one.looked(False)
+        one.polled(False)
         pauses.append(one.pause_s())
     clocks.sleep(60)
-    one.looked(False)
+    one.polled(False)
     pauses.append(one.pause_s())
-    one.looked(True)
-    one.looked(False)
+    one.polled(True)
+    one.polled(False)
     pauses.append(one.pause_s())
     assert pauses == pytest.approx([0.002, 0.005, 0.01, 0.025, 0.002])
 

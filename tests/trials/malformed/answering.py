@@ -18,7 +18,7 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.event_source import EventReader
-from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.event_tables import SourceOptions
 from group_coordinator.pipeline.stream.packed_events import unpack
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import GroupFunction
@@ -93,7 +93,7 @@ class Answering:
         settings = CoordinatorSettings()
         bootstrap = prepare_bootstrap(self._root, self._bootstrap)
         self._reader = EventReader(
-            Input(
+            SourceOptions(
                 requests=table_uri(self._root, REQUESTS),
                 bootstrap=bootstrap.uri,
                 bootstrap_version=bootstrap.version,

@@ -26,14 +26,14 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream import stateful
 from group_coordinator.pipeline.stream.event_source import EventReader, Search
-from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
+from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
 from group_coordinator.pipeline.stream.offset import Planned
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.stream.spark_engine import Serving
+from group_coordinator.pipeline.stream.spark_engine import SparkQuery
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
-from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS, TimerWatch, looks_after
+from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS, TimerWatch, restored_schedule
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 from tests.trials.simulation.files import replaced
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.offset import Bootstrap
     from group_coordinator.pipeline.stream.stateful import MachineFactory
-    from group_coordinator.pipeline.stream.timer_schedule import TimerLooks
+    from group_coordinator.pipeline.stream.timer_schedule import TimerSchedule
     from tests.trials.simulation.files import Files
     from tests.trials.simulation.world import Process, World
 
@@ -220,10 +220,10 @@ class SimulatedQuery:
         engine: SimulatedEngine,
         where: str,
         checkpoint: StreamingCheckpoint,
-        wanted: Input,
+        wanted: SourceOptions,
         make_machine: MachineFactory,
         sink: Sink,
-        looks: TimerLooks,
+        looks: TimerSchedule,
     ) -> None:
         self.isActive = True
         self.lastProgress: dict[str, Any] | None = None
@@ -321,7 +321,7 @@ class SimulatedQuery:
         if self._search is None:
             self._search = self._reader.search(start)
         read_at = self._world.now
-        found = self._search.look()
+        found = self._search.poll()
         if found is None:
             return None
         self._search = None
@@ -470,7 +470,7 @@ class SimulatedEngine:
         selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
-    ) -> Serving:
+    ) -> SparkQuery:
         """Begin a query; see `pipeline.node.stream_engine.StreamEngine.begin`."""
         kept = self._checkpoints.get(checkpoint)
         if kept is None:
@@ -478,7 +478,9 @@ class SimulatedEngine:
             self._checkpoints[checkpoint] = kept
         self.listener.on_query(kept.query_id, self.process, epoch)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
-        looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
+        looks = restored_schedule(
+            planned, kept.text, self._settings.trigger_interval_ms, clock_ms()
+        )
         timers = TimerWatch(looks, kept.time_of, kept.keep)
         sink = Sink(
             self._root,
@@ -489,7 +491,7 @@ class SimulatedEngine:
             planned=-1 if planned is None else planned.batch_id,
         )
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
-        wanted = Input(
+        wanted = SourceOptions(
             requests=table_uri(self._root, REQUESTS),
             bootstrap=bootstrap.uri,
             bootstrap_version=bootstrap.version,
@@ -506,7 +508,7 @@ class SimulatedEngine:
             linger_ms=self._settings.trigger_linger_ms,
         )
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, looks)
-        return Serving(lambda: query, sink, self._root, bootstrap_end, pinned.run)
+        return SparkQuery(lambda: query, sink, self._root, bootstrap_end, pinned.run)
 
 
 def _told(offset: dict[str, Any]) -> str:

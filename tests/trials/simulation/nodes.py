@@ -214,7 +214,7 @@ class NodeHost:
     def _end(self, main: Actor, node: CoordinatorNode, handing_over: HandOver) -> None:
         """Stop as `pipeline.node.coordinating` does."""
         with self._guarded(main, node):
-            if handing_over.go_on():
+            if handing_over.advance():
                 self._world.later(_TICK_MS, main, lambda: self._end(main, node, handing_over))
                 return
             node.stop()

@@ -22,7 +22,7 @@ from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node import query
-from group_coordinator.pipeline.node.bootstrap import bring_in
+from group_coordinator.pipeline.node.bootstrap import append_claims
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.partitions import move
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
@@ -177,7 +177,7 @@ class Simulation:
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
                 stack.enter_context(replaced(writer, "CHECKPOINT_EVERY", 25))
-                stack.enter_context(replaced(query, "bring_in", self._write_slowly()))
+                stack.enter_context(replaced(query, "append_claims", self._write_slowly()))
                 # Ages of files are the real store's: a run that took long would be another run.
                 stack.enter_context(replaced(log_trim, "GRACE_S", 0.0))
                 yield
@@ -190,7 +190,7 @@ class Simulation:
 
         def write_slowly(*arguments: Any) -> int:
             self.world.sleep(chance.uniform(0.0, 1.5))
-            return bring_in(*arguments)
+            return append_claims(*arguments)
 
         return write_slowly
 
