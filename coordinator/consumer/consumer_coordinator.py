@@ -136,12 +136,12 @@ class ConsumerCoordinator:
         are on, the previous positions are committed. Raises SubscriptionError for an invalid
         partition, and while the consumer is subscribed to topics or a pattern.
         """
-        wanted = tuple(partitions)
-        if not wanted:
+        assigned = tuple(partitions)
+        if not assigned:
             self.unsubscribe(now)
             return
         before = self.subscription.consumed()
-        self.subscription.assign_from_user(wanted)
+        self.subscription.assign_from_user(assigned)
         # Kafka's consumer commits here only if auto.commit.interval.ms is over. That may lose
         # positions, because no rebalance commits them later.
         if before and self._auto_commit.is_enabled:
@@ -189,8 +189,8 @@ class ConsumerCoordinator:
         required_group_id(self.settings)
         self._membership.raise_failure()
         self._commit_ids += 1
-        wanted = self.subscription.consumed() if offsets is None else offsets
-        self._commits.commit_async(now, wanted, self._commit_ids)
+        offsets = self.subscription.consumed() if offsets is None else offsets
+        self._commits.commit_async(now, offsets, self._commit_ids)
         return self._commit_ids
 
     def commit_sync(
@@ -211,8 +211,8 @@ class ConsumerCoordinator:
         """
         required_group_id(self.settings)
         self._membership.raise_failure()
-        wanted = self.subscription.consumed() if offsets is None else offsets
-        return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
+        offsets = self.subscription.consumed() if offsets is None else offsets
+        return self._commits.commit_sync(now, offsets, self._timeout(timeout_ms))
 
     def completed_commits(self) -> list[CommitDone]:
         """Return and remove the results of asynchronous commits that `poll` has not returned."""
@@ -311,11 +311,11 @@ class ConsumerCoordinator:
             self._position_fetch = None
             if assignment_id == subscription.assignment_id:
                 self._initialize_positions(fetch.result())
-        wanted = subscription.initializing
-        if wanted and self.settings.group_id is None:
-            self._initialize_positions(dict.fromkeys(wanted))
-        elif wanted:
-            fetch = self._queries.fetch_committed_offsets(now, wanted)
+        initializing = subscription.initializing
+        if initializing and self.settings.group_id is None:
+            self._initialize_positions(dict.fromkeys(initializing))
+        elif initializing:
+            fetch = self._queries.fetch_committed_offsets(now, initializing)
             self._position_fetch = (subscription.assignment_id, fetch)
 
     def _initialize_positions(self, committed: Committed) -> None:

@@ -162,20 +162,20 @@ def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
     The assignors may be a string with commas, of names or Kafka's Java classes. Without a group.id
     the default of enable.auto.commit is false. Raises ConfigError as `typed`.
     """
-    given = dict(settings)
-    if given.get("group.id") is None:
-        given.setdefault("enable.auto.commit", False)
-    strategy = given.get(_STRATEGY)
+    values = dict(settings)
+    if values.get("group.id") is None:
+        values.setdefault("enable.auto.commit", False)
+    strategy = values.get(_STRATEGY)
     if strategy is not None:
-        given[_STRATEGY] = _assignor_names(strategy)
-    return typed(ConsumerSettings, given)
+        values[_STRATEGY] = _assignor_names(strategy)
+    return typed(ConsumerSettings, values)
 
 
 def _assignor_names(strategy: Any) -> Any:
-    given = strategy.split(",") if isinstance(strategy, str) else strategy
-    if not isinstance(given, (list, tuple)):
-        return given
-    return tuple(name for item in given if (name := _assignor_name(item)))
+    items = strategy.split(",") if isinstance(strategy, str) else strategy
+    if not isinstance(items, (list, tuple)):
+        return items
+    return tuple(name for item in items if (name := _assignor_name(item)))
 
 
 def _assignor_name(item: Any) -> Any:

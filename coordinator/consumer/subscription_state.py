@@ -64,8 +64,8 @@ class TopicPartitionState:
     @property
     def is_fetchable(self) -> bool:
         """Whether rows of the partition may be handed to the user."""
-        known = self.state is PositionState.FETCHING
-        return known and not self.paused and not self.pending_revocation
+        is_known = self.state is PositionState.FETCHING
+        return is_known and not self.paused and not self.pending_revocation
 
 
 class SubscriptionError(ValueError):
@@ -107,13 +107,13 @@ class SubscriptionState:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Subscribe to these topics in place of the previous ones. Raises SubscriptionError."""
-        wanted = frozenset(topics)
-        if not wanted or "" in wanted:
+        names = frozenset(topics)
+        if not names or "" in names:
             raise SubscriptionError(
                 "subscribe() needs topic names; unsubscribe() removes the subscription"
             )
         self._set_mode(SubscriptionType.AUTO_TOPICS)
-        self.topics = wanted
+        self.topics = names
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         """Subscribe to the topics with a name that the pattern matches completely.
@@ -128,14 +128,14 @@ class SubscriptionState:
 
         A partition that stays assigned keeps its position. Raises SubscriptionError.
         """
-        wanted = tuple(partitions)
-        for partition in wanted:
+        assigned = tuple(partitions)
+        for partition in assigned:
             if not partition.topic or partition.partition < 0:
                 raise SubscriptionError(
                     f"invalid partition {partition.partition} of topic {partition.topic!r}"
                 )
         self._set_mode(SubscriptionType.USER_ASSIGNED)
-        self.assign(wanted)
+        self.assign(assigned)
 
     def _set_mode(self, mode: SubscriptionType) -> None:
         if self.mode not in (SubscriptionType.NONE, mode):

@@ -164,14 +164,14 @@ class ConsumerBase:
     ) -> None:
         number = next(_numbers)
         named = {key.replace("_", "."): value for key, value in kafka_settings.items()}
-        given = {
+        values = {
             "client.id": f"consumer-{number if group_id is None else f'{group_id}-{number}'}",
             "auto.offset.reset": "earliest",
             **(settings or {}),
             **named,
             "group.id": group_id,
         }
-        self.settings = parse_settings(given)
+        self.settings = parse_settings(values)
         self._root = root
         self._closing = self._closed = False
         self._counts: dict[str, int] = {}

@@ -15,10 +15,10 @@ from group_coordinator.coordinator.consumer.protocol import (
 
 
 class RebalanceProtocol(StrEnum):
-    """What members do with their partitions in a rebalance (KIP-429).
+    """The handling of owned partitions in a rebalance (KIP-429).
 
-    EAGER: a member gives up all of them before it joins. COOPERATIVE: a member keeps all of them,
-    gives up only those that the leader takes away, and then joins again.
+    EAGER: a member revokes all of them before it joins. COOPERATIVE: a member keeps all of them,
+    revokes only those that the leader takes away, and then joins again.
     """
 
     EAGER = "eager"
@@ -26,11 +26,11 @@ class RebalanceProtocol(StrEnum):
 
 
 class ConsumerPartitionAssignor(ABC):
-    """Divides partitions among members; each member has an instance of its own.
+    """The interface of an assignor. Each member has its own instance.
 
     `name` is the protocol name in JoinGroup. `protocols` are the rebalance protocols that it
-    supports, the preferred one first. All methods are called within `poll`, which raises what they
-    raise, and heartbeats go on meanwhile.
+    supports, the preferred one first. All methods are called within `poll`, which raises their
+    exceptions. Heartbeats continue meanwhile.
 
     Racks (KIP-881) are ignored: Kafka matches a member's rack with those of a partition's replicas,
     and here no partition has replicas.
@@ -40,14 +40,14 @@ class ConsumerPartitionAssignor(ABC):
     protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
 
     def user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002
-        """Return bytes of its own for a member's subscription, None for none. Before each join."""
+        """Return user data for the member's subscription, or None. Called before each join."""
         return None
 
     @abstractmethod
     def assign(
         self, counts: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        """Return each member's partitions and user data, by member id; only the leader is asked.
+        """Return each member's assignment by member id. Only the leader's assignor is called.
 
         `counts` are the numbers of partitions of the topics that exist; `subscriptions` are those
         of all members, by member id. Kafka's own skip topics that do not exist and topics without
@@ -56,34 +56,36 @@ class ConsumerPartitionAssignor(ABC):
         ...
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: B027
-        """Take note of what this member was assigned.
+        """Handle the assignment of this member.
 
-        Comes after the partitions that go were revoked, and before the new ones are assigned.
+        Called after partitions were revoked, and before the new ones are assigned.
         """
 
 
-def assignments(divided: Mapping[str, Iterable[TopicPartition]]) -> dict[str, Assignment]:
+def assignments(by_member: Mapping[str, Iterable[TopicPartition]]) -> dict[str, Assignment]:
     """Return each member's partitions as its assignment, without user data."""
-    return {member_id: Assignment(tuple(each)) for member_id, each in divided.items()}
+    return {member_id: Assignment(tuple(partitions)) for member_id, partitions in by_member.items()}
 
 
 def subscribed_counts(
     partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
 ) -> dict[str, int]:
-    """The topics to assign with their numbers of partitions, sorted by name."""
+    """Return the topics to assign with their numbers of partitions, sorted by name."""
     topics = {topic for member in members.values() for topic in member.topics}
-    return {topic: n for topic in sorted(topics) if (n := partition_counts.get(topic, 0)) > 0}
+    return {
+        topic: count for topic in sorted(topics) if (count := partition_counts.get(topic, 0)) > 0
+    }
 
 
 def in_member_order(members: Mapping[str, Subscription]) -> list[str]:
-    """The member ids: static members first by instance id, then dynamic ones by member id.
+    """Return the member ids: static members by instance id, then dynamic ones by member id.
 
     A static member's instance id outlives its member id, so it keeps its place when it restarts
     (KIP-345).
     """
 
-    def place(member_id: str) -> tuple[bool, str, str]:
+    def sort_key(member_id: str) -> tuple[bool, str, str]:
         instance_id = members[member_id].group_instance_id
         return instance_id is None, instance_id or "", member_id
 
-    return sorted(members, key=place)
+    return sorted(members, key=sort_key)

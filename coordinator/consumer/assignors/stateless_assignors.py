@@ -29,7 +29,7 @@ from group_coordinator.coordinator.consumer.protocol import (
 
 
 class RangeAssignor(ConsumerPartitionAssignor):
-    """`range`, Kafka's default."""
+    """The assignor `range`, Kafka's default."""
 
     name = "range"
 
@@ -38,23 +38,23 @@ class RangeAssignor(ConsumerPartitionAssignor):
     ) -> dict[str, Assignment]:
         """Divide each topic; the first members get one more if the division leaves a remainder."""
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
-        wanted = subscribed_counts(counts, subscriptions)
-        subscribers: dict[str, list[str]] = {topic: [] for topic in wanted}
+        topic_counts = subscribed_counts(counts, subscriptions)
+        subscribers: dict[str, list[str]] = {topic: [] for topic in topic_counts}
         for member_id in in_member_order(subscriptions):
-            for topic in wanted.keys() & set(subscriptions[member_id].topics):
+            for topic in topic_counts.keys() & set(subscriptions[member_id].topics):
                 subscribers[topic].append(member_id)
-        for topic, count in wanted.items():
-            each, extra = divmod(count, len(subscribers[topic]))
+        for topic, count in topic_counts.items():
+            share, extra = divmod(count, len(subscribers[topic]))
             start = 0
-            for place, member_id in enumerate(subscribers[topic]):
-                end = start + each + (place < extra)
+            for position, member_id in enumerate(subscribers[topic]):
+                end = start + share + (position < extra)
                 assigned[member_id].extend(TopicPartition(topic, n) for n in range(start, end))
                 start = end
         return assignments(assigned)
 
 
 class RoundRobinAssignor(ConsumerPartitionAssignor):
-    """`roundrobin`."""
+    """The assignor `roundrobin`."""
 
     name = "roundrobin"
 
@@ -63,19 +63,19 @@ class RoundRobinAssignor(ConsumerPartitionAssignor):
     ) -> dict[str, Assignment]:
         """Assign the partitions of all topics, sorted by topic and number, in turn."""
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
-        wanted = subscribed_counts(counts, subscriptions)
-        circle = in_member_order(subscriptions)
+        topic_counts = subscribed_counts(counts, subscriptions)
+        members = in_member_order(subscriptions)
         # The places of a topic's subscribers in the circle, ascending.
-        places: dict[str, list[int]] = {topic: [] for topic in wanted}
-        for place, member_id in enumerate(circle):
-            for topic in wanted.keys() & set(subscriptions[member_id].topics):
-                places[topic].append(place)
+        positions: dict[str, list[int]] = {topic: [] for topic in topic_counts}
+        for position, member_id in enumerate(members):
+            for topic in topic_counts.keys() & set(subscriptions[member_id].topics):
+                positions[topic].append(position)
         turn = 0
-        for topic, count in wanted.items():
-            subscribers = places[topic]
+        for topic, count in topic_counts.items():
+            subscribers = positions[topic]
             for number in range(count):
                 # Beyond the last subscriber the circle begins again with the first.
-                place = subscribers[bisect_left(subscribers, turn) % len(subscribers)]
-                assigned[circle[place]].append(TopicPartition(topic, number))
-                turn = place + 1
+                position = subscribers[bisect_left(subscribers, turn) % len(subscribers)]
+                assigned[members[position]].append(TopicPartition(topic, number))
+                turn = position + 1
         return assignments(assigned)

@@ -50,12 +50,12 @@ def assign_constrained(
     )
     # One more goes first to members that kept enough, then to others as they reach `least`.
     filled = [m for m, partitions in assigned.items() if len(partitions) == least]
-    wanting = [m for m, partitions in assigned.items() if len(partitions) < least]
-    while wanting:
-        for member_id in wanting:
+    below_least = [m for m, partitions in assigned.items() if len(partitions) < least]
+    while below_least:
+        for member_id in below_least:
             assigned[member_id].append(free.popleft())
-        filled.extend(m for m in wanting if len(assigned[m]) == least)
-        wanting = [m for m in wanting if len(assigned[m]) < least]
+        filled.extend(m for m in below_least if len(assigned[m]) == least)
+        below_least = [m for m in below_least if len(assigned[m]) < least]
     # What is left goes, one each, to members that may still have one more.
     for member_id, partition in zip(filled, free, strict=False):
         assigned[member_id].append(partition)
@@ -80,35 +80,35 @@ def assign_general(
             subscribers[topic].append(member_id)
     load = dict.fromkeys(sorted(topics), 0)
     # Topics with few subscribers first, since they leave the least choice.
-    divided = [
-        _Topic(topic, counts[topic], subscribers[topic], load, former)
+    topic_states = [
+        _TopicState(topic, counts[topic], subscribers[topic], load, former)
         for topic in sorted(counts, key=lambda topic: (len(subscribers[topic]), topic))
     ]
-    _keep(divided, owned)
-    for each in divided:
-        each.assign_free()
-    _move_until_balanced(divided, new_only=True)
-    _move_until_balanced(divided, new_only=False)
+    _keep(topic_states, owned)
+    for state in topic_states:
+        state.assign_free()
+    _move_until_balanced(topic_states, new_only=True)
+    _move_until_balanced(topic_states, new_only=False)
     assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in load}
-    for each in sorted(divided, key=lambda each: each.name):
-        for number, member_id in enumerate(each.holders):
-            assigned[member_id].append(TopicPartition(each.name, number))
+    for state in sorted(topic_states, key=lambda state: state.name):
+        for number, member_id in enumerate(state.holders):
+            assigned[member_id].append(TopicPartition(state.name, number))
     return assigned
 
 
-def _keep(divided: list[_Topic], owned: Mapping[str, Sequence[TopicPartition]]) -> None:
-    by_name = {topic.name: topic for topic in divided}
+def _keep(topic_states: list[_TopicState], owned: Mapping[str, Sequence[TopicPartition]]) -> None:
+    by_name = {topic.name: topic for topic in topic_states}
     for member_id, partitions in owned.items():
         for name, number in partitions:
             by_name[name].keep(number, member_id)
 
 
-def _move_until_balanced(divided: list[_Topic], new_only: bool) -> None:
+def _move_until_balanced(topic_states: list[_TopicState], new_only: bool) -> None:
     """Move partitions until none can move; with `new_only`, those that had no owner.
 
     This ends because every move makes the loads more even.
     """
-    contested = [topic for topic in divided if len(topic.subscribers) > 1]
+    contested = [topic for topic in topic_states if len(topic.subscribers) > 1]
     moved = True
     while moved:
         moved = False
@@ -116,14 +116,14 @@ def _move_until_balanced(divided: list[_Topic], new_only: bool) -> None:
             moved |= topic.even_out(new_only)
 
 
-class _Topic:
+class _TopicState:
     """A topic's partitions while they are divided. All topics share `load`, by member id."""
 
     __slots__ = (
-        "_away",
         "_former",
-        "_guests",
+        "_held_by_others",
         "_load",
+        "_not_owned",
         "_owners",
         "holders",
         "name",
@@ -150,8 +150,8 @@ class _Topic:
             if (member_id := former.get(TopicPartition(name, number), "")) in self.subscribers
         }
         # The partitions whose holder is not their owner: by holder, and by (owner, holder).
-        self._guests: dict[str, dict[int, None]] = {}
-        self._away: dict[tuple[str, str], dict[int, None]] = {}
+        self._not_owned: dict[str, dict[int, None]] = {}
+        self._held_by_others: dict[tuple[str, str], dict[int, None]] = {}
 
     def keep(self, number: int, member_id: str) -> None:
         """Leave a partition with its owner if the owner still subscribes to the topic."""
@@ -203,30 +203,30 @@ class _Topic:
         moves instead of none.
         """
         holder = self.holders[number]
-        if back := self._away.get((target, holder)):
-            self._move(next(iter(back)), target)
+        if numbers := self._held_by_others.get((target, holder)):
+            self._move(next(iter(numbers)), target)
             return
-        if self._owners[number] == holder and (guests := self._guests.get(holder)):
-            number = next(iter(guests))
+        if self._owners[number] == holder and (not_owned := self._not_owned.get(holder)):
+            number = next(iter(not_owned))
         owner = self._owners[number]
-        if owner not in ("", holder) and (back := self._away.get((target, owner))):
+        if owner not in ("", holder) and (numbers := self._held_by_others.get((target, owner))):
             # Both partitions return to their owners, and this owner's load stays the same.
             self._move(number, owner)
-            number = next(iter(back))
+            number = next(iter(numbers))
         self._move(number, target)
 
     def _move(self, number: int, target: str) -> None:
         holder, owner = self.holders[number], self._owners[number]
         if owner != holder:
-            del self._guests[holder][number]
-            del self._away[owner, holder][number]
+            del self._not_owned[holder][number]
+            del self._held_by_others[owner, holder][number]
         self._put(number, target)
         self._load[holder] -= 1
 
     def _put(self, number: int, member_id: str) -> None:
         owner = self._owners[number]
         if owner != member_id:
-            self._guests.setdefault(member_id, {})[number] = None
-            self._away.setdefault((owner, member_id), {})[number] = None
+            self._not_owned.setdefault(member_id, {})[number] = None
+            self._held_by_others.setdefault((owner, member_id), {})[number] = None
         self.holders[number] = member_id
         self._load[member_id] += 1

@@ -107,7 +107,7 @@ class Ownership(Struct, frozen=True):
     def by_member(
         self, counts: Mapping[str, int], claims: Mapping[str, Claim]
     ) -> dict[str, list[TopicPartition]]:
-        """What each member owns of the partitions that exist, sorted by number, then topic."""
+        """Return the existing partitions of each member, sorted by number, then topic."""
         owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in sorted(claims)}
         for partition, member_id in self.owners.items():
             if 0 <= partition.partition < counts.get(partition.topic, 0):
@@ -118,7 +118,7 @@ class Ownership(Struct, frozen=True):
 
 
 def resolve_ownership(claims: Mapping[str, Claim]) -> Ownership:
-    """Settle the claims of all members, given by member id."""
+    """Resolve the claims of all members, by member id."""
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     former: dict[TopicPartition, str] = {}
@@ -139,7 +139,7 @@ def resolve_ownership(claims: Mapping[str, Claim]) -> Ownership:
 
 
 class StickyAssignor(ConsumerPartitionAssignor):
-    """`sticky`."""
+    """The assignor `sticky`."""
 
     name = "sticky"
 
@@ -148,7 +148,7 @@ class StickyAssignor(ConsumerPartitionAssignor):
         self._claim: Claim | None = None
 
     def user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002
-        """The member's last assignment and its generation; None before the first assignment."""
+        """Return the last assignment and its generation; None before the first assignment."""
         claim = self._claim
         return None if claim is None else encode_claim(claim.partitions, claim.generation)
 
@@ -170,7 +170,7 @@ def assign_sticky(
     claims: Mapping[str, Claim],
     ownership: Ownership,
 ) -> dict[str, list[TopicPartition]]:
-    """Divide all partitions, by the simpler algorithm if all members subscribe to the same."""
+    """Divide all partitions; use the simpler algorithm if all subscriptions are equal."""
     counts = subscribed_counts(partition_counts, members)
     owned = ownership.by_member(counts, claims)
     topics = {member_id: frozenset(member.topics) for member_id, member in members.items()}
@@ -180,7 +180,7 @@ def assign_sticky(
 
 
 class CooperativeStickyAssignor(ConsumerPartitionAssignor):
-    """`cooperative-sticky`."""
+    """The assignor `cooperative-sticky`."""
 
     name = "cooperative-sticky"
     protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
@@ -189,7 +189,7 @@ class CooperativeStickyAssignor(ConsumerPartitionAssignor):
         self._generation = NO_GENERATION
 
     def user_data(self, topics: Sequence[str]) -> bytes:  # noqa: ARG002
-        """The last generation, for leaders that read subscriptions of versions 0 and 1 only."""
+        """Return the last generation, for leaders that read only subscription versions 0 and 1."""
         return encode_generation(self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002
@@ -221,7 +221,7 @@ class CooperativeStickyAssignor(ConsumerPartitionAssignor):
 
 
 def _claim(member: Subscription) -> Claim:
-    """What a member owns; before version 2 only the user data has the generation."""
+    """Return the claim of a member; before version 2 only the user data has the generation."""
     generation = member.generation_id
     if generation == NO_GENERATION:
         generation = decode_generation(member.user_data)
