@@ -56,17 +56,17 @@ class GroupOutcome(Struct, frozen=True):
     error: str | None = None
 
 
-def carry_out(
+def execute_changes(
     root: str, group_id: str, changes: Sequence[OffsetChange], timeout_s: float = TIMEOUT_S
 ) -> None:
     """Make the changes of one group.
 
-    Raises Failure with the coordinator's reason if it refuses, and what `carry_out_all` raises.
+    Raises Failure with the coordinator's reason if it refuses, and what `execute_plans` raises.
     """
-    _raise(carry_out_all(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
+    _raise(execute_plans(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
 
 
-def carry_out_all(
+def execute_plans(
     root: str, plans: Sequence[GroupPlan], timeout_s: float = TIMEOUT_S
 ) -> list[GroupOutcome]:
     """Make the changes of all plans, and return the outcome of each plan.
@@ -75,7 +75,7 @@ def carry_out_all(
     changes of some groups may be refused. Raises NoAnswer and what RequestClient raises.
     """
     requests = [request for plan in plans for request in _requests(plan)]
-    errors = _ask(root, requests, timeout_s)
+    errors = _send(root, requests, timeout_s)
     return [GroupOutcome(plan.group_id, errors.get(plan.group_id)) for plan in plans]
 
 
@@ -84,13 +84,13 @@ def delete_groups(
 ) -> list[GroupOutcome]:
     """Delete Empty groups and their offsets, and return the outcome of each group.
 
-    Raises what `carry_out_all` raises.
+    Raises what `execute_plans` raises.
     """
     requests = [
         _request(f"admin/{uuid.uuid4()}", each, "delete_groups", DeleteGroupsRequest())
         for each in group_ids
     ]
-    errors = _ask(root, requests, timeout_s)
+    errors = _send(root, requests, timeout_s)
     return [GroupOutcome(each, errors.get(each)) for each in group_ids]
 
 
@@ -125,14 +125,14 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
     return len(requests)
 
 
-def _ask(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
+def _send(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
     """Send the requests; returns the reason of each group with a refused request."""
-    from group_coordinator.pipeline.admin.requesting import ask
+    from group_coordinator.pipeline.admin.deadline_requests import send_with_deadline
 
     if not requests:
         return {}
     codes: dict[str, set[int]] = {}
-    for answer in ask(root, requests, timeout_s):
+    for answer in send_with_deadline(root, requests, timeout_s):
         codes.setdefault(answer.group_id, set()).update(_codes(answer))
     return {group_id: _reason(group_id, each) for group_id, each in codes.items() if any(each)}
 

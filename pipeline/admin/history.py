@@ -16,7 +16,7 @@ from group_coordinator.pipeline.admin.plans import (
     GroupPlan,
     OffsetChange,
     check_groups,
-    committed_of,
+    committed_offsets_of,
     parse_scope,
     partition_counts,
     partitions_of,
@@ -74,14 +74,14 @@ def plan_undo(root: str, group_id: str) -> GroupPlan:
     )
     if not rows:
         raise Failure(
-            f"group {group_id!r} has no reset to undo; what another tool has changed is put back "
-            "by going back to a time"
+            f"group {group_id!r} has no change by an operator to undo; to undo changes of another "
+            "tool, go back to the offsets of a time (`offsets undo --to`)"
         )
     changes, notes = [], []
     known_since = clock_ms() - UpkeepSettings().offsets_history_retention_ms
     for topic, partition, now, before, changed_at in rows:
         if before is None and changed_at < known_since:
-            notes.append(_left(topic, partition, now))
+            notes.append(_unchanged_note(topic, partition, now))
         elif now != before:
             changes.append(OffsetChange(topic, partition, now, before))
     return GroupPlan(group_id, tuple(changes), notes=tuple(notes))
@@ -96,16 +96,18 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
     then = _as_of(catalog, group_id, to_ms)
     if not then:
         raise Failure(
-            f"nothing is known of the offsets of group {group_id!r} at {_written(to_ms)}: it had "
+            f"nothing is known of the offsets of group {group_id!r} at {_iso_time(to_ms)}: it had "
             "none, or offsets_history.retention.ms is over"
         )
-    now = committed_of(catalog, [group_id])[group_id]
+    now = committed_offsets_of(catalog, [group_id])[group_id]
     places = sorted(then)
     changes = tuple(
         OffsetChange(*at, now.get(at), then[at]) for at in places if now.get(at) != then[at]
     )
     unknown = sorted(now.keys() - then.keys())
-    return GroupPlan(group_id, changes, notes=tuple(_left(*at, now[at]) for at in unknown))
+    return GroupPlan(
+        group_id, changes, notes=tuple(_unchanged_note(*at, now[at]) for at in unknown)
+    )
 
 
 def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -> GroupPlan:
@@ -119,7 +121,7 @@ def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -
     if to_group == group_id:
         raise Failure(f"{group_id!r} cannot be its own copy")
     check_groups(catalog, [group_id], root)
-    committed = committed_of(catalog, [group_id, to_group])
+    committed = committed_offsets_of(catalog, [group_id, to_group])
     source, now = committed[group_id], committed[to_group]
     scopes = [parse_scope(each) for each in topics]
     counts = partition_counts(catalog, {scope.topic for scope in scopes})
@@ -139,7 +141,7 @@ def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -
     scopes = [parse_scope(each) for each in topics]
     counts = partition_counts(catalog, {scope.topic for scope in scopes})
     plans = []
-    for group_id, committed in committed_of(catalog, group_ids).items():
+    for group_id, committed in committed_offsets_of(catalog, group_ids).items():
         known = {topic for topic, _ in committed}
         wanted = [each for each in scopes if each.partitions or each.topic in known]
         places = partitions_of(wanted, committed, counts) if wanted or not scopes else []
@@ -169,7 +171,7 @@ def differences(root: str, group_id: str, from_ms: int, to_ms: int) -> list[Diff
     ]
 
 
-def _left(topic: str, partition: int, now: int | None) -> str:
+def _unchanged_note(topic: str, partition: int, now: int | None) -> str:
     stays = "without an offset" if now is None else f"at {now}"
     return f"partition {partition} of topic {topic!r} stays {stays}: no earlier offset is known"
 
@@ -183,13 +185,13 @@ def _as_of(catalog: Catalog, group_id: str, at_ms: int) -> dict[tuple[str, int],
         'SELECT topic, "partition", committed_offset FROM offsets_as_of(?::TIMESTAMP) '
         "WHERE group_id = ?"
     )
-    rows = catalog.query(query, [_moment(at_ms), group_id]).rows
+    rows = catalog.query(query, [_utc(at_ms), group_id]).rows
     return {(topic, partition): offset for topic, partition, offset in rows}
 
 
-def _moment(at_ms: int) -> datetime:
+def _utc(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
 
 
-def _written(at_ms: int) -> str:
-    return _moment(at_ms).isoformat(timespec="milliseconds")
+def _iso_time(at_ms: int) -> str:
+    return _utc(at_ms).isoformat(timespec="milliseconds")

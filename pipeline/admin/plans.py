@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.monitor.catalog import among
+from group_coordinator.pipeline.monitor.catalog import in_clause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,27 +44,27 @@ class UnknownGroup(Failure):
     """A group that does not exist under the root."""
 
 
-def known_groups(catalog: Catalog, group_ids: Sequence[str]) -> dict[str, str]:
+def group_states(catalog: Catalog, group_ids: Sequence[str]) -> dict[str, str]:
     """Return the state of each of the groups that exists; without ids, of all groups."""
-    chosen, parameters = among("group_id", group_ids) if group_ids else ("true", [])
+    chosen, parameters = in_clause("group_id", group_ids) if group_ids else ("true", [])
     query = f"SELECT group_id, state FROM groups WHERE {chosen} ORDER BY group_id"
     return dict(catalog.query(query, parameters).rows)
 
 
 def check_groups(catalog: Catalog, group_ids: Sequence[str], root: str) -> dict[str, str]:
     """Return the state of each group; raises UnknownGroup for the first that does not exist."""
-    known = known_groups(catalog, group_ids)
+    known = group_states(catalog, group_ids)
     for group_id in group_ids:
         if group_id not in known:
             raise UnknownGroup(f"there is no group {group_id!r} under {root}")
     return known
 
 
-def committed_of(
+def committed_offsets_of(
     catalog: Catalog, group_ids: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Return the committed offsets of each group by (topic, partition)."""
-    chosen, parameters = among("group_id", group_ids)
+    chosen, parameters = in_clause("group_id", group_ids)
     rows = catalog.query(
         'SELECT group_id, topic, "partition", committed_offset FROM committed_offsets '
         f"WHERE {chosen} ORDER BY ALL",
@@ -99,7 +99,7 @@ def parse_scope(text: str) -> TopicScope:
 
 def partition_counts(catalog: Catalog, topics: Iterable[str]) -> dict[str, int]:
     """Return the number of partitions of each of the topics that is in the catalogue."""
-    chosen, parameters = among("topic", list(topics))
+    chosen, parameters = in_clause("topic", list(topics))
     query = f"SELECT topic, partitions FROM topics WHERE {chosen}"
     return dict(catalog.query(query, parameters).rows)
 

@@ -22,15 +22,15 @@ from group_coordinator.pipeline.admin.plans import (
     GroupPlan,
     OffsetChange,
     TopicScope,
-    committed_of,
-    known_groups,
+    committed_offsets_of,
+    group_states,
     parse_scope,
     partition_counts,
     partitions_of,
 )
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure, UsageError
-from group_coordinator.pipeline.monitor.catalog import Catalog, among
+from group_coordinator.pipeline.monitor.catalog import Catalog, in_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Kafka's names of the scenarios, and the kind of value that each needs; empty means no value.
 # `plan_offsets` implements the eighth, from-file.
-AIMS = {
+SCENARIOS = {
     "to-earliest": "",
     "to-latest": "",
     "to-current": "",
@@ -51,8 +51,8 @@ AIMS = {
 _INACTIVE = ("Empty", "Dead")
 
 
-class Aim(Struct, frozen=True):
-    """The scenario of a reset: one of `AIMS`, and its value.
+class ResetScenario(Struct, frozen=True):
+    """The scenario of a reset: one of `SCENARIOS`, and its value.
 
     The value is an offset, a number of records, or a time in ms since 1970.
     """
@@ -61,32 +61,32 @@ class Aim(Struct, frozen=True):
     value: int = 0
 
 
-def parse_aim(name: str, text: str = "") -> Aim:
+def parse_scenario(name: str, text: str = "") -> ResetScenario:
     """Return the scenario `name` with the value that `text` has.
 
     Raises Failure for an unknown name, a wrong time or a wrong duration, and UsageError for a wrong
     number.
     """
-    kind = AIMS.get(name)
+    kind = SCENARIOS.get(name)
     if kind is None:
-        raise Failure(f"{name!r} is none of {', '.join(AIMS)}")
+        raise Failure(f"{name!r} is none of {', '.join(SCENARIOS)}")
     if kind == "time":
-        return Aim(name, parse_time(text))
+        return ResetScenario(name, parse_time(text))
     if kind == "duration":
-        return Aim(name, clock_ms() - parse_duration(text))
+        return ResetScenario(name, clock_ms() - parse_duration(text))
     if not kind:
-        return Aim(name)
+        return ResetScenario(name)
     try:
         value = int(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is no whole number") from error
     if name == "to-offset" and value < 0:
         raise UsageError(f"an offset is at least 0, not {value}")
-    return Aim(name, value)
+    return ResetScenario(name, value)
 
 
 def plan_resets(
-    root: str, group_ids: Sequence[str], topics: Sequence[str], aim: Aim
+    root: str, group_ids: Sequence[str], topics: Sequence[str], scenario: ResetScenario
 ) -> list[GroupPlan]:
     """Return the plans to reset the groups; without ids, all groups.
 
@@ -98,26 +98,28 @@ def plan_resets(
     """
     scopes = [parse_scope(each) for each in topics]
     catalog = Catalog(root)
-    states = known_groups(catalog, group_ids)
+    states = group_states(catalog, group_ids)
     chosen = list(group_ids) or list(states)
-    committed = committed_of(catalog, chosen)
+    committed = committed_offsets_of(catalog, chosen)
     names = {scope.topic for scope in scopes} | {t for each in committed.values() for t, _ in each}
-    seek = _Seek(root, catalog, names, aim)
-    return [_plan(each, states.get(each), scopes, committed[each], seek) for each in chosen]
+    resolver = _OffsetResolver(root, catalog, names, scenario)
+    return [_plan(each, states.get(each), scopes, committed[each], resolver) for each in chosen]
 
 
 def plan_offsets(root: str, wanted: Mapping[str, Mapping[tuple[str, int], int]]) -> list[GroupPlan]:
     """Return the plans to set groups to given offsets: {group: {(topic, partition): offset}}."""
     catalog = Catalog(root)
-    states = known_groups(catalog, list(wanted))
-    committed = committed_of(catalog, list(wanted))
+    states = group_states(catalog, list(wanted))
+    committed = committed_offsets_of(catalog, list(wanted))
     names = {topic for each in wanted.values() for topic, _ in each}
-    seek = _Seek(root, catalog, names, Aim("to-offset"))
+    resolver = _OffsetResolver(root, catalog, names, ResetScenario("to-offset"))
     plans = []
     for group_id, offsets in wanted.items():
         scopes = [TopicScope(topic, (partition,)) for topic, partition in offsets]
         find = offsets.__getitem__
-        plans.append(_plan(group_id, states.get(group_id), scopes, committed[group_id], seek, find))
+        plans.append(
+            _plan(group_id, states.get(group_id), scopes, committed[group_id], resolver, find)
+        )
     return plans
 
 
@@ -165,28 +167,30 @@ def export_offsets(plans: Iterable[GroupPlan], with_group: bool) -> str:
     )
 
 
-class _NoPlan(Failure):
+class _NotApplicable(Failure):
     """A scenario that cannot be applied to a partition of the group; the message says why."""
 
 
-class _Ends(Struct, frozen=True):
+class _LogEnds(Struct, frozen=True):
     start: int
     end: int
 
 
-class _Seek:
+class _OffsetResolver:
     """The wanted offset of each partition, limited to the partition's log."""
 
-    def __init__(self, root: str, catalog: Catalog, topics: set[str], aim: Aim) -> None:
-        self._root, self._aim = root, aim
+    def __init__(
+        self, root: str, catalog: Catalog, topics: set[str], scenario: ResetScenario
+    ) -> None:
+        self._root, self._scenario = root, scenario
         self.counts = partition_counts(catalog, topics)
-        chosen, parameters = among("topic", list(topics))
+        chosen, parameters = in_clause("topic", list(topics))
         rows = catalog.query(
             'SELECT topic, "partition", log_start_offset, log_end_offset FROM topic_ends '
             f"WHERE {chosen}",
             parameters,
         ).rows
-        self._ends = {(topic, number): _Ends(*ends) for topic, number, *ends in rows}
+        self._ends = {(topic, number): _LogEnds(*ends) for topic, number, *ends in rows}
         self._by_time: Callable[[str, int], int | None] | None = None
 
     def find(self, at: tuple[str, int], current: int | None) -> tuple[int, str | None]:
@@ -194,18 +198,18 @@ class _Seek:
 
         Raises Failure if the scenario cannot be applied to the partition.
         """
-        name = self._aim.name
+        name = self._scenario.name
         if name == "to-current" and current is not None:
             return current, None
         if name == "to-offset":
-            return self.within(at, self._aim.value)
+            return self.within(at, self._scenario.value)
         if name == "shift-by":
             if current is None:
-                raise _NoPlan(f"{_named(at)} has no committed offset to shift")
-            return self.within(at, current + self._aim.value)
+                raise _NotApplicable(f"{_named(at)} has no committed offset to shift")
+            return self.within(at, current + self._scenario.value)
         ends = self._ends.get(at)
         if ends is None:
-            raise _NoPlan(
+            raise _NotApplicable(
                 f"the ends of {_named(at)} are not known: {at[0]!r} is no topic with a table. "
                 "Use --to-offset"
             )
@@ -233,7 +237,7 @@ class _Seek:
 
     def _at_time(self, at: tuple[str, int]) -> int | None:
         if self._by_time is None:
-            self._by_time = _offsets_by_time(self._root, {t for t, _ in self._ends}, self._aim)
+            self._by_time = _offsets_by_time(self._root, {t for t, _ in self._ends}, self._scenario)
         return self._by_time(*at)
 
 
@@ -242,7 +246,7 @@ def _plan(
     state: str | None,
     scopes: Sequence[TopicScope],
     committed: Mapping[tuple[str, int], int],
-    seek: _Seek,
+    resolver: _OffsetResolver,
     given: Callable[[tuple[str, int]], int] | None = None,
 ) -> GroupPlan:
     if state is not None and state not in _INACTIVE:
@@ -253,9 +257,11 @@ def _plan(
         )
     changes, notes = [], []
     try:
-        for at in partitions_of(scopes, committed, seek.counts):
+        for at in partitions_of(scopes, committed, resolver.counts):
             current = committed.get(at)
-            wanted, note = seek.find(at, current) if given is None else seek.within(at, given(at))
+            wanted, note = (
+                resolver.find(at, current) if given is None else resolver.within(at, given(at))
+            )
             changes.append(OffsetChange(*at, current, wanted))
             if note is not None:
                 notes.append(note)
@@ -270,7 +276,9 @@ def _named(at: tuple[str, int]) -> str:
     return f"partition {at[1]} of topic {at[0]!r}"
 
 
-def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, int], int | None]:
+def _offsets_by_time(
+    root: str, topics: set[str], scenario: ResetScenario
+) -> Callable[[str, int], int | None]:
     # Imported here because only resets to a time read records, which needs pyarrow.
     from group_coordinator.pipeline.topics import TableTopics
 
@@ -279,7 +287,7 @@ def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, in
 
     def find(topic: str, partition: int) -> int | None:
         tables.check_follows(topic)
-        found = tables.offset_for_time(topic, partition, aim.value)
+        found = tables.offset_for_time(topic, partition, scenario.value)
         return None if found is None else found[0]
 
     return find

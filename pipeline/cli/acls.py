@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from group_coordinator.pipeline.cli.options import OwnRoot
-from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs, tell
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_note, print_structs
 from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class _AclOptions(Struct, frozen=True):
         """Return the kind and the name of each resource."""
         return _resources(self.topic, self.group, self.cluster, self.transactional_id)
 
-    def who(self) -> list[tuple[str, str, str]]:
+    def principals(self) -> list[tuple[str, str, str]]:
         """Return each principal with a host and a permission, ALLOW or DENY."""
         return [
-            *_who(self.allow_principal, self.allow_host, "ALLOW"),
-            *_who(self.deny_principal, self.deny_host, "DENY"),
+            *_principals(self.allow_principal, self.allow_host, "ALLOW"),
+            *_principals(self.deny_principal, self.deny_host, "DENY"),
         ]
 
     def bindings(self) -> list[AclBinding]:
@@ -92,10 +92,10 @@ class _AclOptions(Struct, frozen=True):
         given = ((_PRODUCER, self.producer), (_CONSUMER, self.consumer))
         kinds = [each for each, asked in given if asked]
         pattern_type = self.pattern_type.upper()
-        return _bindings(self.resources(), pattern_type, self.who(), self.operation, kinds)
+        return _bindings(self.resources(), pattern_type, self.principals(), self.operation, kinds)
 
 
-def _asking(verb: Callable[..., None]) -> Callable[..., None]:
+def _with_acl_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Give a verb an option for each field of `_AclOptions`, which is its first argument."""
     hints = get_type_hints(_AclOptions, include_extras=True)
     options = [
@@ -119,9 +119,9 @@ _NOTHING = _AclOptions()
 
 
 @acls_app.command("add")
-@_asking
+@_with_acl_options
 def acls_add(
-    asked: _AclOptions,
+    options: _AclOptions,
     root: OwnRoot,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first ACL.")] = False,
 ) -> None:
@@ -132,7 +132,7 @@ def acls_add(
     """
     from group_coordinator.pipeline.tables import TableMissing, add_acls, read_acls
 
-    wanted = asked.bindings()
+    wanted = options.bindings()
     if not wanted:
         raise typer.BadParameter(
             "say which resource (--topic, --group, --cluster, --transactional-id), and whom to "
@@ -141,11 +141,11 @@ def acls_add(
     try:
         is_first = read_acls(root) is None
     except TableMissing as missing:
-        tell(str(missing))
+        print_note(str(missing))
         is_first = True
     _show("Adding ACLs for", wanted)
     if is_first:
-        tell(_FIRST.format(root=shlex.quote(root)))
+        print_note(_FIRST.format(root=shlex.quote(root)))
         if not yes:
             typer.confirm("Add them?", abort=True, err=True)
     add_acls(root, wanted, anew=is_first)
@@ -185,9 +185,9 @@ def acls_list(
 
 
 @acls_app.command("remove")
-@_asking
+@_with_acl_options
 def acls_remove(
-    asked: _AclOptions,
+    options: _AclOptions,
     root: OwnRoot,
     force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
 ) -> None:
@@ -198,13 +198,13 @@ def acls_remove(
     from group_coordinator.pipeline.tables import remove_acls
     from group_coordinator.schemas.acls import AclFilter
 
-    resources = asked.resources()
+    resources = options.resources()
     if not resources:
         raise typer.BadParameter("say which: --topic, --group, --cluster, --transactional-id")
-    if asked.who():
-        filters = [AclFilter(**_fields(acl)) for acl in asked.bindings()]
+    if options.principals():
+        filters = [AclFilter(**_fields(acl)) for acl in options.bindings()]
     else:
-        pattern_type = asked.pattern_type.upper()
+        pattern_type = options.pattern_type.upper()
         filters = [AclFilter(kind, name, pattern_type) for kind, name in resources]
     if not force:
         typer.confirm(f"Remove the ACLs of {_named(resources)}?", abort=True)
@@ -224,7 +224,7 @@ def _resources(
     ]
 
 
-def _who(principals: Names, hosts: Names, permission: str) -> list[tuple[str, str, str]]:
+def _principals(principals: Names, hosts: Names, permission: str) -> list[tuple[str, str, str]]:
     from group_coordinator.schemas.acls import ANY_HOST
 
     return [

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_END_S = 15.0
-_ASK_AGAIN_S = 1.0
+_STOP_TIMEOUT_S = 15.0
+_POLL_S = 1.0
 # The garbage collector runs after so many new objects (Python's default: 700).
 _YOUNG_OBJECTS = 200_000
 # How long a thread keeps the interpreter while others wait, s (Python's default: 0.005).
@@ -70,7 +70,7 @@ def check_listen(text: str) -> None:
         raise CannotListen(host, port, error) from error
 
 
-def say_metrics(where: str, host: str, what: str) -> None:
+def log_metrics_url(where: str, host: str, what: str) -> None:
     """Log the URL of the metrics and their subject; warn if other hosts can read them."""
     log.info("metrics: http://%s/metrics tells of %s", where, what)
     if not is_loopback(host):
@@ -111,12 +111,14 @@ def gateway(
     settings = load_settings(config)
     listeners = read_listeners(settings.gateway, listen, advertise)
     refused = RefusalCounts()
-    with _telling(refused, metrics, metrics_host or ()):
+    with _serving_refusal_metrics(refused, metrics, metrics_host or ()):
         asyncio.run(_serve(root, listeners, settings.gateway, settings.group, refused, until_eof))
 
 
 @contextmanager
-def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) -> Iterator[None]:
+def _serving_refusal_metrics(
+    refused: RefusalCounts, metrics: str | None, names: Iterable[str]
+) -> Iterator[None]:
     """Serve metrics of refusals to Prometheus during the block. Raises CannotListen."""
     if metrics is None:
         yield
@@ -126,7 +128,7 @@ def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) 
 
     host, port = read_address(metrics)
     with serving_metrics(RefusalMetrics(refused), host, port, names) as served:
-        say_metrics(address(host, served), host, "what this gateway refuses")
+        log_metrics_url(address(host, served), host, "what this gateway refuses")
         yield
 
 
@@ -155,33 +157,33 @@ async def _serve(
     from group_coordinator.pipeline.gateway.server import running_gateway
 
     loop = asyncio.get_running_loop()
-    asked_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, asked_to_stop.set)
+        loop.add_signal_handler(each, stop_requested.set)
     if until_eof:
 
         def stop() -> None:
-            loop.call_soon_threadsafe(asked_to_stop.set)
+            loop.call_soon_threadsafe(stop_requested.set)
 
         background.run_at_eof(sys.stdin.fileno(), "input", stop)
-    if not await _tables_are_there(root, asked_to_stop):
+    if not await _wait_for_tables(root, stop_requested):
         return
     async with running_gateway(root, listeners, settings, group, refused) as brokers:
         places = [f"{each.host}:{each.port}" for each in brokers.own_at.values()]
         told = ", ".join(places)
         log.info("gateway: broker %d at %s serves %s", brokers.own.node_id, told, root)
-        lines = [line for each in listeners for line in who_may(settings, each)]
-        for level, line in (*lines, (logging.INFO, _what_may(root))):
+        lines = [line for each in listeners for line in authentication_lines(settings, each)]
+        for level, line in (*lines, (logging.INFO, _acl_line(root))):
             log.log(level, "gateway: %s", line)
-        _share_the_interpreter()
-        _collect_seldom()
-        await asked_to_stop.wait()
+        _shorten_switch_interval()
+        _collect_garbage_less_often()
+        await stop_requested.wait()
     # Unfreeze, because libraries report objects that are not collected at exit as leaks.
     gc.unfreeze()
     log.info("gateway: stopped; what was in flight was answered first")
 
 
-def _share_the_interpreter() -> None:
+def _shorten_switch_interval() -> None:
     """Shorten the switch interval, so that computing threads yield to the event loop sooner.
 
     A large Fetch, for example, is computed in a thread. The loop releases the interpreter lock in
@@ -190,7 +192,7 @@ def _share_the_interpreter() -> None:
     sys.setswitchinterval(_SWITCH_S)
 
 
-def _collect_seldom() -> None:
+def _collect_garbage_less_often() -> None:
     """Run the garbage collector less often: reference counts free nearly all objects.
 
     With Python's defaults the collector scans the requests that wait for answers again and again,
@@ -202,7 +204,7 @@ def _collect_seldom() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
-def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
+def authentication_lines(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
     """Return the log lines about a listener's users, each with its level."""
     from group_coordinator.pipeline.gateway_settings import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS
@@ -227,7 +229,7 @@ def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, st
     return lines
 
 
-def _what_may(root: str) -> str:
+def _acl_line(root: str) -> str:
     """Return the log line about the root's ACLs."""
     from group_coordinator.pipeline.tables import read_acls
 
@@ -237,7 +239,7 @@ def _what_may(root: str) -> str:
     return f"{len(acls)} ACLs say who may do what"
 
 
-async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
+async def _wait_for_tables(root: str, stop_requested: asyncio.Event) -> bool:
     """Wait until a coordinator has run on the root; return False if asked to stop before that."""
     from group_coordinator.pipeline.tables import has_table
     from group_coordinator.schemas.tables import RESPONSES
@@ -248,7 +250,7 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
             log.info("gateway: waiting for a coordinator to begin on %s", root)
             told = True
         try:
-            await asyncio.wait_for(asked_to_stop.wait(), _ASK_AGAIN_S)
+            await asyncio.wait_for(stop_requested.wait(), _POLL_S)
         except TimeoutError:
             continue
         return False
@@ -256,7 +258,9 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
 
 
 @contextmanager
-def beside(root: str, verb: str, listen: str | None, options: Iterable[str]) -> Iterator[None]:
+def serving_process(
+    root: str, verb: str, listen: str | None, options: Iterable[str]
+) -> Iterator[None]:
     """Run a verb that serves in a separate process; do nothing if `listen` is None.
 
     The process ends with the block. It also ends at the end of its input, so it does not outlive a
@@ -283,7 +287,7 @@ def beside(root: str, verb: str, listen: str | None, options: Iterable[str]) -> 
         assert process.stdin is not None
         process.stdin.close()
         try:
-            process.wait(_END_S)
+            process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -19,17 +19,17 @@ from group_coordinator.pipeline.cli.printing import (
     Column,
     Format,
     OutputFormat,
-    counted,
+    plural,
+    print_note,
     print_structs,
     print_table,
-    tell,
 )
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.admin.described import GroupSummary, MemberSummary
+    from group_coordinator.pipeline.admin.descriptions import GroupSummary, MemberSummary
 
 groups_app = typer.Typer(help="Ask about consumer groups, and delete them.", no_args_is_help=True)
 
@@ -53,9 +53,9 @@ def groups_list(
     format_: Format = OutputFormat.TABLE,
 ) -> None:
     """List every group with its state, and its numbers of members and offsets."""
-    states = _one_of(state, STATES, "state")
-    types = _one_of(type_, TYPES, "type")
-    from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
+    states = _choices(state, STATES, "state")
+    types = _choices(type_, TYPES, "type")
+    from group_coordinator.pipeline.admin.descriptions import ListedGroup, list_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
@@ -94,24 +94,24 @@ def groups_describe(
     if offsets + members + state > 1:
         raise typer.BadParameter("at most one of --offsets, --members and --state")
     named = named_groups(groups, group, all_groups)
-    from group_coordinator.pipeline.admin import described
-    from group_coordinator.pipeline.admin.plans import check_groups, known_groups
+    from group_coordinator.pipeline.admin import descriptions
+    from group_coordinator.pipeline.admin.plans import check_groups, group_states
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
-    states = check_groups(catalog, named, root) if named else known_groups(catalog, [])
+    states = check_groups(catalog, named, root) if named else group_states(catalog, [])
     chosen = sorted(states)
     if members:
-        kind: type[Any] = described.MemberSummary
-        rows: list[Any] = described.members_of(catalog, chosen)
+        kind: type[Any] = descriptions.MemberSummary
+        rows: list[Any] = descriptions.member_summaries(catalog, chosen)
         columns, cells = _member_columns(rows, verbose)
     elif state:
-        kind = described.GroupSummary
-        rows = described.states_of(catalog, chosen)
+        kind = descriptions.GroupSummary
+        rows = descriptions.group_summaries(catalog, chosen)
         columns, cells = _state_columns(verbose)
     else:
-        kind = described.PartitionLag
-        rows = described.partition_lags(catalog, chosen)
+        kind = descriptions.PartitionLag
+        rows = descriptions.partition_lags(catalog, chosen)
         columns, cells = _lag_columns(verbose)
     if format_ is not OutputFormat.TABLE:
         print_structs(format_, kind, rows)
@@ -124,13 +124,13 @@ def groups_describe(
             typer.echo()
         print_table(columns, mine)
         if states[group_id] in ("Empty", "Dead"):
-            tell(f"Consumer group {group_id!r} has no active members.")
+            print_note(f"Consumer group {group_id!r} has no active members.")
         elif states[group_id] != "Stable":
-            tell(f"Warning: Consumer group {group_id!r} is rebalancing.")
+            print_note(f"Warning: Consumer group {group_id!r} is rebalancing.")
     if not members and not state:
-        unindexed = described.unindexed_topics(catalog.query, {row.topic for row in rows})
+        unindexed = descriptions.unindexed_topics(catalog.query, {row.topic for row in rows})
         for topic, since in unindexed.items():
-            tell(
+            print_note(
                 f"the table of topic {topic!r} has rows since {since:%Y-%m-%d %H:%M:%S} UTC that "
                 "are not indexed: LOG-END-OFFSET and LAG are without them. "
                 f"`topics index {topic}` adds them"
@@ -150,7 +150,7 @@ def groups_delete(
     """Delete Empty groups and their offsets, through the running coordinator."""
     named = named_groups(groups, group, all_groups)
     from group_coordinator.pipeline.admin.changes import delete_groups
-    from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
+    from group_coordinator.pipeline.admin.descriptions import ListedGroup, list_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     every = list_groups(Catalog(root))
@@ -166,10 +166,10 @@ def groups_delete(
     if execute:
         outcomes = delete_groups(root, [each.group_id for each in chosen], timeout / 1000)
         refused = [each.error for each in outcomes if each.error is not None]
-        tell(f"{counted(len(outcomes) - len(refused), 'group')} deleted")
+        print_note(f"{plural(len(outcomes) - len(refused), 'group')} deleted")
         errors += refused
     elif chosen:
-        tell("nothing was deleted: add --execute to do it")
+        print_note("nothing was deleted: add --execute to do it")
     if errors:
         raise Failure("; ".join(errors))
 
@@ -200,7 +200,7 @@ def named_groups(
     return named
 
 
-def _one_of(given: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
+def _choices(given: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
     words = [word.strip().lower() for text in given or () for word in text.split(",")]
     for word in words:
         if word not in {each.lower() for each in known}:

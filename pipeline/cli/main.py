@@ -57,7 +57,7 @@ _MODULES = {
 # Verbs that start Spark, or package code that runs in it.
 _WITH_SPARK = {"run", "package", "demo"}
 # The packages that the extra `coordinator` installs.
-_OF_COORDINATOR = ("pyspark", "delta", "pandas")
+_COORDINATOR_PACKAGES = ("pyspark", "delta", "pandas")
 # Exceptions that end a command with a message of one line, in addition to this project's failures.
 # If their module was not imported, they cannot have been raised. So the modules are not imported
 # for this check.
@@ -144,7 +144,7 @@ def _options(
 
 def check_spark(verb: str) -> None:
     """Raise Failure if a package that the verb needs for Spark is not installed."""
-    missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]
+    missing = [name for name in _COORDINATOR_PACKAGES if find_spec(name) is None]
     if missing:
         from group_coordinator.pipeline.extras import install_hint
 

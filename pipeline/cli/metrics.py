@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.cli.gateway import check_listen, read_address, say_metrics
+from group_coordinator.pipeline.cli.gateway import check_listen, log_metrics_url, read_address
 from group_coordinator.pipeline.cli.options import LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import address
 from group_coordinator.pipeline.interrupt import SignalEvent
@@ -52,11 +52,11 @@ def metrics(
     listened, port = read_address(listen)
     settings = MetricsSettings(cluster_name or Path(root.rstrip("/")).name, max_groups)
     os.nice(_NICENESS)
-    asked_to_stop = SignalEvent()
+    stop_requested = SignalEvent()
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: asked_to_stop.set())
+        signal.signal(each, lambda *_: stop_requested.set())
     if until_eof:
-        background.run_at_eof(sys.stdin.fileno(), "input", asked_to_stop.set)
+        background.run_at_eof(sys.stdin.fileno(), "input", stop_requested.set)
     with serving_metrics(RootMetrics(root, settings), listened, port, host or ()) as served:
-        say_metrics(address(listened, served), listened, root)
-        asked_to_stop.wait()
+        log_metrics_url(address(listened, served), listened, root)
+        stop_requested.wait()

@@ -22,10 +22,10 @@ from group_coordinator.pipeline.cli.printing import (
     Column,
     Format,
     OutputFormat,
-    counted,
+    plural,
+    print_note,
     print_result,
     print_rows,
-    tell,
 )
 from group_coordinator.pipeline.errors import Failure
 
@@ -93,8 +93,8 @@ def offsets_reset(
         raise typer.BadParameter("either --topic or --all-topics")
     from group_coordinator.pipeline.admin.reset import (
         export_offsets,
-        parse_aim,
         parse_offsets,
+        parse_scenario,
         plan_offsets,
         plan_resets,
     )
@@ -105,7 +105,7 @@ def offsets_reset(
             raise typer.BadParameter("--from-file says the topics; leave --topic out")
         plans = plan_offsets(root, parse_offsets(from_file.read_text(), named))
     else:
-        plans = plan_resets(root, named, topic or [], parse_aim(aim, value))
+        plans = plan_resets(root, named, topic or [], parse_scenario(aim, value))
     if export:
         typer.echo(export_offsets(plans, with_group=len(plans) > 1), nl=False)
     _change(root, plans, execute, format_, timeout, shown=not export)
@@ -219,24 +219,24 @@ def _change(
         _show(plans, format_)
     for plan in plans:
         for note in plan.notes:
-            tell(f"group {plan.group_id!r}: {note}")
+            print_note(f"group {plan.group_id!r}: {note}")
     errors = [f"group {p.group_id!r}: {p.problem}" for p in plans if p.problem is not None]
     possible = [plan for plan in plans if plan.changes]
     count = sum(len(plan.changes) for plan in possible)
     if execute and possible:
-        from group_coordinator.pipeline.admin.changes import carry_out_all
+        from group_coordinator.pipeline.admin.changes import execute_plans
 
-        outcomes = carry_out_all(root, possible, timeout_ms / 1000)
+        outcomes = execute_plans(root, possible, timeout_ms / 1000)
         refused = [each.error for each in outcomes if each.error is not None]
         if len(refused) < len(possible):
             done = len(possible) - len(refused)
-            offsets = f"{counted(count, 'offset')} of " if not refused else ""
-            tell(f"{offsets}{counted(done, 'group')} changed")
+            offsets = f"{plural(count, 'offset')} of " if not refused else ""
+            print_note(f"{offsets}{plural(done, 'group')} changed")
         errors += refused
     elif possible:
-        tell("nothing was changed: add --execute to do it")
+        print_note("nothing was changed: add --execute to do it")
     elif not errors:
-        tell("there is nothing to change")
+        print_note("there is nothing to change")
     if errors:
         raise Failure("; ".join(errors))
 

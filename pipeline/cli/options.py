@@ -10,7 +10,7 @@ import typer
 from group_coordinator.pipeline.logs import LogFormat
 
 
-def _of_this_release(root: str) -> str:
+def _checked_release(root: str) -> str:
     from group_coordinator.pipeline.tables import check_release
 
     check_release(root)
@@ -21,7 +21,7 @@ _ROOT = "The folder or URI under which the tables lie."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
 # The root of verbs that write, or that serve written tables. Verbs that only query the catalogue of
 # views need no check of the release, because the catalogue refuses tables of a later release.
-OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_of_this_release)]
+OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_checked_release)]
 Config = Annotated[
     Path | None,
     typer.Option("--config", help="A TOML file whose settings go over conf/coordinator.toml."),
@@ -56,6 +56,6 @@ Timeout = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Report as JSON Lines.")]
 
 
-def progress(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print the progress of a long run, on standard error."""
     typer.echo(text, err=True)

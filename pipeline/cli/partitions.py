@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Root, progress
+from group_coordinator.pipeline.cli.options import Root, print_progress
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
 
 partitions_app = typer.Typer(
@@ -46,7 +46,7 @@ def partitions_move(
     if not timeout:
         typer.echo(f"partition {partition} is to move to node {to}")
         return
-    partitions.await_move(decisions, partition, to, timeout / 1000, progress)
+    partitions.await_move(decisions, partition, to, timeout / 1000, print_progress)
     typer.echo(f"partition {partition} is at node {to}")
 
 

@@ -61,9 +61,9 @@ _SIMPLE = (str, int, float, bool, type(None))
 _INT64 = range(-(2**63), 2**64)
 
 
-def encoded(value: Any) -> str:
+def to_json_line(value: Any) -> str:
     """Return a value as one line of JSON."""
-    text = msgspec.json.encode(_whole(value)).decode()
+    text = msgspec.json.encode(_json_value(value)).decode()
     if text.isprintable():
         return text
     # JSON strings may contain terminal control characters, except those below U+0020.
@@ -74,12 +74,12 @@ def print_data(format_: OutputFormat, names: Sequence[str], rows: Iterable[Seque
     """Print rows for programs: JSON or CSV."""
     if format_ is OutputFormat.JSON:
         for row in rows:
-            sys.stdout.write(encoded(dict(zip(names, row, strict=True))) + "\n")
+            sys.stdout.write(to_json_line(dict(zip(names, row, strict=True))) + "\n")
     elif format_ is OutputFormat.CSV:
         shown = quoted if sys.stdout.isatty() else str
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(map(shown, names))
-        writer.writerows([shown(_field(value)) for value in row] for row in rows)
+        writer.writerows([shown(_csv_value(value)) for value in row] for row in rows)
 
 
 def print_rows(
@@ -122,8 +122,8 @@ def print_result(format_: OutputFormat, result: Result) -> None:
     if fits:
         _print_lines(columns, texts)
     else:
-        _print_upright(texts)
-    tell(counted(len(result.rows), "row"))
+        _print_vertically(texts)
+    print_note(plural(len(result.rows), "row"))
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
@@ -173,7 +173,7 @@ def _cut(widths: list[int], room: int) -> list[int]:
     return cut
 
 
-def _print_upright(texts: list[list[str]]) -> None:
+def _print_vertically(texts: list[list[str]]) -> None:
     names, *rows = zip(*texts, strict=True)
     width = max(map(len, names))
     for number, row in enumerate(rows, 1):
@@ -194,20 +194,20 @@ def _cell(value: Any) -> str:
         return quoted(value)
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
-    return str(value) if isinstance(value, int | float) else quoted(_field(value))
+    return str(value) if isinstance(value, int | float) else quoted(_csv_value(value))
 
 
-def _field(value: Any) -> str:
+def _csv_value(value: Any) -> str:
     """Return a value for CSV: a string as it is, "" for null, unquoted JSON for other types."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    text = encoded(value)
+    text = to_json_line(value)
     return text[1:-1] if text.startswith('"') else text
 
 
-def _whole(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value for JSON: times have a zone, and integers beyond 64 bits are strings."""
     if isinstance(value, int) and value not in _INT64:
         return str(value)
@@ -216,17 +216,17 @@ def _whole(value: Any) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, dict):
-        return {str(name): _whole(each) for name, each in value.items()}
+        return {str(name): _json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_whole(each) for each in value]
+        return [_json_value(each) for each in value]
     return value
 
 
-def tell(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line for people, on standard error, so that programs can parse standard output."""
     typer.echo(quoted_lines(text), err=True)
 
 
-def counted(number: int, what: str) -> str:
+def plural(number: int, what: str) -> str:
     """Return a number with its noun: `1 group`, `2 groups`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

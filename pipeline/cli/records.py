@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot
-from group_coordinator.pipeline.cli.printing import encoded, tell
+from group_coordinator.pipeline.cli.printing import print_note, to_json_line
 from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
@@ -68,6 +68,6 @@ def records_import(
 
 def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool = False) -> None:
     for name in tally.named:
-        tell(f"skipped {quoted(name)}")
-    text = encoded(tally) if json else f"{verb} {tally}{note}"
+        print_note(f"skipped {quoted(name)}")
+    text = to_json_line(tally) if json else f"{verb} {tally}{note}"
     typer.echo(text, err=err)

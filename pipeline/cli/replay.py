@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from group_coordinator.pipeline.cli.options import Config
-from group_coordinator.pipeline.cli.printing import counted
+from group_coordinator.pipeline.cli.printing import plural
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import interrupted_by_signals
 
@@ -58,4 +58,4 @@ def simulate(
         with file.open("rb") as lines:
             bad = run_scenario(lines, sys.stdout.buffer, parsed)
     if bad:
-        raise Failure(f"{counted(len(bad), 'line')} passed over: {bad[0]}")
+        raise Failure(f"{plural(len(bad), 'line')} passed over: {bad[0]}")

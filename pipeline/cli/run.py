@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline.cli.gateway import (
-    beside,
     check_listen,
     read_address,
     read_advertised,
+    serving_process,
 )
 from group_coordinator.pipeline.cli.options import Config, LogForm, Root, Verbose
 from group_coordinator.pipeline.errors import UsageError
@@ -84,7 +84,10 @@ def run(
     shown = ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]
     served = [*shown, *_option("--config", config), *_option("--advertise", advertise)]
     scraped = [*shown, *(word for name in metrics_host or () for word in ("--host", name))]
-    with beside(root, "gateway", gateway, served), beside(root, "metrics", metrics, scraped):
+    with (
+        serving_process(root, "gateway", gateway, served),
+        serving_process(root, "metrics", metrics, scraped),
+    ):
         status = run_job(root, settings, logs=logs, makes_archive=new_archive, takes_over=take_over)
     raise SystemExit(status)
 

@@ -11,9 +11,9 @@ from group_coordinator.pipeline.cli.printing import (
     Column,
     Format,
     OutputFormat,
+    print_note,
     print_result,
     print_table,
-    tell,
 )
 from group_coordinator.pipeline.errors import Failure
 
@@ -186,11 +186,11 @@ def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE)
         print_table(columns, result.rows)
     else:
         print_result(format_, result)
-    for line in _about(found[0]):
-        tell(line)
+    for line in _topic_notes(found[0]):
+        print_note(line)
 
 
-def _about(topic: dict[str, Any]) -> list[str]:
+def _topic_notes(topic: dict[str, Any]) -> list[str]:
     """Return the properties of a topic, except its partitions, one a line."""
     if topic["table"] is None:
         return ["it has no table, so no end is known"]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline.cli.gateway import read_address
-from group_coordinator.pipeline.cli.options import Root, progress
+from group_coordinator.pipeline.cli.options import Root, print_progress
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.extras import install_hint
 
@@ -31,7 +31,13 @@ def ui(
     """Show groups, lag, rebalances and changes as pages for a browser; read only by default."""
     with _extra():
         from group_coordinator.pipeline.ui.server import serve
-    serve(root, read_address(listen), allow_changes=allow_changes, names=host or (), say=progress)
+    serve(
+        root,
+        read_address(listen),
+        allow_changes=allow_changes,
+        names=host or (),
+        say=print_progress,
+    )
 
 
 def report(
@@ -49,7 +55,7 @@ def report(
         typer.echo(text)
     else:
         out.write_text(text, "utf-8")
-        progress(f"report of group {group!r} written to {out}")
+        print_progress(f"report of group {group!r} written to {out}")
 
 
 def watch(

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot, progress
-from group_coordinator.pipeline.cli.printing import encoded
+from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot, print_progress
+from group_coordinator.pipeline.cli.printing import to_json_line
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 
@@ -25,8 +25,8 @@ def compact(
     from group_coordinator.pipeline.settings import load_settings
     from group_coordinator.pipeline.upkeep.compaction import compact as compact_topic
 
-    result = compact_topic(root, load_settings(config).upkeep, clock_ms(), progress, force)
-    typer.echo(encoded(result) if json else result.line())
+    result = compact_topic(root, load_settings(config).upkeep, clock_ms(), print_progress, force)
+    typer.echo(to_json_line(result) if json else result.line())
 
 
 def retain(root: OwnRoot, config: Config = None, json: Json = False) -> None:
@@ -36,12 +36,12 @@ def retain(root: OwnRoot, config: Config = None, json: Json = False) -> None:
     from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 
     settings = load_settings(config).upkeep
-    results = retain_tables(root, settings, clock_ms(), progress)
-    results += retain_topics(root, settings, clock_ms(), progress)
+    results = retain_tables(root, settings, clock_ms(), print_progress)
+    results += retain_topics(root, settings, clock_ms(), print_progress)
     if not results:
         raise Failure(f"no tables under {root}")
     for result in results:
-        typer.echo(encoded(result) if json else result.line())
+        typer.echo(to_json_line(result) if json else result.line())
     failed = [result.table for result in results if result.failure is not None]
     if failed:
         raise Failure(f"these tables were left as they were: {', '.join(failed)}")
@@ -61,12 +61,12 @@ def repair(
 
     results = repair_tables(root, execute)
     for result in results:
-        for line in [encoded(result)] if json else result.lines():
+        for line in [to_json_line(result)] if json else result.lines():
             typer.echo(line)
     if not results and not json:
         typer.echo(f"nothing is torn or altered under {root}")
     elif not execute:
-        progress("nothing was changed: --execute does it")
+        print_progress("nothing was changed: --execute does it")
     failed = [result.table for result in results if result.failure is not None]
     if failed:
         raise Failure(f"these tables could not be repaired: {', '.join(failed)}")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import OwnRoot, progress
-from group_coordinator.pipeline.cli.printing import encoded
+from group_coordinator.pipeline.cli.options import OwnRoot, print_progress
+from group_coordinator.pipeline.cli.printing import to_json_line
 
 
 def worker(
@@ -43,7 +43,7 @@ def worker(
         batch_rows=batch_rows,
         once=once,
         settings=_properties(consumer_property or []),
-        on_report=lambda report: progress(encoded(report) if json else report.line()),
+        on_report=lambda report: print_progress(to_json_line(report) if json else report.line()),
     )
 
 

@@ -158,7 +158,7 @@ class RequestContext:
 
         The deadline is `timeout_ms` after the request was sent. Without it, a coordinator or
         gateway that resumes the next day could delete groups, long after the client has given up.
-        `pipeline.admin.requesting` describes the remaining cases.
+        `pipeline.admin.deadline_requests` describes the remaining cases.
         """
         until = self.sent_after + timeout_ms
         left_s = max(0, until - since_boot_ms()) / 1000

@@ -69,7 +69,7 @@ def open_as_of(uri: str, as_of: datetime | int) -> DeltaTable | None:
         if not past:
             if known and known[0][0] == 0:
                 return None
-            raise _not_kept(uri, f"at {_shown(to_ms(as_of))}", known)
+            raise _not_kept(uri, f"at {_iso_time(to_ms(as_of))}", known)
         version = past[-1]
     else:
         version = as_of
@@ -81,12 +81,12 @@ def open_as_of(uri: str, as_of: datetime | int) -> DeltaTable | None:
 
 def _not_kept(uri: str, when: str, known: list[tuple[int, int]], why: str = "") -> NotKept:
     (first, first_at), (last, _) = known[0], known[-1]
-    reach = f"its log has the versions {first} to {last}, the first of {_shown(first_at)}"
+    reach = f"its log has the versions {first} to {last}, the first of {_iso_time(first_at)}"
     return NotKept(
         f"what {uri} was {when} is not kept: {reach}{f' ({why})' if why else ''}. "
         "offsets_as_of(TIMESTAMP) reaches back as far as offsets_history.retention.ms"
     )
 
 
-def _shown(at_ms: int) -> str:
+def _iso_time(at_ms: int) -> str:
     return (EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")

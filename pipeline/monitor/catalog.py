@@ -21,7 +21,12 @@ from group_coordinator.pipeline.monitor.log_tables import (
     read_unindexed,
 )
 from group_coordinator.pipeline.monitor.table_rows import files_query
-from group_coordinator.pipeline.monitor.view_text import Named, Statement, names_in, read_statements
+from group_coordinator.pipeline.monitor.view_statements import (
+    QueryNames,
+    Statement,
+    names_in_query,
+    read_statements,
+)
 from group_coordinator.schemas import rows as stored
 from group_coordinator.schemas.rows import TableRows, sql_columns
 
@@ -64,14 +69,14 @@ _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows i
 # A group commits offsets of records that it has read. If the ends were opened first, a commit could
 # exceed the end of its partition.
 _COMMITS_FIRST = ("offsets_topic", "offsets_history")
-_BEFORE = {
+_OPENED_BEFORE = {
     "offsets_history": ("offsets_topic",),
     "topic_index": _COMMITS_FIRST,
     LOG_SEGMENTS: _COMMITS_FIRST,
 }
 
 # The largest number of values that a query lists as parameters.
-_MOST_NAMED = 100
+_MAX_LISTED = 100
 
 
 class Catalog:
@@ -92,10 +97,10 @@ class Catalog:
         self._views = read_statements("views.sql")
         # Macros and functions that the views use.
         self._functions = read_statements("duckdb_functions.sql")
-        self._present: set[str] = set()
-        self._held: set[str] = set()
+        self._created: set[str] = set()
+        self._materialized: set[str] = set()
         # Tables that DuckDB reads with its own Parquet reader.
-        self._by_files: list[str] = []
+        self._read_by_duckdb: list[str] = []
         now = clock_ms()
         if isinstance(as_of, datetime):
             from group_coordinator.pipeline.monitor.as_of import to_ms
@@ -131,19 +136,19 @@ class Catalog:
         """Return whether the table exists; a missing table is shown as empty."""
         return is_table(_uri(self._root, _TABLES[name]))
 
-    def hold(self, name: str, sql: str | None = None) -> None:
+    def materialize(self, name: str, sql: str | None = None) -> None:
         """Materialize a view; later queries, of other views too, read the result from memory.
 
         With `sql` the result of that query is stored instead, under a new name or in place of the
         view. It may omit rows and columns that later queries do not read. Raises QueryError.
         """
         query = sql or f"FROM {name}"
-        self._run(query, lambda: self._keep(name, query))
-        self._held.add(name)
+        self._run(query, lambda: self._store_view(name, query))
+        self._materialized.add(name)
 
-    def _keep(self, name: str, query: str) -> None:
+    def _store_view(self, name: str, query: str) -> None:
         self._connection.execute(f"CREATE TABLE holding AS {query}")
-        if name in self._held:
+        if name in self._materialized:
             self._connection.execute(f"DROP TABLE {name}")
         elif name in self._views:
             self._connection.execute(f"DROP VIEW {name}")
@@ -153,42 +158,42 @@ class Catalog:
         """Create the tables and views that a query names, and run it. Raises QueryError."""
         try:
             with duckdb_interrupted(), query_interrupted_by_sigint(self._connection):
-                self._provide(sql)
+                self._create_for(sql)
                 try:
-                    return self._answer(ask)
+                    return self._run_created(ask)
                 except duckdb.CatalogException:
                     # The query names a table in a string, as in `query_table('groups')`.
-                    self._make_all(self._known())
-                    return self._answer(ask)
+                    self._create_all(self._known())
+                    return self._run_created(ask)
         except duckdb.InterruptException:
             raise KeyboardInterrupt from None
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
-    def _answer(self, ask: Callable[[], T]) -> T:
+    def _run_created(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except duckdb.InvalidInputException:
             # A file is older than a column of its table.
-            if not self._by_files:
+            if not self._read_by_duckdb:
                 raise
-            names, self._by_files = self._by_files, []
+            names, self._read_by_duckdb = self._read_by_duckdb, []
             for name in names:
-                self._show_rows(name, _TABLES[name])
+                self._create_arrow_view(name, _TABLES[name])
             return ask()
 
-    def _provide(self, sql: str) -> None:
+    def _create_for(self, sql: str) -> None:
         """Create the functions, tables and views that a query names; all of them for `SHOW`."""
-        named = names_in(self._ask, sql)
+        named = names_in_query(self._fetch, sql)
         names = self._known() if named is None else (self._of(named) or self._known())
         if isinstance(self._as_of, int):
             self._check_one_table(names)
-        self._make_all(names)
+        self._create_all(names)
 
     def _known(self) -> set[str]:
-        return {*self._functions, *_TABLES, *COMPUTED, *self._views, *self._held}
+        return {*self._functions, *_TABLES, *COMPUTED, *self._views, *self._materialized}
 
-    def _of(self, named: Named) -> set[str]:
+    def _of(self, named: QueryNames) -> set[str]:
         """Return the names that the catalog has; `lag` is a view, but also a DuckDB function."""
         functions = {
             name
@@ -199,71 +204,71 @@ class Catalog:
 
     def _check_one_table(self, names: set[str]) -> None:
         """Raise AmbiguousVersion unless the names depend on exactly one table."""
-        tables = sorted(self._tables_below(names))
+        tables = sorted(self._tables_of(names))
         if len(tables) != 1:
             raise AmbiguousVersion(
                 f"a version is of one table, and this query reads {', '.join(tables)}: "
                 "give a time, at which all of them are read, or query one table"
             )
 
-    def _tables_below(self, names: set[str]) -> set[str]:
+    def _tables_of(self, names: set[str]) -> set[str]:
         views = [self._views[name] for name in names if name in self._views]
         return (set(names) - self._views.keys() - self._functions.keys()).union(
-            *(self._tables_below(self._below(view)) for view in views)
+            *(self._tables_of(self._dependencies(view)) for view in views)
         )
 
-    def _below(self, statement: Statement) -> set[str]:
+    def _dependencies(self, statement: Statement) -> set[str]:
         """Return the names that a view or macro directly depends on."""
-        named = names_in(self._ask, statement.query)
+        named = names_in_query(self._fetch, statement.query)
         assert named is not None, statement.name
         return self._of(named)
 
-    def _make_all(self, names: set[str]) -> None:
+    def _create_all(self, names: set[str]) -> None:
         """Create tables and views in a fixed order, independent of their order in the query."""
         for name in (*self._functions, *_TABLES, *COMPUTED, *self._views):
             if name in names:
-                self._make(name)
+                self._create(name)
 
-    def _make(self, name: str) -> None:
-        if name in self._present:
+    def _create(self, name: str) -> None:
+        if name in self._created:
             return
-        self._present.add(name)
+        self._created.add(name)
         statement = self._functions.get(name) or self._views.get(name)
         if statement is not None:
-            self._make_all(self._below(statement))
+            self._create_all(self._dependencies(statement))
             self._connection.execute(statement.sql)
             return
-        for earlier in _BEFORE.get(name, ()):
-            self._make(earlier)
+        for earlier in _OPENED_BEFORE.get(name, ()):
+            self._create(earlier)
         if name == LOG_SEGMENTS:
-            self._show_log_segments()
+            self._create_log_segments()
         elif name == UNINDEXED:
-            self._show_unindexed()
+            self._create_unindexed()
         else:
-            self._show(name, _TABLES[name])
+            self._create_table_view(name, _TABLES[name])
 
-    def _show(self, name: str, rows: TableRows) -> None:
+    def _create_table_view(self, name: str, rows: TableRows) -> None:
         uri = _uri(self._root, rows)
         if not is_table(uri):
             columns = ", ".join(f'"{field}" {type_}' for field, type_ in sql_columns(rows).items())
             self._connection.execute(f"CREATE TABLE {name}_rows ({columns})")
-            self._show_plain(name, rows, f"FROM {name}_rows")
+            self._create_view(name, rows, f"FROM {name}_rows")
             return
-        query = None if self._as_of is not None else files_query(self._ask, uri, rows)
+        query = None if self._as_of is not None else files_query(self._fetch, uri, rows)
         if query is None:
-            self._show_rows(name, rows)
+            self._create_arrow_view(name, rows)
         else:
-            self._by_files.append(name)
-            self._show_plain(name, rows, query)
+            self._read_by_duckdb.append(name)
+            self._create_view(name, rows, query)
 
-    def _show_rows(self, name: str, rows: TableRows) -> None:
+    def _create_arrow_view(self, name: str, rows: TableRows) -> None:
         """Show a table with delta-rs and Arrow: any store, any release, any kept version."""
         from group_coordinator.pipeline.monitor.table_rows import table_rows
 
         self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
-        self._show_plain(name, rows, f"FROM {name}_rows")
+        self._create_view(name, rows, f"FROM {name}_rows")
 
-    def _show_plain(self, name: str, rows: TableRows, query: str) -> None:
+    def _create_view(self, name: str, rows: TableRows, query: str) -> None:
         """Show the rows of a query, with times as UTC without a zone.
 
         DuckDB needs an extension for time zones. The columns of this release come first, in its
@@ -282,24 +287,24 @@ class Catalog:
             f"CREATE OR REPLACE VIEW {name} AS SELECT {shown}, * EXCLUDE ({others}) FROM ({query})"
         )
 
-    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+    def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql).fetchall()
 
-    def _show_log_segments(self) -> None:
+    def _create_log_segments(self) -> None:
         if self._as_of is None:
-            self._make("topics")
-            rows = read_log_segments(self._root, self._ask)
+            self._create("topics")
+            rows = read_log_segments(self._root, self._fetch)
         else:
             rows = read_past_log_segments(self._root, self._as_of)
         self._store(LOG_SEGMENTS, rows)
 
-    def _show_unindexed(self) -> None:
+    def _create_unindexed(self) -> None:
         rows: list[tuple[str, int]] = []
         # Not computed for the past: commits of users' tables may be gone since then.
         if self._as_of is None:
-            self._make("topics")
-            self._make("topic_index")
-            rows = read_unindexed(self._ask)
+            self._create("topics")
+            self._create("topic_index")
+            rows = read_unindexed(self._fetch)
         self._store(UNINDEXED, rows)
 
     def _store(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -317,13 +322,13 @@ def _result(cursor: duckdb.DuckDBPyConnection) -> Result:
     return Result(columns, cursor.fetchall())
 
 
-def among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+def in_clause(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
     """Return a condition that a column is one of the values, and the condition's parameters.
 
     DuckDB pushes values that are listed in the query down to the Parquet reader, which skips most
     files. It joins with a longer list only after the files are read.
     """
-    if len(values) > _MOST_NAMED:
+    if len(values) > _MAX_LISTED:
         return f"{column} IN (SELECT unnest(?))", [list(values)]
     return f"{column} IN ({', '.join('?' * len(values)) or 'NULL'})", list(values)
 

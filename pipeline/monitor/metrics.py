@@ -168,12 +168,12 @@ class RootMetrics(Collector):
             reading.wait(LONGEST_WAIT_S)
         with self._lock:
             yield from self._read
-            yield from self._about_itself()
+            yield from self._exporter_metrics()
 
     def _refresh(self) -> None:
         began_s = monotonic()
         try:
-            read = list(self._all())
+            read = list(self._read_all())
         except STORE_FAILS as error:
             if str(error) != self._problem:
                 log.warning("metrics: the tables cannot be read: %s", first_line(error))
@@ -197,7 +197,7 @@ class RootMetrics(Collector):
         self._reading.set()
         self._reading, self._is_up = None, is_up
 
-    def _about_itself(self) -> Iterator[Metric]:
+    def _exporter_metrics(self) -> Iterator[Metric]:
         yield _gauge(
             "kminion_exporter_up", "1 if the tables could be read, else 0.", float(self._is_up)
         )
@@ -217,17 +217,17 @@ class RootMetrics(Collector):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _all(self) -> Iterator[Metric]:
+    def _read_all(self) -> Iterator[Metric]:
         self._traffic.poll()
         catalog = Catalog(self._root)
         for name, sql in MATERIALIZED:
-            catalog.hold(name, sql.format(max_groups=self._settings.max_groups))
+            catalog.materialize(name, sql.format(max_groups=self._settings.max_groups))
         for each in GAUGES:
             yield _family(catalog, each, self._settings.cluster_name)
-        yield from self._of_traffic(catalog)
-        yield from self._of_tables()
+        yield from self._traffic_metrics(catalog)
+        yield from self._table_metrics()
 
-    def _of_traffic(self, catalog: Catalog) -> Iterator[Metric]:
+    def _traffic_metrics(self, catalog: Catalog) -> Iterator[Metric]:
         traffic = self._traffic
         answers = CounterMetricFamily(
             "group_coordinator_answers",
@@ -258,7 +258,7 @@ class RootMetrics(Collector):
         )
         yield batches
 
-    def _of_tables(self) -> Iterator[Metric]:
+    def _table_metrics(self) -> Iterator[Metric]:
         families = [
             GaugeMetricFamily(f"group_coordinator_table_{what}", text, labels=["table"])
             for what, text in (

@@ -20,7 +20,7 @@ PATH = "/metrics"
 _OTHER_NAME = "Metrics are not served under the name in the Host header: give it by --host.\n"
 
 
-class _Guarded:
+class _MetricsOnly:
     """A WSGI filter that passes only `PATH`, requested under a name of this server.
 
     prometheus_client alone would answer any path and any Host header.
@@ -61,7 +61,7 @@ def serving_metrics(
         raise CannotListen(host, port, error) from error
     # The registry is empty until the filter is in place: an earlier request gets no metrics.
     server.set_app(
-        _Guarded(_app_of(server.get_app()), HostNames([host, *local_host_names(), *names]))
+        _MetricsOnly(_app_of(server.get_app()), HostNames([host, *local_host_names(), *names]))
     )
     registry.register(collector)
     try:

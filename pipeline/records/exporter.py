@@ -17,14 +17,14 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.records.record_file import (
     MILLIS,
     RAW_RECORDS,
-    STANDARD,
+    STDIO,
     Progress,
     RawRecord,
     Say,
     Tally,
     batches,
-    in_order,
     is_parquet,
+    sorted_rows,
     to_stderr,
 )
 from group_coordinator.pipeline.tables import dataset, open_table, table_uri
@@ -49,7 +49,7 @@ _LOG_COLUMNS = {
 }
 
 
-def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
+def export(root: str, out: str = STDIO, say: Say = to_stderr) -> Tally:
     """Write the offsets topic, ordered by partition and log offset, to the file `out`.
 
     "-" is stdout. The export has all records of the table's version at the time of the call. Its
@@ -63,7 +63,7 @@ def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
     tally = Tally()
     progress = Progress(say, "exported")
     log = dataset(handle, OFFSETS_TOPIC)
-    rows = in_order(log, _LOG_COLUMNS, ("partition", "log_offset"))
+    rows = sorted_rows(log, _LOG_COLUMNS, ("partition", "log_offset"))
     raws = (raw for row in rows if (raw := _to_raw(row, tally)) is not None)
     with _open_output(out) as write:
         for batch in batches((raw, raw.size) for raw in raws):
@@ -89,7 +89,7 @@ def _to_raw(row: dict[str, Any], tally: Tally) -> RawRecord | None:
     except (msgspec.ValidationError, NotEncodable) as error:
         tally.skip_corrupt(where, str(error))
         return None
-    tally.carried(raw.value is None)
+    tally.count(raw.value is None)
     return raw
 
 
@@ -101,7 +101,7 @@ def _open_output(out: str) -> Iterator[Write]:
     """Open the output; a file is written under a temporary name and renamed when complete."""
     as_parquet = is_parquet(out)
     encode_lines = msgspec.json.Encoder().encode_lines
-    if out == STANDARD:
+    if out == STDIO:
         yield lambda rows: sys.stdout.buffer.write(encode_lines(rows))
         sys.stdout.buffer.flush()
         return

@@ -23,15 +23,15 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.records.record_file import (
     MILLIS,
-    STANDARD,
+    STDIO,
     Progress,
     RawRecord,
     Say,
     Tally,
+    batch_limits,
     batches,
-    cut_of_batches,
-    in_order,
     is_parquet,
+    sorted_rows,
     to_stderr,
 )
 from group_coordinator.pipeline.tables import OffsetsLog, open_table, table_uri
@@ -71,7 +71,7 @@ def import_(
     tally = Tally()
     progress = Progress(say, "imported")
     with ExitStack() as stack:
-        files = [stack.enter_context(_spooled_stdin())] if source == STANDARD else _files(source)
+        files = [stack.enter_context(_spooled_stdin())] if source == STDIO else _files(source)
         as_parquet = Path(source).is_dir() or is_parquet(source)
         app_id = _identity(files, num_partitions)
         if again:
@@ -117,7 +117,7 @@ def _readable(
         elif isinstance(found, Corrupt):
             tally.skip_corrupt(where, found.reason)
         else:
-            tally.carried(found.is_tombstone)
+            tally.count(found.is_tombstone)
             partition = partition_for(found.group_id, num_partitions)
             yield found.record(partition, raw.timestamp, REASON), raw.size
 
@@ -127,7 +127,7 @@ def _identity(files: Sequence[Path], num_partitions: int) -> str:
 
     These are the content of the files, the number of partitions and the limits of a batch.
     """
-    digest = hashlib.sha256(f"{num_partitions} {cut_of_batches()}".encode())
+    digest = hashlib.sha256(f"{num_partitions} {batch_limits()}".encode())
     for path in files:
         with path.open("rb") as file:
             while chunk := file.read(2**20):
@@ -178,7 +178,7 @@ def _read_parquet(files: Sequence[Path]) -> Read:
     except pa.ArrowInvalid as error:
         raise Failure(f"{files[0]} is not Parquet: {error}") from error
     columns = _parquet_columns(rows.schema)
-    for row in in_order(rows, columns, ("partition", "offset")):
+    for row in sorted_rows(rows, columns, ("partition", "offset")):
         where = f"partition {row['partition']} offset {row['offset']}"
         try:
             raw = msgspec.convert(row, RawRecord)

@@ -2,7 +2,7 @@
 
 A row has the source's partition and offset, and the record's timestamp, key and value. The value of
 a tombstone is null. The file is Parquet, or JSON Lines with bytes in base64 and times in ms. A
-record that cannot be converted is skipped and counted; messages describe the first `NAMED`.
+record that cannot be converted is skipped and counted; messages describe the first `DESCRIBED`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from group_coordinator.schemas.tables import Table, arrow_schema
 T = TypeVar("T")
 
 # The file name of standard input and output.
-STANDARD = "-"
+STDIO = "-"
 # Rows read at once. A group's record may have 1 MB, an offset's has about 100 bytes.
 READ_ROWS = 2048
 # The most rows of a batch, and the bytes at which it is written. A repeated import must make the
-# same batches, or it would write records twice: see `cut_of_batches`.
+# same batches, or it would write records twice: see `batch_limits`.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 2**20
 SORT_MEMORY = "256MB"
-NAMED = 5
+DESCRIBED = 5
 PROGRESS_S = 10.0
 # `epoch_ms` needs a plain timestamp: with a zone it would need an extension to be loaded.
 MILLIS = 'epoch_ms(CAST("timestamp" AS TIMESTAMP))'
@@ -67,7 +67,7 @@ class Tally(Struct):
 
     `records` were exported or imported. Of these, `tombstones` delete their key, and `repeated`
     were written by an earlier run of the same import. `unknown` and `corrupt` records were skipped;
-    `named` describes the first `NAMED` of them.
+    `named` describes the first `DESCRIBED` of them.
     """
 
     records: int = 0
@@ -77,7 +77,7 @@ class Tally(Struct):
     corrupt: int = 0
     named: list[str] = []
 
-    def carried(self, is_tombstone: bool) -> None:
+    def count(self, is_tombstone: bool) -> None:
         """Count a record that is exported or imported."""
         self.records += 1
         self.tombstones += is_tombstone
@@ -85,15 +85,15 @@ class Tally(Struct):
     def skip_unknown(self, where: str, why: str) -> None:
         """Count a record of an unknown type."""
         self.unknown += 1
-        self._name(where, why)
+        self._describe(where, why)
 
     def skip_corrupt(self, where: str, why: str) -> None:
         """Count a record that cannot be decoded or encoded."""
         self.corrupt += 1
-        self._name(where, why)
+        self._describe(where, why)
 
-    def _name(self, where: str, why: str) -> None:
-        if len(self.named) < NAMED:
+    def _describe(self, where: str, why: str) -> None:
+        if len(self.named) < DESCRIBED:
             self.named.append(f"{where}: {why}")
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class Progress:
 def is_parquet(name: str) -> bool:
     """Return whether the file is Parquet, by its ending; raises Failure for an unknown ending."""
     ending = Path(name).suffix.lower()
-    if name == STANDARD or ending in _JSON_LINES:
+    if name == STDIO or ending in _JSON_LINES:
         return False
     if ending in _PARQUET:
         return True
@@ -152,12 +152,12 @@ def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
         yield batch
 
 
-def cut_of_batches() -> str:
+def batch_limits() -> str:
     """Return the limits of a batch as text, which is a part of an import's digest."""
     return f"{BATCH_ROWS} {BATCH_BYTES}"
 
 
-def in_order(
+def sorted_rows(
     rows: ds.Dataset, columns: dict[str, str], order: tuple[str, str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows sorted by two columns; `columns` maps names to SQL expressions.

@@ -39,8 +39,8 @@ _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
 # The trace and the groups that the demo reports on unless it is verbose, and its word for each of
 # the reported group events.
-_TOLD = "b-kafka-python-three-range"
-_TOLD_GROUP = "orders-b-"
+_REPORTED_TRACE = "b-kafka-python-three-range"
+_REPORTED_GROUP = "orders-b-"
 _STORY = {"member_joined": "joined", "member_left": "left", "member_expired": "expired"}
 # The random part of a member id, which follows the client id.
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -110,9 +110,9 @@ class Demo:
                 coordinator = CoordinatorProcess(self._root, self._config, self._log)
             console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
             with console.status("starting the coordinator (the first start downloads its jars)"):
-                seconds = coordinator.await_ready(self._tell_steps)
+                seconds = coordinator.await_ready(self._print_steps)
             console.print(f"coordinator ready after {seconds:.1f} s")
-            return self.converse(coordinator.check)
+            return self.replay_traces(coordinator.check)
         finally:
             if coordinator is not None:
                 coordinator.stop()
@@ -128,7 +128,7 @@ class Demo:
             "on Spark and Delta."
         )
         for replay in self._replays:
-            if self._verbose or replay.trace.name == _TOLD:
+            if self._verbose or replay.trace.name == _REPORTED_TRACE:
                 console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
         self._config.write_text(_CONFIG)
         ensure_tables(self._root)
@@ -136,7 +136,7 @@ class Demo:
         for topic, partitions in TOPICS.items():
             create_topic(self._root, topic, partitions)
 
-    def converse(self, check: Callable[[], None]) -> bool:
+    def replay_traces(self, check: Callable[[], None]) -> bool:
         """Replay the traces in real time and print the results.
 
         Returns whether all expected answers arrived. Requires a coordinator that is ready; `check`
@@ -150,7 +150,7 @@ class Demo:
         self._play(check, tails)
         return self._conclude()
 
-    def _tell_steps(self, seconds: float) -> None:
+    def _print_steps(self, seconds: float) -> None:
         """Print the new lines of the coordinator's log, which show the progress of its start."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[1:]
         for line in lines[self._steps :]:
@@ -176,17 +176,17 @@ class Demo:
                 due = [r for replay in self._replays for r in replay.due(int(elapsed * 1000))]
                 if due:
                     requests.append(due)
-                self._listen(tails, elapsed)
+                self._read_tables(tails, elapsed)
                 self._progress.update(task, completed=self._answered)
-                if self._speaks and elapsed - spoke + began > _PROGRESS_EVERY_S:
+                if self._prints_progress and elapsed - spoke + began > _PROGRESS_EVERY_S:
                     spoke = time.monotonic()
                     self._console.print(f"{elapsed:6.1f} s  {self._answered} of {expected} answers")
                 time.sleep(_TICK_S)
-            self._listen(tails, time.monotonic() - began)
+            self._read_tables(tails, time.monotonic() - began)
             self._progress.update(task, completed=self._answered)
 
     @property
-    def _speaks(self) -> bool:
+    def _prints_progress(self) -> bool:
         """Whether progress is printed as lines; on a terminal, a bar shows it."""
         return self._verbose and not self._console.is_terminal
 
@@ -194,22 +194,22 @@ class Demo:
     def _answered(self) -> int:
         return sum(replay.answered for replay in self._replays)
 
-    def _listen(self, tails: tuple[Tail, Tail, Tail], elapsed: float) -> None:
+    def _read_tables(self, tails: tuple[Tail, Tail, Tail], elapsed: float) -> None:
         responses, events, records = (_rows(tail) for tail in tails)
         for answer in to_answers(responses):
             name = answer["request_id"].partition("/")[0]
             if name in self._by_name:
-                self._by_name[name].heard(answer)
+                self._by_name[name].on_response(answer)
         for event in events:
             for replay in self._replays:
-                replay.saw(event)
-            self._tell(event, elapsed)
+                replay.on_event(event)
+            self._print_event(event, elapsed)
         for record in records:
             if record["record_type"] == "offset_commit":
                 group = record["group_id"]
                 self._commits[group] = self._commits.get(group, 0) + 1
 
-    def _tell(self, event: dict[str, Any], elapsed: float) -> None:
+    def _print_event(self, event: dict[str, Any], elapsed: float) -> None:
         group, name = event["group_id"], event["event"]
         if name == "member_expired":
             self._expired += 1
@@ -231,7 +231,7 @@ class Demo:
         """Return the line to print for a group event, None if it is not printed."""
         group, name = event["group_id"], event["event"]
         if not self._verbose:
-            if not group.startswith(_TOLD_GROUP) or name not in _STORY:
+            if not group.startswith(_REPORTED_GROUP) or name not in _STORY:
                 return None
             who, why = _UUID.sub("", event["member_id"]), event["reason"]
             return f"{group}  generation {event['generation']}  {who} {_STORY[name]}: {why}"

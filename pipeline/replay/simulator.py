@@ -45,7 +45,7 @@ OWNERSHIP = {
     "not_owned": ErrorCode.NOT_COORDINATOR,
 }
 # Keys of the lines of a recorded trace that are not requests; the simulator skips these lines.
-_PASSED_OVER = ("trace", "response", "note")
+_SKIPPED_KEYS = ("trace", "response", "note")
 
 Output = dict[str, Any]
 
@@ -133,7 +133,7 @@ class Simulator:
             self._configure(entry["config"])
         elif "topics" in entry:
             self._set_topics(entry["topics"])
-        elif not any(key in entry for key in _PASSED_OVER):
+        elif not any(key in entry for key in _SKIPPED_KEYS):
             raise BadLine(f"neither a request nor a control: {', '.join(sorted(entry)) or '{}'}")
 
     # --- requests -------------------------------------------------------------------------------

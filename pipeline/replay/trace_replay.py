@@ -120,7 +120,7 @@ class TraceReplay:
             raise ValueError(f"trace {self.trace.name}: {event.message}")
         return event
 
-    def heard(self, answer: Json) -> None:
+    def on_response(self, answer: Json) -> None:
         """Record the live coordinator's answer to a request of this trace."""
         recorded_id = answer["request_id"].partition("/")[2]
         recorded = self._recorded.get(recorded_id)
@@ -130,7 +130,7 @@ class TraceReplay:
         self._live[recorded_id] = {**answer, "request_id": recorded_id}
         self.answered += 1
 
-    def saw(self, event: Json) -> None:
+    def on_event(self, event: Json) -> None:
         """Count the expiry of a member if `event`, a row of `group_events`, is one."""
         if event["event"] == "member_expired":
             self._expired[event["group_id"]] += 1

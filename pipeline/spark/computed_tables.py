@@ -31,7 +31,7 @@ _IN_SPARK = {"VARCHAR": "STRING", "INTEGER": "INT", "BIGINT": "BIGINT"}
 _DEFAULT_PYTHON = "python3"
 
 
-def show_computed(
+def create_computed_views(
     spark: SparkSession, root: str, prefix: str, as_of: datetime | None, names: Container[str]
 ) -> None:
     """Create a temporary view of each computed table in `names`.
@@ -64,12 +64,12 @@ def _register(spark: SparkSession) -> None:
     """Register the data source, which keeps the workers' Python and PYTHONPATH of this moment."""
     # A session of Spark Connect has no context: its server configures the workers' Python.
     context = getattr(spark, "sparkContext", None)
-    with nullcontext() if context is None else _workers_that_find_us(context):
+    with nullcontext() if context is None else _configured_worker_python(context):
         spark.dataSource.register(ComputedTable)
 
 
 @contextmanager
-def _workers_that_find_us(context: SparkContext) -> Iterator[None]:
+def _configured_worker_python(context: SparkContext) -> Iterator[None]:
     """Configure the workers' Python so that it finds this package, and restore it at the end.
 
     On one machine, workers use the caller's Python unless another one is configured. On a cluster,

@@ -15,7 +15,11 @@ from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
-from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, TableOffsets, read_source
+from group_coordinator.pipeline.spark.source_offsets import (
+    DeltaPosition,
+    TableOffsets,
+    decode_source_offset,
+)
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
@@ -43,7 +47,7 @@ REQUEST_TIMEOUT_MS = 30_000
 # counts the retention of offsets from the last commit.
 REPEAT_S = 3_600.0
 _LONGEST_BACK_OFF_S = 30.0
-_LATER = {
+_RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -103,7 +107,7 @@ class ProgressCommits(StreamingQueryListener):
         # The last offset of each partition that was committed or refused for good, and the time of
         # the response (monotonic s).
         self._committed: dict[tuple[str, int], tuple[int, float]] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._thread = background.start("progress-commits", self._run, self._stop)
 
     # --- methods that Spark calls -----------------------------------------------------------------
@@ -154,7 +158,7 @@ class ProgressCommits(StreamingQueryListener):
             try:
                 is_done = self._commit(taken)
             except STORE_FAILS as error:
-                self._say(f"not committed yet: {first_line(error)}")
+                self._warn_once(f"not committed yet: {first_line(error)}")
                 is_done = False
             with self._changed:
                 if is_done:
@@ -193,13 +197,13 @@ class ProgressCommits(StreamingQueryListener):
                 if self._client is None:
                     self._client = RequestClient(self._root)
                 answer = self._client.ask(self._request(progress, offsets), self._timeout_ms)
-                is_done &= self._learn(answer, offsets)
+                is_done &= self._record_result(answer, offsets)
         return is_done
 
     def _offsets(self, progress: _Progress) -> _Offsets:
         found: _Offsets = {}
         for description, end_offset in progress.sources:
-            position = read_source(description, end_offset)
+            position = decode_source_offset(description, end_offset)
             if isinstance(position, DeltaPosition):
                 found |= self._tables.of(position)
             elif position is not None:
@@ -238,7 +242,7 @@ class ProgressCommits(StreamingQueryListener):
             offset_commit=body,
         )
 
-    def _learn(self, answer: Response, offsets: Mapping[tuple[str, int], int]) -> bool:
+    def _record_result(self, answer: Response, offsets: Mapping[tuple[str, int], int]) -> bool:
         """Record the offsets that were committed or refused; return False if some need a retry.
 
         An offset that is refused with a non-retriable error counts as committed: it is sent again
@@ -250,19 +254,21 @@ class ProgressCommits(StreamingQueryListener):
                 for each in topic.partitions:
                     errors[topic.name, each.partition_index] = each.error_code
         for (topic_name, partition), error in errors.items():
-            if error in _LATER:
-                self._say(f"not committed yet: {ErrorCode(error).name}")
+            if error in _RETRIABLE:
+                self._warn_once(f"not committed yet: {ErrorCode(error).name}")
             elif error:
-                self._say(f"{topic_name}-{partition} is not committed: {ErrorCode(error).name}")
-            if error not in _LATER:
+                self._warn_once(
+                    f"{topic_name}-{partition} is not committed: {ErrorCode(error).name}"
+                )
+            if error not in _RETRIABLE:
                 key = topic_name, partition
                 self._committed[key] = offsets[key], monotonic()
         if not any(errors.values()):
-            self._said.clear()
-        return not _LATER.intersection(errors.values())
+            self._warned.clear()
+        return not _RETRIABLE.intersection(errors.values())
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Log a warning, at most once until a commit succeeds."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             log.warning("group %s: %s", self._group, text)

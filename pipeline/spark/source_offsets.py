@@ -44,7 +44,9 @@ class _DeltaOffset(Struct, rename="camel"):
     is_starting_version: bool = False
 
 
-def read_source(description: str, end_offset: str | None) -> SourceOffsets | DeltaPosition | None:
+def decode_source_offset(
+    description: str, end_offset: str | None
+) -> SourceOffsets | DeltaPosition | None:
     """Return a source's position, from the `description` and `endOffset` of its progress.
 
     Return None if the source has read nothing, or is of an unknown kind. Return None also while a
@@ -101,13 +103,13 @@ class TableOffsets:
         stores no topic counts as partition 0 of a topic with the name of the table's folder; its
         next offset is the next version. Raises Failure, DeltaError and OSError.
         """
-        table = _plain(position.table)
+        table = _normalized(position.table)
         for topic in log_topics(self._root)[0]:
-            if _plain(topic.table) == table:
-                return self._of_log(topic.topic, topic.table, position.version)
+            if _normalized(topic.table) == table:
+                return self._log_offsets(topic.topic, topic.table, position.version)
         catalog = Catalog(self._root)
         for topic_name, uri, topic_id, _ in catalog.query(_TOPICS).rows:
-            if _plain(uri) == table:
+            if _normalized(uri) == table:
                 self._index(topic_name)
                 ends = Catalog(self._root).query(_ENDS, [topic_id, position.version]).rows
                 return {(topic_name, number): end for number, end in ends}
@@ -121,7 +123,7 @@ class TableOffsets:
         self._topics[topic].catch_up()
         self._topics[topic].check_follows(topic)
 
-    def _of_log(self, name: str, uri: str, version: int) -> dict[tuple[str, int], int]:
+    def _log_offsets(self, name: str, uri: str, version: int) -> dict[tuple[str, int], int]:
         if version < 1:
             return {}
         try:
@@ -133,7 +135,7 @@ class TableOffsets:
         return {(name, number): end for number, end in ends.items() if end is not None}
 
 
-def _plain(uri: str) -> str:
+def _normalized(uri: str) -> str:
     """Return a table's URI in normal form, so that URIs of Spark and of this project match."""
     folder = local_folder(uri)
     return uri.rstrip("/") if folder is None else str(folder.resolve())

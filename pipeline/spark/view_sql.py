@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from group_coordinator.pipeline.monitor.view_text import read_statements
+from group_coordinator.pipeline.monitor.view_statements import read_statements
 
 
 class SparkStatement(Struct, frozen=True):
     """The statement that creates a function or a view in Spark.
 
-    `below` has the names of the tables, views and functions that it uses, without the prefix.
+    `dependencies` has the tables, views and functions that it uses, by names without the prefix.
     """
 
     sql: str
-    below: frozenset[str]
+    dependencies: frozenset[str]
     is_view: bool
 
 
@@ -89,12 +89,12 @@ def spark_statements(tables: Iterable[str], prefix: str, now: str) -> dict[str, 
     return made
 
 
-def with_all_below(statements: Mapping[str, SparkStatement], names: Iterable[str]) -> set[str]:
+def with_dependencies(statements: Mapping[str, SparkStatement], names: Iterable[str]) -> set[str]:
     """Return the names, with all tables, functions and views that they use directly or not."""
     needed = set(names)
     for name in reversed([*statements]):
         if name in needed:
-            needed |= statements[name].below
+            needed |= statements[name].dependencies
     return needed
 
 

@@ -25,11 +25,11 @@ from group_coordinator.pipeline.session.checkpoint_location import (
 )
 from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema, has_class
 from group_coordinator.pipeline.session.spark_settings import packages
-from group_coordinator.pipeline.spark.computed_tables import show_computed
+from group_coordinator.pipeline.spark.computed_tables import create_computed_views
 from group_coordinator.pipeline.spark.view_sql import (
     spark_statements,
     table_query,
-    with_all_below,
+    with_dependencies,
 )
 from group_coordinator.pipeline.tables import check_columns, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES, Table
@@ -93,11 +93,11 @@ def register_views(
     wanted = set(known if names is None else names)
     if unknown := wanted.difference(known):
         raise UnknownView(f"no table or view is called {', '.join(sorted(unknown))}")
-    needed = with_all_below(statements, wanted)
+    needed = with_dependencies(statements, wanted)
     for name, table in _TABLES.items():
         if name in needed:
             _show_table(spark, prefix + name, _query(root, table, moment))
-    show_computed(spark, root, prefix, moment, needed)
+    create_computed_views(spark, root, prefix, moment, needed)
     for name, statement in statements.items():
         if name in needed:
             spark.sql(statement.sql)

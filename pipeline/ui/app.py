@@ -24,22 +24,22 @@ from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
 from group_coordinator.pipeline.ui.guard import Guard
 from group_coordinator.pipeline.ui.pages import STATIC, render, static_file, static_url, url
 from group_coordinator.pipeline.ui.previews import (
-    AIM_EXAMPLES,
-    AIM_WORDS,
+    SCENARIO_EXAMPLES,
+    SCENARIO_LABELS,
     Previews,
     ResetForm,
-    carry_out_preview,
+    execute_preview,
+    undo_description,
     undo_plan,
-    undo_words,
 )
-from group_coordinator.pipeline.ui.request import follow_request
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, RootSnapshot
+from group_coordinator.pipeline.ui.request import trace_request
+from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot, SnapshotCache
 
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 # The size limit of a form, in bytes. A button sends only a token.
-_MOST_BODY = 4096
+_MAX_BODY_BYTES = 4096
 _YEAR_S = 365 * 86400
 
 
@@ -64,11 +64,11 @@ class Access(Struct, frozen=True):
         return self.key is not None and secrets.compare_digest(given.encode(), self.key.encode())
 
 
-class Pages:
+class PageHandlers:
     """The request handlers of the pages for one root."""
 
-    def __init__(self, held: HeldSnapshot, access: Access, timeout_s: float) -> None:
-        self._held = held
+    def __init__(self, snapshots: SnapshotCache, access: Access, timeout_s: float) -> None:
+        self._snapshots = snapshots
         self._access = access
         self._timeout_s = timeout_s
         self._previews = Previews()
@@ -92,7 +92,7 @@ class Pages:
     def groups(self, request: Request) -> Response:
         """Show the list of groups. A key in the URL is first stored in a cookie by a redirect."""
         if "key" in request.query_params:
-            return self._let_in(request)
+            return self._store_key(request)
         wanted = GroupFilter.parse(request.query_params)
         listed = self._read(lambda snapshot: list_groups(snapshot, wanted))
         return self._page(request, "groups.html", list=listed)
@@ -108,14 +108,14 @@ class Pages:
     def request(self, request: Request) -> Response:
         """Show a request with its records, events and response."""
         request_id = request.query_params.get("id", "")
-        way = self._read(lambda snapshot: follow_request(snapshot, request_id))
-        if not way.is_known:
+        trace = self._read(lambda snapshot: trace_request(snapshot, request_id))
+        if not trace.is_known:
             return self._missing(
                 request,
                 f"No table knows the request “{request_id}”. Requests and answers are kept for a "
                 "while only: see the retention settings of the coordinator.",
             )
-        return self._page(request, "request.html", way=way)
+        return self._page(request, "request.html", trace=trace)
 
     def changes(self, request: Request) -> Response:
         """Show the requests that changed offsets or groups, with their senders."""
@@ -125,8 +125,8 @@ class Pages:
 
     def snapshot(self, request: Request) -> Response:  # noqa: ARG002
         """Return the number of the current snapshot as JSON; `live.js` polls it."""
-        held = self._held.current()
-        return JSONResponse({"number": held.number, "problem": self._held.problem})
+        snapshot = self._snapshots.current()
+        return JSONResponse({"number": snapshot.number, "problem": self._snapshots.problem})
 
     def static(self, request: Request) -> Response:
         """Return a static file of this package."""
@@ -144,16 +144,16 @@ class Pages:
     def reset(self, request: Request) -> Response:
         """Show the form of a reset, and the preview below it once an aim is chosen."""
         form = ResetForm.parse(request.query_params)
-        make = partial(form.plan, self._held.root) if form.is_complete else None
-        what = form.in_words() if form.is_complete else ""
-        values = {"form": form, "aims": AIM_WORDS, "examples": AIM_EXAMPLES}
+        make = partial(form.plan, self._snapshots.root) if form.is_complete else None
+        what = form.description() if form.is_complete else ""
+        values = {"form": form, "aims": SCENARIO_LABELS, "examples": SCENARIO_EXAMPLES}
         return self._preview(request, "reset.html", make, what, **values)
 
     def undo(self, request: Request) -> Response:
         """Show the preview of an undo of the last operator's change, or of a return to a time."""
         to = request.query_params.get("to", "").strip()
-        make = partial(undo_plan, self._held.root, to=to)
-        return self._preview(request, "undo.html", make, undo_words(to), to=to)
+        make = partial(undo_plan, self._snapshots.root, to=to)
+        return self._preview(request, "undo.html", make, undo_description(to), to=to)
 
     def _preview(
         self,
@@ -182,7 +182,7 @@ class Pages:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _MOST_BODY:
+            if len(body) > _MAX_BODY_BYTES:
                 return Response("The request is too large.\n", 413)
         token = dict(parse_qsl(body.decode("latin-1"))).get("token", "")
         return await run_in_threadpool(self._apply, request, token)
@@ -193,11 +193,11 @@ class Pages:
         plan, problem = None, None
         try:
             plan = self._previews.take(token)
-            carry_out_preview(self._held.root, plan, self._timeout_s)
+            execute_preview(self._snapshots.root, plan, self._timeout_s)
         except Failure as error:
             problem = str(error)
         if plan is not None and problem is None:
-            self._held.renewed()
+            self._snapshots.refreshed()
         status = 200 if problem is None else 409
         return self._page(request, "applied.html", status, plan=plan, problem=problem)
 
@@ -209,11 +209,11 @@ class Pages:
         A query can fail because files were deleted after the snapshot was made.
         """
         try:
-            return read(self._held.current())
+            return read(self._snapshots.current())
         except QueryError:
-            return read(self._held.renewed())
+            return read(self._snapshots.refreshed())
 
-    def _let_in(self, request: Request) -> Response:
+    def _store_key(self, request: Request) -> Response:
         answer = RedirectResponse("/", 303)
         # A wrong key, from a link of another site, does not replace the right one.
         if self._access.is_key(request.query_params["key"]):
@@ -240,16 +240,16 @@ class Pages:
     def failed(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
         """Return the error page, with status 503."""
         return HTMLResponse(
-            render("failed.html", root=self._held.root, text=first_line(error)), 503
+            render("failed.html", root=self._snapshots.root, text=first_line(error)), 503
         )
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        held = self._held.current()
+        snapshot = self._snapshots.current()
         text = render(
             template,
-            root=self._held.root,
-            snapshot=held,
-            problem_reading=self._held.problem,
+            root=self._snapshots.root,
+            snapshot=snapshot,
+            problem_reading=self._snapshots.problem,
             path=request.url.path,
             may_change=self._access.allows(request),
             **values,
@@ -257,12 +257,12 @@ class Pages:
         return HTMLResponse(text, status)
 
 
-async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _client_disconnected(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return Response(status_code=400)
 
 
 def make_app(
-    held: HeldSnapshot,
+    snapshots: SnapshotCache,
     access: Access | None = None,
     names: Iterable[str] = (),
     timeout_s: float = TIMEOUT_S,
@@ -271,14 +271,14 @@ def make_app(
 
     `timeout_s` is the time in which the coordinator must answer a change.
     """
-    pages = Pages(held, access or Access(), timeout_s)
+    pages = PageHandlers(snapshots, access or Access(), timeout_s)
     app = Starlette(
         routes=pages.routes(),
-        exception_handlers={Failure: pages.failed, ClientDisconnect: _gone},
+        exception_handlers={Failure: pages.failed, ClientDisconnect: _client_disconnected},
     )
     return Guard(app, names)
 
 
-def entrance(address: str, key: str | None) -> str:
+def entry_url(address: str, key: str | None) -> str:
     """Return the link to the pages. It contains the key if changes are allowed."""
     return f"http://{address}{url('/', key=key)}"

@@ -14,10 +14,10 @@ from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ERROR_NAMES
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+    from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 PAGE_SIZE = 100
-_MOST_DOERS = 20
+_MAX_PRINCIPALS = 20
 # SQL conditions for the shown requests, by the name of the choice; the first is the default. A
 # consumer that assigns partitions itself sends many requests without a member (the view
 # `changes_without_member`), and only moves offsets forward. A reset may do so too, and has an id
@@ -70,7 +70,7 @@ class AuditFilter(Struct, frozen=True):
         return query_of(structs.replace(self, **changes))
 
 
-class Changed(Struct, frozen=True):
+class AuditedRequest(Struct, frozen=True):
     """A request with its sender, its content and its response.
 
     `did` is the effect on offsets, None if it is unknown or if a member sent the request.
@@ -92,7 +92,7 @@ class Changed(Struct, frozen=True):
     errors: list[str] | None
 
 
-class Doer(Struct, frozen=True):
+class PrincipalCount(Struct, frozen=True):
     """The number of matching requests of one principal with the same effect."""
 
     principal: str | None
@@ -103,13 +103,13 @@ class Doer(Struct, frozen=True):
 class AuditPage(Struct, frozen=True):
     """One page of requests, the newest first; `has_more` is set if another page follows.
 
-    `doers` counts the requests of all pages by principal and effect, the largest count first.
+    `by_principal` counts the requests of all pages by principal and effect, largest count first.
     """
 
     filter: AuditFilter
-    rows: list[Changed]
+    rows: list[AuditedRequest]
     has_more: bool
-    doers: list[Doer]
+    by_principal: list[PrincipalCount]
 
 
 def list_changes(snapshot: RootSnapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
@@ -139,23 +139,23 @@ def list_changes(snapshot: RootSnapshot, wanted: AuditFilter, size: int = PAGE_S
         size + 1,
         (wanted.page - 1) * size,
     )
-    doers = snapshot.query(
+    by_principal = snapshot.query(
         f"SELECT principal, did, count(*) AS requests {named}"
         "GROUP BY ALL ORDER BY requests DESC, principal, did LIMIT ?",
         *values,
-        _MOST_DOERS,
+        _MAX_PRINCIPALS,
     ).rows
     shown = requests[:size]
-    answers = _answers(snapshot, [row["request_id"] for row in shown])
+    answers = _responses(snapshot, [row["request_id"] for row in shown])
     return AuditPage(
         wanted,
-        [_changed(row, answers) for row in shown],
+        [_audited(row, answers) for row in shown],
         len(requests) > size,
-        [Doer(*each) for each in doers],
+        [PrincipalCount(*each) for each in by_principal],
     )
 
 
-def _answers(snapshot: RootSnapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
+def _responses(snapshot: RootSnapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
     if not request_ids:
         return {}
     places = ", ".join("?" * len(request_ids))
@@ -167,13 +167,13 @@ def _answers(snapshot: RootSnapshot, request_ids: list[str]) -> dict[str, dict[s
     return {row["request_id"]: row for row in rows}
 
 
-def _changed(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> Changed:
+def _audited(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> AuditedRequest:
     answer = answers.get(row["request_id"])
-    return Changed(
+    return AuditedRequest(
         request_id=row["request_id"],
         group_id=row["group_id"],
         api=row["api"],
-        what=in_words(row),
+        what=describe_request(row),
         did=row["did"],
         principal=row["principal"],
         is_signed=row["is_signed"],
@@ -181,11 +181,11 @@ def _changed(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> Chan
         client_host=row["client_host"],
         sent_at=row["sent_at"],
         decided_at=None if answer is None else answer["responded_at"],
-        errors=None if answer is None else errors_of(answer),
+        errors=None if answer is None else response_errors(answer),
     )
 
 
-def errors_of(answer: Mapping[str, Any]) -> list[str]:
+def response_errors(answer: Mapping[str, Any]) -> list[str]:
     """Return the sorted names of all errors in a response, also of partitions and members."""
     names = set() if answer["error"] == "NONE" else {str(answer["error"])}
     for api in ("offset_commit", "offset_delete"):
@@ -204,7 +204,7 @@ def _each(body: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]:
     return [each for each in (body or {}).get(name) or () if each is not None]
 
 
-def in_words(row: Mapping[str, Any]) -> str:
+def describe_request(row: Mapping[str, Any]) -> str:
     """Describe a request in a few words; `row` is a row of `requests` with its body."""
     api = row["api"]
     body = row.get(api) or {}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.admin.described import unindexed_topics
+from group_coordinator.pipeline.admin.descriptions import unindexed_topics
 from group_coordinator.pipeline.ui.audit import AuditFilter, AuditPage, list_changes
 from group_coordinator.pipeline.ui.lag import LagHistory, Trend, read_lag_history, trend
-from group_coordinator.pipeline.ui.timeline import Chapter, tell
+from group_coordinator.pipeline.ui.timeline import Chapter, split_into_chapters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+    from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 # A page shows the newest of each kind, up to these numbers.
 _EVENTS = 1000
@@ -128,7 +128,7 @@ def read_group(snapshot: RootSnapshot, group_id: str) -> GroupPage:
         coordinator=_coordinator(snapshot, group_id),
         unindexed=unindexed,
         lag_trend=trend(history.of_all, *_CHART),
-        chapters=tell(events)[:_CHAPTERS],
+        chapters=split_into_chapters(events)[:_CHAPTERS],
         commits=snapshot.rows(
             "SELECT * FROM offset_history WHERE group_id = ? ORDER BY written_at DESC, "
             "log_offset DESC LIMIT ?",

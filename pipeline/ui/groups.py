@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+    from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 PAGE_SIZE = 100
 # The sort orders of the list, with the tie breakers.

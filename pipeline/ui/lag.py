@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+    from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 
 # The lag is computed from the newest commits of a group, up to this number.
 _COMMITS = 20_000
 # A period without commits counts as a silence if it is longer than 1/50 of the shown time.
-_SILENCE = 50
+_SILENCE_SHARE = 50
 # Points in time at which the lag in silences is computed, for each partition. Groups with many
 # partitions have fewer.
 _MOMENTS, _FEWEST_MOMENTS, _MOST_OF_ALL = 100, 10, 20_000
@@ -105,7 +105,7 @@ def _moments(
     for key, each in commits.items():
         ends = [at for at, _, _ in each[1:]] + [known_to[key]]
         for (began, committed, _), ended in zip(each, ends, strict=True):
-            if ended - began > span / _SILENCE:
+            if ended - began > span / _SILENCE_SHARE:
                 yield from (_Moment(key, at, committed) for at in grid if began < at < ended)
                 yield _Moment(key, ended, committed)
 

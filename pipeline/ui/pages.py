@@ -16,9 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from group_coordinator.pipeline.admin.plans import UnknownGroup
 from group_coordinator.pipeline.ui.audit import KIND_WORDS
-from group_coordinator.pipeline.ui.group import read_group
-from group_coordinator.pipeline.ui.snapshot import RootSnapshot
-from group_coordinator.pipeline.ui.words import (
+from group_coordinator.pipeline.ui.formats import (
     VERDICTS,
     ago,
     brief,
@@ -32,6 +30,8 @@ from group_coordinator.pipeline.ui.words import (
     utc,
     width,
 )
+from group_coordinator.pipeline.ui.group import read_group
+from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 

@@ -13,17 +13,22 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
-from group_coordinator.pipeline.admin.changes import carry_out
+from group_coordinator.pipeline.admin.changes import execute_changes
 from group_coordinator.pipeline.admin.history import plan_return, plan_undo
-from group_coordinator.pipeline.admin.plans import GroupPlan, OffsetChange, committed_of
-from group_coordinator.pipeline.admin.reset import AIMS, parse_aim, parse_time, plan_resets
+from group_coordinator.pipeline.admin.plans import GroupPlan, OffsetChange, committed_offsets_of
+from group_coordinator.pipeline.admin.reset import (
+    SCENARIOS,
+    parse_scenario,
+    parse_time,
+    plan_resets,
+)
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ui.forms import choice, text
 
 # The aims of a reset, in words.
-AIM_WORDS = {
+SCENARIO_LABELS = {
     "to-earliest": "To the first record",
     "to-latest": "To the end",
     "to-offset": "To an offset",
@@ -31,7 +36,7 @@ AIM_WORDS = {
     "to-datetime": "To a time (UTC)",
     "by-duration": "To so long ago",
 }
-AIM_EXAMPLES = {
+SCENARIO_EXAMPLES = {
     "to-offset": "1200",
     "shift-by": "-100",
     "to-datetime": "2026-11-17T12:00:00",
@@ -39,7 +44,7 @@ AIM_EXAMPLES = {
 }
 _VALID_S = 600.0
 # The most previews in memory; one of a group with many partitions takes a few MB.
-_MOST = 64
+_MAX_PREVIEWS = 64
 
 
 class ResetForm(Struct, frozen=True):
@@ -53,7 +58,7 @@ class ResetForm(Struct, frozen=True):
     def parse(cls, query: Mapping[str, str]) -> ResetForm:
         """Parse the form from the query of a URL."""
         return cls(
-            aim=choice(query, "aim", AIM_WORDS),
+            aim=choice(query, "aim", SCENARIO_LABELS),
             value=text(query, "value"),
             topic=text(query, "topic"),
         )
@@ -61,18 +66,18 @@ class ResetForm(Struct, frozen=True):
     @property
     def is_complete(self) -> bool:
         """Whether the form has an aim, and its value if the aim needs one."""
-        return bool(self.aim and (self.value or not AIMS[self.aim]))
+        return bool(self.aim and (self.value or not SCENARIOS[self.aim]))
 
-    def in_words(self) -> str:
+    def description(self) -> str:
         """Describe the reset in a few words."""
         of = f" of {self.topic}" if self.topic else ""
-        value = f" {self.value}" if AIMS[self.aim] else ""
+        value = f" {self.value}" if SCENARIOS[self.aim] else ""
         return f"reset the offsets{of} ({self.aim}{value})"
 
     def plan(self, root: str, group_id: str) -> GroupPlan:
         """Return the changes that the reset would make. Raises Failure."""
         topics = [self.topic] if self.topic else []
-        (plan,) = plan_resets(root, [group_id], topics, parse_aim(self.aim, self.value))
+        (plan,) = plan_resets(root, [group_id], topics, parse_scenario(self.aim, self.value))
         if plan.problem is not None:
             raise Failure(plan.problem)
         moved = tuple(each for each in plan.changes if each.current != each.wanted)
@@ -87,16 +92,16 @@ def undo_plan(root: str, group_id: str, to: str) -> GroupPlan:
     return plan_return(root, group_id, parse_time(to)) if to else plan_undo(root, group_id)
 
 
-def undo_words(to: str) -> str:
+def undo_description(to: str) -> str:
     """Describe the undo in a few words."""
-    return f"go back to the offsets of {to}" if to else "undo the last reset"
+    return f"go back to the offsets of {to}" if to else "undo the last change by an operator"
 
 
-class PreviewGone(Failure):
+class PreviewExpired(Failure):
     """The preview was carried out already, is too old or was evicted, or the server restarted."""
 
 
-class Moved(Failure):
+class OffsetMoved(Failure):
     """An offset has changed since the preview, so nothing was changed."""
 
 
@@ -126,38 +131,38 @@ class Previews:
             token, planned.group_id, what, planned.changes, planned.notes, self._clock()
         )
         with self._lock:
-            while len(self._previews) >= _MOST:
+            while len(self._previews) >= _MAX_PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[preview.token] = preview
         return preview
 
     def take(self, token: str) -> Preview:
-        """Remove a preview and return it. Raises PreviewGone."""
+        """Remove a preview and return it. Raises PreviewExpired."""
         with self._lock:
             preview = self._previews.pop(token, None)
         if preview is None or self._clock() - preview.made > _VALID_S:
-            raise PreviewGone(
+            raise PreviewExpired(
                 "this preview was carried out already or is older than ten minutes; "
                 "nothing was changed now: look at a new preview"
             )
         return preview
 
 
-def carry_out_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> None:
+def execute_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> None:
     """Send the previewed changes to the coordinator.
 
-    Raises Moved if a committed offset differs from the preview. Raises Failure with the
+    Raises OffsetMoved if a committed offset differs from the preview. Raises Failure with the
     coordinator's reason if it rejects the request, and NoAnswer if no coordinator answers.
     """
-    now = committed_of(Catalog(root), [preview.group_id])[preview.group_id]
+    now = committed_offsets_of(Catalog(root), [preview.group_id])[preview.group_id]
     for change in preview.changes:
         found = now.get((change.topic, change.partition))
         if found != change.current:
-            raise Moved(
+            raise OffsetMoved(
                 f"the offset of {change.topic} {change.partition} is {_or_none(found)} now and was "
                 f"{_or_none(change.current)} in the preview; nothing was changed: look at a new one"
             )
-    carry_out(root, preview.group_id, preview.changes, timeout_s)
+    execute_changes(root, preview.group_id, preview.changes, timeout_s)
 
 
 def _or_none(offset: int | None) -> str:

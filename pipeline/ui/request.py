@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.ui.audit import errors_of, in_words
+from group_coordinator.pipeline.ui.audit import describe_request, response_errors
 from group_coordinator.schemas.apis import DECIDED
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+    from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 _ENVELOPE = (
     "request_id, group_id, api, api_version, client_id, client_host, principal, "
@@ -20,7 +20,7 @@ _ENVELOPE = (
 _ROWS = 200
 
 
-class RequestWay(Struct, frozen=True):
+class RequestTrace(Struct, frozen=True):
     """The rows of one request id in all tables; each part may be missing.
 
     `requests` has several rows if the client sent the request again. `batch` has the number of
@@ -61,7 +61,7 @@ class RequestWay(Struct, frozen=True):
         return round((decided - sent).total_seconds() * 1000)
 
 
-def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
+def trace_request(snapshot: RootSnapshot, request_id: str) -> RequestTrace:
     """Read the rows of a request from all tables. Raises QueryError."""
     requests = snapshot.rows(
         f"SELECT {_ENVELOPE} FROM requests WHERE request_id = ? ORDER BY sent_at LIMIT ?",
@@ -83,10 +83,10 @@ def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
             "WHERE responded_at = ?",
             answer["responded_at"],
         )[0]
-    return RequestWay(
+    return RequestTrace(
         request_id=request_id,
         requests=requests,
-        what=in_words(requests[0]) if requests else None,
+        what=describe_request(requests[0]) if requests else None,
         records=_records(snapshot, request_id),
         events=snapshot.rows(
             'SELECT * FROM group_events WHERE request_id = ? ORDER BY "at" LIMIT ?',
@@ -94,7 +94,7 @@ def follow_request(snapshot: RootSnapshot, request_id: str) -> RequestWay:
             _ROWS,
         ),
         answer=answer,
-        errors=[] if answer is None else errors_of(answer),
+        errors=[] if answer is None else response_errors(answer),
         batch=batch,
         rejected=snapshot.rows(
             "SELECT rejected_at, reason, event FROM rejected_requests WHERE contains(event, ?) "

@@ -14,12 +14,12 @@ import uvicorn
 
 from group_coordinator.pipeline.errors import CannotListen, UsageError, address
 from group_coordinator.pipeline.hosts import is_loopback
-from group_coordinator.pipeline.ui.app import Access, entrance, make_app
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.ui.app import Access, entry_url, make_app
+from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache
 
 # The time in which requests in progress must end at a stop, s.
-_PATIENCE_S = 5
-_MOST_CONNECTIONS = 256
+_SHUTDOWN_TIMEOUT_S = 5
+_MAX_CONNECTIONS = 256
 
 
 class NotLoopback(UsageError):
@@ -58,7 +58,7 @@ def serve(
         access = Access(
             secrets.token_urlsafe(24) if allow_changes else None, f"group-coordinator-{port}"
         )
-        app = make_app(HeldSnapshot(root), access, {*names, host})
+        app = make_app(SnapshotCache(root), access, {*names, host})
         server = _Server(
             uvicorn.Config(
                 app,
@@ -68,11 +68,11 @@ def serve(
                 lifespan="off",
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=_PATIENCE_S,
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
             )
         )
-        lines = [f"ui: {entrance(address(host, port), access.key)} shows {root}"]
+        lines = [f"ui: {entry_url(address(host, port), access.key)} shows {root}"]
         if allow_changes:
             lines.append(
                 "ui: offsets can be changed by whoever opens this link; keep it to yourself"
@@ -114,7 +114,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         try:
             taken.bind(place)
             # From now on the connection of a browser waits instead of being refused.
-            taken.listen(_MOST_CONNECTIONS)
+            taken.listen(_MAX_CONNECTIONS)
         except OSError as error:
             raise CannotListen(host, port, error) from error
         yield taken

@@ -71,7 +71,7 @@ class Chapter(Struct):
         return round((self.ended_at - self.began_at).total_seconds() * 1000)
 
 
-def tell(rows: Iterable[dict[str, Any]]) -> list[Chapter]:
+def split_into_chapters(rows: Iterable[dict[str, Any]]) -> list[Chapter]:
     """Divide rows of `group_events`, in their order, into chapters; return the newest first.
 
     An event in the millisecond in which a rebalance begins counts as its cause. The reason is that

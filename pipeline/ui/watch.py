@@ -16,10 +16,7 @@ from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.quoting import quoted
 from group_coordinator.pipeline.terminal import open_console
-from group_coordinator.pipeline.ui.group import GroupPage, read_group
-from group_coordinator.pipeline.ui.groups import GroupFilter, GroupList, list_groups
-from group_coordinator.pipeline.ui.snapshot import RootSnapshot
-from group_coordinator.pipeline.ui.words import (
+from group_coordinator.pipeline.ui.formats import (
     UNKNOWN,
     ago,
     duration,
@@ -29,6 +26,9 @@ from group_coordinator.pipeline.ui.words import (
     tone,
     utc,
 )
+from group_coordinator.pipeline.ui.group import GroupPage, read_group
+from group_coordinator.pipeline.ui.groups import GroupFilter, GroupList, list_groups
+from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red", "mute": "dim"}
 # Screen lines that are not rows of the table: title, header, borders, the line below.
@@ -43,18 +43,18 @@ def watch(root: str, group_id: str | None, every_s: float, once: bool) -> None:
     reason below it. Raises NoRoot and UnknownGroup at the start.
     """
     console = open_console()
-    shown = _look(root, group_id, console, 1)
+    shown = _read_screen(root, group_id, console, 1)
     if once:
         console.print(shown)
         return
     with Live(shown, console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
-            _go_on(root, group_id, every_s, console, live, shown)
+            _refresh_until_interrupted(root, group_id, every_s, console, live, shown)
         except KeyboardInterrupt:
             return
 
 
-def _go_on(
+def _refresh_until_interrupted(
     root: str,
     group_id: str | None,
     every_s: float,
@@ -68,7 +68,7 @@ def _go_on(
         sleep(every_s)
         count += 1
         try:
-            shown = _look(root, group_id, console, count)
+            shown = _read_screen(root, group_id, console, count)
             live.update(shown, refresh=True)
         except STORE_FAILS as error:
             live.update(Group(shown, Text(quoted(first_line(error)), "red")), refresh=True)
@@ -76,7 +76,7 @@ def _go_on(
         sleep(max(0.0, monotonic() - began - 2 * every_s))
 
 
-def _look(root: str, group_id: str | None, console: Console, count: int) -> RenderableType:
+def _read_screen(root: str, group_id: str | None, console: Console, count: int) -> RenderableType:
     snapshot = RootSnapshot(root, count)
     if group_id is None:
         most = console.height - _FRAME if console.is_terminal else _MOST_WITHOUT_TERMINAL

@@ -79,7 +79,7 @@ class Upkeep:
         return self.wait(timeout_s)
 
     def _work(self, names: list[str]) -> None:
-        _be_nice()
+        _lower_priority()
         for name in names:
             interval, task = self._tasks[name]
             try:
@@ -115,7 +115,7 @@ class Upkeep:
         log.debug("%s", text)
 
 
-def _be_nice() -> None:
+def _lower_priority() -> None:
     """Give the thread a low priority, if the system has priorities of threads, as Linux does."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Each append that commits first costs a commit of delta-rs one attempt. With the default number of
 # attempts, delta-rs gives up some commits to tables with frequent appends.
-_PATIENT = CommitProperties(max_commit_retries=1_000)
+_MANY_RETRIES = CommitProperties(max_commit_retries=1_000)
 
 
 def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
@@ -29,7 +29,7 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     refresh(handle)
     wanted = retention_properties(name, retention_hours)
     if not wanted.items() <= handle.metadata().configuration.items():
-        handle.alter.set_table_properties(wanted, commit_properties=_PATIENT)
+        handle.alter.set_table_properties(wanted, commit_properties=_MANY_RETRIES)
     options: dict[str, Any] = {
         "retention_hours": retention_hours,
         "enforce_retention_duration": False,
@@ -41,7 +41,7 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     return len(
         handle.vacuum(
             dry_run=False,
-            commit_properties=_PATIENT,
+            commit_properties=_MANY_RETRIES,
             **options,
         )
     )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, progress
-from group_coordinator.pipeline.cli.printing import encoded
+from group_coordinator.pipeline.cli.options import Json, print_progress
+from group_coordinator.pipeline.cli.printing import to_json_line
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.terminal import grid, open_console
 from tests.support.command import run_command
@@ -50,7 +50,7 @@ KafkaLibs = Annotated[
 def show(name: str, report: Report, json: bool, record: bool) -> None:
     """Print a benchmark's report as a table, or as one JSON object; keep it if it is to be kept."""
     if json:
-        typer.echo(encoded(report))
+        typer.echo(to_json_line(report))
     else:
         table = report.table()
         open_console().print(grid(table.columns, table.rows, report.title()))
@@ -73,7 +73,7 @@ def bench_of_answer(
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
     from tests.bench.answer import bench_answer
 
-    show("answer", bench_answer(seconds, rounds, progress, warm_up, root), json, record)
+    show("answer", bench_answer(seconds, rounds, print_progress, warm_up, root), json, record)
 
 
 @bench_app.command("gateway")
@@ -91,7 +91,7 @@ def bench_of_gateway(
     from tests.bench.gateway import Load, bench_gateway
 
     load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
-    show("gateway", bench_gateway(load, kafka_libs, progress), json, record)
+    show("gateway", bench_gateway(load, kafka_libs, print_progress), json, record)
 
 
 @bench_app.command("produce")
@@ -122,7 +122,7 @@ def bench_of_produce(
     load = Load(
         records, sizes or SIZES, partitions or PARTITIONS, processes or PROCESSES, ways or WAYS
     )
-    show("produce", bench_produce(load, progress), json, record)
+    show("produce", bench_produce(load, print_progress), json, record)
 
 
 @bench_app.command("held")
@@ -142,7 +142,7 @@ def bench_of_held(
     from tests.bench.held import HEARTBEATS_S, HeldLoad, bench_held
 
     loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
-    show("held", bench_held(loads, warm_up, progress), json, record)
+    show("held", bench_held(loads, warm_up, print_progress), json, record)
 
 
 @bench_app.command("rebalance")
@@ -156,7 +156,7 @@ def bench_of_rebalance(
     """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
     from tests.bench.rebalance import bench_rebalance
 
-    show("rebalance", bench_rebalance(rounds, kafka_libs, progress, members), json, record)
+    show("rebalance", bench_rebalance(rounds, kafka_libs, print_progress, members), json, record)
 
 
 @bench_app.command("machine")
@@ -169,7 +169,7 @@ def bench_of_machine(
     """Requests a second through the pure machine, beside decoding and encoding alone."""
     from tests.bench.machine import bench_machine
 
-    show("machine", bench_machine(batches, scale, progress), json, record)
+    show("machine", bench_machine(batches, scale, print_progress), json, record)
 
 
 @bench_app.command("compaction")
@@ -182,7 +182,7 @@ def bench_of_compaction(
     """Compaction, beside Spark reading and writing the same rows."""
     from tests.bench.compaction import bench_compaction
 
-    show("compaction", bench_compaction(records, keys, progress), json, record)
+    show("compaction", bench_compaction(records, keys, print_progress), json, record)
 
 
 @bench_app.command("start")
@@ -194,7 +194,7 @@ def bench_of_start(
     """How long a start takes until `ready`, beside Spark's own start."""
     from tests.bench.start import bench_start
 
-    show("start", bench_start(rounds, progress), json, record)
+    show("start", bench_start(rounds, print_progress), json, record)
 
 
 @bench_app.command("take-over")
@@ -208,7 +208,7 @@ def bench_of_take_over(
     """A start without and with a checkpoint, beside Spark reading and grouping the same rows."""
     from tests.bench.take_over import bench_take_over
 
-    show("take-over", bench_take_over(records, groups, requests, progress), json, record)
+    show("take-over", bench_take_over(records, groups, requests, print_progress), json, record)
 
 
 @bench_app.command("views")
@@ -220,7 +220,7 @@ def bench_of_views(
     """A view of history over a large log, by Spark natively and by DuckDB."""
     from tests.bench.views import bench_views
 
-    show("views", bench_views(records, progress), json, record)
+    show("views", bench_views(records, print_progress), json, record)
 
 
 @bench_app.command("nodes")
@@ -241,7 +241,7 @@ def bench_of_nodes(
 
     show(
         "nodes",
-        bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds),
+        bench_nodes(seconds, print_progress, nodes or NODES, groups, warm_up, rounds),
         json,
         record,
     )
@@ -271,7 +271,9 @@ def bench_of_moves(
         if kind not in KINDS:
             raise typer.BadParameter(f"{kind} is none of {', '.join(KINDS)}")
     asked = kinds or tuple(KINDS)
-    report = bench_moves(seconds, restart_seconds, windows, progress, asked, groups, warm_up, root)
+    report = bench_moves(
+        seconds, restart_seconds, windows, print_progress, asked, groups, warm_up, root
+    )
     show("moves", report, json, record)
 
 
@@ -287,7 +289,7 @@ def bench_of_verbs(
     """How long verbs take, the whole process, beside Kafka's tool."""
     from tests.bench.verbs import bench_verbs
 
-    show("verbs", bench_verbs(groups, partitions, runs, kafka_libs, progress), json, record)
+    show("verbs", bench_verbs(groups, partitions, runs, kafka_libs, print_progress), json, record)
 
 
 @bench_app.command("soak")
@@ -300,7 +302,7 @@ def bench_of_soak(
     """Whether answer times, memory and files stay what they were, for half an hour."""
     from tests.bench.soak import bench_soak
 
-    show("soak", bench_soak(minutes, progress, warm_up), json, record)
+    show("soak", bench_soak(minutes, print_progress, warm_up), json, record)
 
 
 @bench_app.command("all")
@@ -313,7 +315,7 @@ def bench_of_all(
     """Run every benchmark, and record what each has found: takes an hour and a half."""
     from tests.bench.everything import bench_all
 
-    if failed := bench_all(quick, progress, kafka_libs):
+    if failed := bench_all(quick, print_progress, kafka_libs):
         raise Failure(f"{len(failed)} failed: {'; '.join(failed)}")
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, progress
-from group_coordinator.pipeline.cli.printing import encoded
+from group_coordinator.pipeline.cli.options import Json, print_progress
+from group_coordinator.pipeline.cli.printing import to_json_line
 from group_coordinator.pipeline.errors import Failure
 from tests.support.command import run_command
 from tests.support.kept import keep
@@ -59,7 +59,7 @@ def trial_simulate(
     from tests.trials.simulation.trial import run_trial
 
     at_once = processes or os.cpu_count() or 1
-    report = run_trial(seed, events, at_once, progress, _left_out(without))
+    report = run_trial(seed, events, at_once, print_progress, _left_out(without))
     _tell("simulate", report, json, record)
     _tell_findings(report.findings, report.runs, json)
     if unproven := report.unproven():
@@ -82,7 +82,7 @@ def trial_gateways(
     from tests.trials.gateways.trial import run_gateways
 
     report = run_gateways(
-        seed, events, processes or os.cpu_count() or 1, progress, _left_out(without)
+        seed, events, processes or os.cpu_count() or 1, print_progress, _left_out(without)
     )
     _tell("gateways", report, json, record)
     _tell_findings(report.findings, report.runs, json)
@@ -98,7 +98,7 @@ def trial_malformed(
     """Malformed requests by the million: each is answered once or set aside, and nothing stops."""
     from tests.trials.malformed.trial import run_malformed
 
-    _tell("malformed", run_malformed(events, seed, progress), json, record)
+    _tell("malformed", run_malformed(events, seed, print_progress), json, record)
 
 
 @trial_app.command("torture")
@@ -120,7 +120,7 @@ def trial_torture(
         raise typer.BadParameter("--kills, or --minutes, or both")
     from tests.trials.torture.run import torture
 
-    report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
+    report = torture(kills, minutes, print_progress, seed, nodes, kills_a_check)
     _tell("torture", report, json, record)
     if unproven := report.unproven():
         raise Failure("; ".join(unproven))
@@ -144,7 +144,7 @@ def trial_broker(
     """Ask a real Kafka broker and this coordinator the same, by chance, and compare the answers."""
     from tests.trials.broker.trial import run_broker
 
-    report = run_broker(kafka_libs, answers, seed, progress)
+    report = run_broker(kafka_libs, answers, seed, print_progress)
     _tell("broker", report, json, record)
     if report.different:
         if not json:
@@ -167,7 +167,7 @@ def trial_mutants(
     """Break the product in one named place after the other: a test must find each of them."""
     from tests.trials.mutants.trial import run_mutants
 
-    report = run_mutants(only, processes, progress)
+    report = run_mutants(only, processes, print_progress)
     _tell("mutants", report, json, record)
     if unproven := report.unproven():
         raise Failure("\n".join([f"{len(unproven)} mutants are not found", *unproven]))
@@ -187,7 +187,7 @@ def _tell(name: str, report: Any, json: bool, record: bool) -> None:
     from group_coordinator.pipeline.monitor.catalog import Result
 
     if json:
-        typer.echo(encoded(report))
+        typer.echo(to_json_line(report))
     else:
         print_result(OutputFormat.TABLE, Result(["what", "how many"], report.rows()))
     if record:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.admin.changes import carry_out, delete_groups
+from group_coordinator.pipeline.admin.changes import delete_groups, execute_changes
 from group_coordinator.pipeline.admin.history import plan_deletions, plan_undo
 from group_coordinator.pipeline.admin.plans import OffsetChange, UnknownGroup
-from group_coordinator.pipeline.admin.reset import Aim, plan_resets
+from group_coordinator.pipeline.admin.reset import ResetScenario, plan_resets
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure, UsageError
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -61,25 +61,25 @@ def offsets(root: str) -> dict[int, int]:
     return dict(Catalog(root).query(query).rows)
 
 
-def planned(root: str, aim: Aim, topics: list[str]) -> tuple[OffsetChange, ...]:
+def planned(root: str, aim: ResetScenario, topics: list[str]) -> tuple[OffsetChange, ...]:
     (plan,) = plan_resets(root, ["g"], topics, aim)
     assert plan.problem is None
     return plan.changes
 
 
 def test_a_reset_is_planned_shown_and_then_done(root: str) -> None:
-    changes = planned(root, Aim("shift-by", -15), [])
+    changes = planned(root, ResetScenario("shift-by", -15), [])
     assert changes == (OffsetChange("t", 0, 10, 0), OffsetChange("t", 1, 20, 5))
     assert offsets(root) == {0: 10, 1: 20}
-    carry_out(root, "g", changes)
+    execute_changes(root, "g", changes)
     assert offsets(root) == {0: 0, 1: 5}
 
 
 def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
-    carry_out(root, "g", planned(root, Aim("to-offset", 7), ["t"]))
+    execute_changes(root, "g", planned(root, ResetScenario("to-offset", 7), ["t"]))
     undo = plan_undo(root, "g").changes
     assert undo == (OffsetChange("t", 0, 7, 10), OffsetChange("t", 1, 7, 20))
-    carry_out(root, "g", undo)
+    execute_changes(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
     assert plan_undo(root, "g").changes == (
         OffsetChange("t", 0, 10, 7),
@@ -89,11 +89,11 @@ def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
 
 def test_undo_gives_back_what_was_deleted_and_takes_what_was_new(root: str) -> None:
     both = (OffsetChange("t", 0, 10, None), OffsetChange("t", 5, None, 3))
-    carry_out(root, "g", both)
+    execute_changes(root, "g", both)
     assert offsets(root) == {1: 20, 5: 3}
     undo = plan_undo(root, "g").changes
     assert undo == (OffsetChange("t", 0, None, 10), OffsetChange("t", 5, 3, None))
-    carry_out(root, "g", undo)
+    execute_changes(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
 
 
@@ -133,13 +133,13 @@ def wait_for_rows(root: str, query: str, count: int) -> list[tuple[Any, ...]]:
 
 
 def test_what_was_never_reset_cannot_be_undone(root: str) -> None:
-    with pytest.raises(Failure, match="'g' has no reset to undo"):
+    with pytest.raises(Failure, match="'g' has no change by an operator to undo"):
         plan_undo(root, "g")
 
 
 def test_offsets_are_deleted_through_the_coordinator(root: str) -> None:
     (plan,) = plan_deletions(root, ["g"], ["t"])
-    carry_out(root, "g", plan.changes)
+    execute_changes(root, "g", plan.changes)
     assert offsets(root) == {}
     with pytest.raises(UnknownGroup, match="there is no group 'g'"):
         plan_deletions(root, ["g"], ["t"])
@@ -160,7 +160,7 @@ def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
     (refused,) = delete_groups(root, ["g"])
     assert "NON_EMPTY_GROUP (the group has members; stop them first" in str(refused.error)
     with pytest.raises(Failure, match=r"UNKNOWN_MEMBER_ID .the group has members"):
-        carry_out(root, "g", [OffsetChange("t", 0, 10, 5)])
+        execute_changes(root, "g", [OffsetChange("t", 0, 10, 5)])
     assert offsets(root) == {0: 10, 1: 20}
 
 

@@ -18,11 +18,11 @@ from group_coordinator.pipeline.cli import printing, records
 from group_coordinator.pipeline.cli.printing import (
     Column,
     OutputFormat,
+    print_note,
     print_result,
     print_rows,
     print_structs,
     print_table,
-    tell,
 )
 from group_coordinator.pipeline.monitor.catalog import Result
 from group_coordinator.pipeline.quoting import quoted
@@ -138,7 +138,7 @@ def test_no_control_byte_reaches_a_table_in_a_pipe_either(
     pipe: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_result(TABLE, Result([HOSTILE], [(HOSTILE,)]))
-    tell(f"group {HOSTILE}")
+    print_note(f"group {HOSTILE}")
     assert is_safe(pipe.getvalue() + capsys.readouterr().err)
 
 

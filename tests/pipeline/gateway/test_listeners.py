@@ -19,8 +19,8 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
+from group_coordinator.pipeline.cli.gateway import authentication_lines
 from group_coordinator.pipeline.cli.gateway import read_listeners as of_command
-from group_coordinator.pipeline.cli.gateway import who_may
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import CannotListen, UsageError
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
@@ -130,7 +130,7 @@ def test_what_is_open_is_told_at_the_start(
     settings: dict[str, str], at: str, warning: str | None
 ) -> None:
     one = GatewaySettings(**settings)
-    lines = who_may(one, one.single_listener((at, 9092)))
+    lines = authentication_lines(one, one.single_listener((at, 9092)))
     warned = [line for level, line in lines if level == logging.WARNING]
     assert len(warned) == (warning is not None)
     assert all(str(warning) in line for line in warned)

@@ -19,7 +19,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
 )
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.view_text import read_statements
+from group_coordinator.pipeline.monitor.view_statements import read_statements
 from group_coordinator.schemas.records import CoordinatorRecord
 from tests.examples import examples
 from tests.pipeline.hostile import ASSIGNMENTS, INT64, RECORDS, stored_members

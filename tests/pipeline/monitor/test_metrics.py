@@ -273,7 +273,7 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
 def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) -> None:
     catalog = Catalog(str(empty_root))
     for name, sql in MATERIALIZED:
-        catalog.hold(name, sql.format(max_groups=10))
+        catalog.materialize(name, sql.format(max_groups=10))
     assert {each.view for each in GAUGES} <= {*catalog.names(), "left_out"}
     for each in GAUGES:
         labels = [name for name in each.labels if name != CLUSTER]

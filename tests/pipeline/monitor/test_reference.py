@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.view_text import read_statements
+from group_coordinator.pipeline.monitor.view_statements import read_statements
 
 TOP = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.admin import described
+from group_coordinator.pipeline.admin import descriptions
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -78,7 +78,7 @@ def test_a_topics_own_table_is_its_own_index(root: str) -> None:
 def test_whoever_asks_for_the_lag_is_told_and_can_index(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(described, "_INDEXED_S", -60)
+    monkeypatch.setattr(descriptions, "_INDEXING_GRACE_S", -60)
     append(table, range(2, 4))
     before = CliRunner().invoke(make_app(), ["groups", "describe", "g", "--root", root])
     assert "topic 't' has rows since" in before.stderr

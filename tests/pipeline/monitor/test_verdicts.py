@@ -141,14 +141,14 @@ def judged(log: Log, series: str, at_ms: int, monkeypatch: pytest.MonkeyPatch) -
     """The verdict, the reason and the rates at a time of a series."""
     monkeypatch.setattr(catalog_module, "clock_ms", lambda: at_ms)
     catalog = Catalog(log.root)
-    catalog.hold(
+    catalog.materialize(
         "lag_history",
         "SELECT series AS group_id, 't' AS topic, 0 AS \"partition\", epoch_ms(ms) AS written_at, "
         "ms AS log_offset, row_number() OVER (ORDER BY ms DESC) - 1 AS commits_since, "
         "committed_offset, log_end_offset, log_end_offset - committed_offset AS lag, NULL AS "
         f"request_id FROM read_csv('{LAGS}') WHERE series = '{series}' AND ms <= {at_ms}",
     )
-    catalog.hold(
+    catalog.materialize(
         "lag",
         'SELECT group_id, topic, "partition", committed_offset, 0 AS log_start_offset, '
         "log_end_offset, lag, 1.0 AS lag_seconds, written_at AS unread_since, "

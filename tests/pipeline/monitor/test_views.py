@@ -19,7 +19,11 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
 )
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.admin.described import list_groups, partition_lags, states_of
+from group_coordinator.pipeline.admin.descriptions import (
+    group_summaries,
+    list_groups,
+    partition_lags,
+)
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor import catalog as catalog_module
@@ -311,7 +315,7 @@ def test_a_groups_coordinator_is_the_owner_of_the_partition_that_has_its_records
     catalog = Catalog(log.root)
     asked = "SELECT group_id, node_id, host FROM group_coordinators"
     assert catalog.query(asked).rows == [("mine", 8, "host-1")]
-    told = [(each.group_id, each.node_id) for each in states_of(catalog, ["mine", "other"])]
+    told = [(each.group_id, each.node_id) for each in group_summaries(catalog, ["mine", "other"])]
     assert told == [("mine", 8), ("other", None)]
 
 
@@ -346,8 +350,8 @@ def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Lo
     log.append(commit("g", 1, 2_000, ("t", 0)))
     catalog = Catalog(log.root)
     assert catalog.query("SELECT committed_offset FROM committed_offsets").rows == [(1,)]
-    catalog.hold("committed_offsets")
-    catalog.hold("furthest", "SELECT max(committed_offset) AS far FROM committed_offsets")
+    catalog.materialize("committed_offsets")
+    catalog.materialize("furthest", "SELECT max(committed_offset) AS far FROM committed_offsets")
     held = "SELECT far, committed_offset FROM furthest, committed_offsets"
     assert catalog.query(held).rows == [(1, 1)]
     kind = "SELECT table_type FROM information_schema.tables WHERE table_name = 'committed_offsets'"
@@ -358,7 +362,7 @@ def test_what_is_held_in_the_place_of_a_view_may_be_less_of_it(log: Log) -> None
     log.append(commit("g", 1, 2_000, ("t", 0)), commit("h", 2, 2_000, ("t", 0)))
     catalog = Catalog(log.root)
     for wanted in (["g", "h"], ["h"]):
-        catalog.hold(
+        catalog.materialize(
             "committed_offsets",
             "SELECT group_id, committed_offset FROM committed_offsets "
             f"WHERE group_id IN ({', '.join(map(repr, wanted))})",

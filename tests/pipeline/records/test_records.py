@@ -464,7 +464,7 @@ def test_no_more_than_the_first_few_are_named(root: str, tmp_path: Path) -> None
     file = write_lines(tmp_path / "in.jsonl", *["?"] * 100)
     tally = import_(root, file, SETTINGS, say=quiet)
     assert tally.corrupt == 100
-    assert len(tally.named) == record_file.NAMED
+    assert len(tally.named) == record_file.DESCRIBED
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_every_request_is_answered_as_the_broker_did(
     scene.prepare()
     coordinator = SmallCoordinator(str(tmp_path / "root"), BROKER)
     try:
-        assert scene.converse(lambda: None), out.getvalue()
+        assert scene.replay_traces(lambda: None), out.getvalue()
     finally:
         coordinator.stop()
     text = out.getvalue()
@@ -68,7 +68,7 @@ def test_a_coordinator_that_ends_ends_the_demo(tmp_path: Path) -> None:
         raise Failure("the coordinator ended")
 
     with pytest.raises(Failure, match="the coordinator ended"):
-        scene.converse(has_ended)
+        scene.replay_traces(has_ended)
 
 
 def test_an_answer_that_differs_is_told_in_a_line() -> None:

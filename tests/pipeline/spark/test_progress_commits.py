@@ -16,7 +16,7 @@ from group_coordinator.pipeline.spark.source_offsets import (
     DeltaPosition,
     SourceOffsets,
     TableOffsets,
-    read_source,
+    decode_source_offset,
 )
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
@@ -185,11 +185,11 @@ DELTA = {"sourceVersion": 1, "reservoirId": "i", "reservoirVersion": 5, "index":
 def test_the_offsets_of_a_source_are_the_next_ones_to_read(
     description: str, end: Any, meant: Any
 ) -> None:
-    assert read_source(description, json.dumps(end)) == SourceOffsets(meant)
+    assert decode_source_offset(description, json.dumps(end)) == SourceOffsets(meant)
 
 
 def test_a_delta_source_has_read_the_versions_before_its_own() -> None:
-    found = read_source("DeltaSource[file:/data/orders]", json.dumps(DELTA))
+    found = decode_source_offset("DeltaSource[file:/data/orders]", json.dumps(DELTA))
     assert found == DeltaPosition("file:/data/orders", 5)
 
 
@@ -206,7 +206,7 @@ def test_a_delta_source_has_read_the_versions_before_its_own() -> None:
     ],
 )
 def test_of_other_sources_and_states_nothing_is_committed(description: str, end: Any) -> None:
-    assert read_source(description, end) is None
+    assert decode_source_offset(description, end) is None
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def make_whole_root(folder: Path) -> tuple[str, int]:
     scene.prepare()
     coordinator = SmallCoordinator(root, {"group.initial.rebalance.delay.ms": 0})
     try:
-        assert scene.converse(lambda: None)
+        assert scene.replay_traces(lambda: None)
     finally:
         coordinator.stop()
     now = clock_ms()

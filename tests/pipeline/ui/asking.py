@@ -9,7 +9,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from group_coordinator.pipeline.ui.app import Access, make_app
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache
 
 ADDRESS = "http://127.0.0.1:8080"
 KEY = "the-key"
@@ -17,7 +17,7 @@ KEY = "the-key"
 
 def browser(root: str, access: Access | None = None, **options: Any) -> TestClient:
     """A browser at the pages of a root; a page that fails raises its error."""
-    held = HeldSnapshot(root, options.pop("refresh_s", 60.0))
+    held = SnapshotCache(root, options.pop("refresh_s", 60.0))
     return TestClient(make_app(held, access, **options), base_url=ADDRESS)
 
 

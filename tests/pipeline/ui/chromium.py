@@ -12,7 +12,7 @@ import uvicorn
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from group_coordinator.pipeline.ui.app import Access, make_app
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache
 from tests.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -22,7 +22,7 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 def served(root: str, access: Access | None = None) -> Iterator[str]:
     """The address of a server of a root's pages, in a thread."""
     config = uvicorn.Config(
-        make_app(HeldSnapshot(root), access), port=0, log_config=None, lifespan="off"
+        make_app(SnapshotCache(root), access), port=0, log_config=None, lifespan="off"
     )
     server = uvicorn.Server(config)
     thread = Thread(target=server.run)

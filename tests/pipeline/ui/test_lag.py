@@ -10,7 +10,7 @@ import pytest
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.ui.lag import LagHistory, read_lag_history
-from group_coordinator.pipeline.ui.snapshot import RootSnapshot
+from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot
 from tests.pictures.history import VirtualClock
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make

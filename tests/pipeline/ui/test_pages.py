@@ -15,7 +15,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.ui.app import make_app
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
+from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache, Unreadable
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     OffsetCommitPartition,
@@ -329,12 +329,12 @@ def test_a_root_that_is_missing_says_how_to_begin_and_is_shown_once_it_is_there(
 
 def test_what_was_read_last_stays_while_the_tables_cannot_be_read(root: str) -> None:
     Log(root).append(commit("g", 1, 5))
-    held = HeldSnapshot(root)
+    held = SnapshotCache(root)
     client = TestClient(make_app(held), base_url=ADDRESS)
     assert names(page(client, "/")) == ["g"]
     shutil.rmtree(root)
     with pytest.raises(Unreadable, match="no tables under"):
-        held.renewed()
+        held.refreshed()
     told = page(client, "/")
     assert names(told) == ["g"]
     assert "The tables cannot be read now." in told

@@ -10,12 +10,12 @@ import pytest
 
 from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.ui.audit import in_words
+from group_coordinator.pipeline.ui.audit import describe_request
+from group_coordinator.pipeline.ui.formats import ago, clip, duration, milliseconds, number, spans
 from group_coordinator.pipeline.ui.lag import trend
-from group_coordinator.pipeline.ui.previews import PreviewGone, Previews
-from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
-from group_coordinator.pipeline.ui.timeline import tell
-from group_coordinator.pipeline.ui.words import ago, clip, duration, milliseconds, number, spans
+from group_coordinator.pipeline.ui.previews import PreviewExpired, Previews
+from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache, Unreadable
+from group_coordinator.pipeline.ui.timeline import split_into_chapters
 
 PLAN = GroupPlan("g")
 AT = datetime(2026, 1, 2, 3, 4, 5)
@@ -74,7 +74,7 @@ def test_numbers_and_texts() -> None:
     ],
 )  # fmt: skip
 def test_what_a_request_asks_for(row: dict[str, Any], said: str) -> None:
-    assert in_words(row) == said
+    assert describe_request(row) == said
 
 
 # --- chapters -------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def event(seconds: float, name: str, to: str | None = None, **fields: Any) -> di
 
 
 def test_a_rebalance_is_a_chapter_with_what_led_to_it() -> None:
-    second, first, before = tell(
+    second, first, before = split_into_chapters(
         [
             event(0, "loaded"),
             event(1, "transition", "PreparingRebalance", reason="a joins", generation=0),
@@ -106,7 +106,7 @@ def test_a_rebalance_is_a_chapter_with_what_led_to_it() -> None:
 
 
 def test_what_happened_a_millisecond_earlier_led_to_nothing() -> None:
-    later, _ = tell(
+    later, _ = split_into_chapters(
         [
             event(1, "transition", "Stable", generation=1),
             event(2, "offsets_expired"),
@@ -117,7 +117,7 @@ def test_what_happened_a_millisecond_earlier_led_to_nothing() -> None:
 
 
 def test_events_of_a_later_release_are_told_by_their_own_name() -> None:
-    (chapter,) = tell([event(1, "something_new")])
+    (chapter,) = split_into_chapters([event(1, "something_new")])
     assert chapter.events[0].what == "something_new"
 
 
@@ -154,10 +154,10 @@ def test_a_preview_is_taken_once_and_not_after_ten_minutes() -> None:
     previews = Previews(lambda: now)
     first, late = previews.keep("", PLAN), previews.keep("", PLAN)
     assert previews.take(first.token) == first
-    with pytest.raises(PreviewGone):
+    with pytest.raises(PreviewExpired):
         previews.take(first.token)
     now = 601.0
-    with pytest.raises(PreviewGone):
+    with pytest.raises(PreviewExpired):
         previews.take(late.token)
 
 
@@ -166,7 +166,7 @@ def test_the_oldest_preview_goes_if_there_are_too_many() -> None:
     first = previews.keep("", PLAN)
     kept = [previews.keep("", PLAN) for _ in range(64)]
     assert previews.take(kept[0].token) == kept[0]
-    with pytest.raises(PreviewGone):
+    with pytest.raises(PreviewExpired):
         previews.take(first.token)
 
 
@@ -200,42 +200,42 @@ class Maker:
 
 def test_a_snapshot_is_read_once_while_it_is_young() -> None:
     maker = Maker(age_s=4.0)
-    held = HeldSnapshot("r", make=maker)
+    held = SnapshotCache("r", make=maker)
     assert [held.current().number for _ in range(3)] == [1, 1, 1]
     assert maker.count == 1
 
 
 def test_an_old_snapshot_is_shown_while_the_next_one_is_read() -> None:
     maker = Maker(age_s=7.0)
-    held = HeldSnapshot("r", make=maker)
+    held = SnapshotCache("r", make=maker)
     held.current()
     maker.go.clear()
     assert [held.current().number for _ in range(3)] == [1, 1, 1]
     maker.go.set()
-    assert held.renewed().number == 3
+    assert held.refreshed().number == 3
 
 
 def test_a_root_that_takes_long_to_read_is_read_seldom() -> None:
     maker = Maker(age_s=50.0, took_s=6.0)
-    held = HeldSnapshot("r", make=maker)
+    held = SnapshotCache("r", make=maker)
     assert [held.current().number for _ in range(3)] == [1, 1, 1]
     assert maker.count == 1
 
 
 def test_nobody_is_shown_what_was_read_long_ago() -> None:
     maker = Maker(age_s=600.0)
-    held = HeldSnapshot("r", make=maker)
+    held = SnapshotCache("r", make=maker)
     assert held.current().number == 1
     assert held.current().number == 2
 
 
 def test_a_failure_leaves_the_snapshot_before_and_is_told() -> None:
     maker = Maker(age_s=7.0)
-    held = HeldSnapshot("r", make=maker)
+    held = SnapshotCache("r", make=maker)
     held.current()
     maker.fails = True
     with pytest.raises(Unreadable, match="torn"):
-        held.renewed()
+        held.refreshed()
     assert held.current().number == 1
     assert held.problem == "torn"
 
@@ -244,4 +244,4 @@ def test_without_any_snapshot_a_failure_is_raised() -> None:
     maker = Maker()
     maker.fails = True
     with pytest.raises(Unreadable, match="torn"):
-        HeldSnapshot("r", make=maker).current()
+        SnapshotCache("r", make=maker).current()

@@ -431,7 +431,7 @@ def of_acls(teller: Teller) -> None:
         teller.file(name, login(name, name))
     teller.file("stranger", login("stranger", "guess"))
     additions(teller)
-    who_may(teller)
+    authentication_lines(teller)
     removals(teller)
 
 
@@ -487,7 +487,7 @@ def additions(teller: Teller) -> None:
     teller.acls("--list", user="stranger")
 
 
-def who_may(teller: Teller) -> None:
+def authentication_lines(teller: Teller) -> None:
     """What clients print who may, and who may not."""
 
     def ask(user: str, script: str, line: str, option: str = "--command-config") -> None:

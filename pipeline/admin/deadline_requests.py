@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
 
+
 TIMEOUT_S = 30.0
 # How long after the deadline the client waits for an answer (s): a request that was decided just
 # before the deadline is answered when its batch is written.
@@ -43,7 +44,7 @@ _ANSWER_S = 2.0
 _ONE_COMMIT = ProducerSettings(linger_ms=60_000, batch_size=1 << 30, buffer_memory=1 << 30)
 
 
-def ask(
+def send_with_deadline(
     root: str, requests: Sequence[RequestEvent], timeout_s: float = TIMEOUT_S
 ) -> list[Response]:
     """Send requests in one commit and return their answers, in the order of the requests.
@@ -53,7 +54,7 @@ def ask(
     """
     until = monotonic() + timeout_s
     with RequestClient(root, _ONE_COMMIT) as client:
-        clocks = _ask_clocks(client, root, requests, timeout_s)
+        clocks = _read_clocks(client, root, requests, timeout_s)
         left_s = max(0.0, until - monotonic())
         dated = [
             replace(each, deadline=clocks[each.group_id] + round(left_s * 1000))
@@ -71,7 +72,7 @@ def ask(
         return [each.result() for each in answers]
 
 
-def _ask_clocks(
+def _read_clocks(
     client: RequestClient, root: str, requests: Sequence[RequestEvent], timeout_s: float
 ) -> dict[str, int]:
     """Return the time of each group's coordinator (ms since 1970); raises NoAnswer."""

@@ -6,12 +6,12 @@ import duckdb
 import pytest
 
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.view_text import Named, names_in
+from group_coordinator.pipeline.monitor.view_statements import QueryNames, names_in_query
 from tests.pipeline.offsets_log import Log, commit
 
 
-def named(sql: str) -> Named | None:
-    return names_in(lambda asked: duckdb.connect(":memory:").execute(asked).fetchall(), sql)
+def named(sql: str) -> QueryNames | None:
+    return names_in_query(lambda asked: duckdb.connect(":memory:").execute(asked).fetchall(), sql)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_query_names_what_stands_where_a_table_may(sql: str, tables: set[str])
 
 def test_functions_are_named_apart_from_tables() -> None:
     found = named("SELECT lag(x) OVER (), as_time(y) FROM offsets_as_of(now())")
-    assert found == Named(frozenset(), frozenset({"lag", "as_time", "offsets_as_of", "now"}))
+    assert found == QueryNames(frozenset(), frozenset({"lag", "as_time", "offsets_as_of", "now"}))
 
 
 @pytest.mark.parametrize("sql", ["EXPLAIN FROM lag", "CREATE TABLE x AS FROM lag"])

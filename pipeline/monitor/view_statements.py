@@ -15,10 +15,11 @@ from group_coordinator.pipeline.delta import quoted
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta import Ask
 
+
 _HEAD = re.compile(r"CREATE (?:VIEW|MACRO|FUNCTION) (\w+)(?:\([^)]*\))?\s+(?:AS\s+(TABLE\s+)?)?")
 # Nodes of DuckDB's parse tree that refer to a table or view: `FROM x` and `SHOW x`.
 _OF_TABLES = ("BASE_TABLE", "SHOW_REF")
-_NONE: frozenset[str] = frozenset()
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 class Statement(Struct, frozen=True):
@@ -46,14 +47,14 @@ def read_statements(file: str) -> dict[str, Statement]:
     return statements
 
 
-class Named(Struct, frozen=True):
+class QueryNames(Struct, frozen=True):
     """The names of tables, views and functions in a query, in lower case."""
 
     tables: frozenset[str]
     functions: frozenset[str]
 
 
-def names_in(ask: Ask, sql: str) -> Named | None:
+def names_in_query(ask: Ask, sql: str) -> QueryNames | None:
     """Return the names in the queries of a text; None if a statement is not a query.
 
     `ask` runs a DuckDB query. A text that cannot be parsed has no names.
@@ -64,7 +65,9 @@ def names_in(ask: Ask, sql: str) -> Named | None:
     ((text,),) = ask("SELECT json_serialize_sql(" + quoted(sql) + ")")
     parsed = msgspec.json.decode(text)
     if parsed["error"]:
-        return None if parsed["error_type"] == "not implemented" else Named(_NONE, _NONE)
+        return (
+            None if parsed["error_type"] == "not implemented" else QueryNames(_NO_NAMES, _NO_NAMES)
+        )
     tables, functions = set(), set()
     left: list[Any] = [parsed["statements"]]
     while left:
@@ -77,4 +80,4 @@ def names_in(ask: Ask, sql: str) -> Named | None:
             left += each.values()
         elif isinstance(each, list):
             left += each
-    return Named(frozenset(tables), frozenset(functions))
+    return QueryNames(frozenset(tables), frozenset(functions))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.monitor.catalog import among
+from group_coordinator.pipeline.monitor.catalog import in_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
+
 # The time after its commit within which a row is expected to be indexed (s).
-_INDEXED_S = 10
+_INDEXING_GRACE_S = 10
 
 
 class ListedGroup(Struct, frozen=True):
@@ -107,7 +108,7 @@ def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGrou
 
 def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[PartitionLag]:
     """Return the partitions of groups, ordered by group, topic, partition and member id."""
-    chosen, parameters = among("group_id", group_ids)
+    chosen, parameters = in_clause("group_id", group_ids)
     names = ", ".join(f'"{name}"' for name in PartitionLag.__struct_fields__)
     query = (
         f"SELECT {names} FROM group_partitions WHERE {chosen} "
@@ -121,21 +122,21 @@ def unindexed_topics(
 ) -> dict[str, datetime]:
     """Return the topics with unindexed rows in their tables, each with the time since when (UTC).
 
-    The known ends of such a topic are too low. New rows are left out for `_INDEXED_S` seconds, in
-    which a gateway or a member that reads the topic can index them.
+    The known ends of such a topic are too low. Rows are left out for `_INDEXING_GRACE_S` seconds,
+    in which a gateway or a member that reads the topic can index them.
     """
-    chosen, parameters = among("topic", sorted(topics))
+    chosen, parameters = in_clause("topic", sorted(topics))
     sql = f"""
     SELECT topic, min(unindexed_since) FROM topic_ends
-    WHERE {chosen} AND unindexed_since < snapshot_time() - to_seconds({_INDEXED_S})
+    WHERE {chosen} AND unindexed_since < snapshot_time() - to_seconds({_INDEXING_GRACE_S})
     GROUP BY topic ORDER BY topic
     """
     return dict(query(sql, parameters).rows)
 
 
-def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary]:
+def member_summaries(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary]:
     """Return the members of groups, ordered by group id and member id."""
-    chosen, parameters = among("group_id", group_ids)
+    chosen, parameters = in_clause("group_id", group_ids)
     query = f"""
     SELECT group_id, member_id, group_instance_id, client_host, client_id,
            CASE WHEN assignment IS NOT NULL THEN coalesce(
@@ -147,9 +148,9 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[MemberSummary
     return [MemberSummary(*row) for row in catalog.query(query, parameters).rows]
 
 
-def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupSummary]:
+def group_summaries(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupSummary]:
     """Return the states of groups, ordered by group id."""
-    chosen, parameters = among("group_id", group_ids)
+    chosen, parameters = in_clause("group_id", group_ids)
     names = ", ".join(GroupSummary.__struct_fields__)
     query = f"SELECT {names} FROM group_states WHERE {chosen} ORDER BY group_id"
     return [GroupSummary(*row) for row in catalog.query(query, parameters).rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.admin.changes import OffsetChange, carry_out, delete_groups
+from group_coordinator.pipeline.admin.changes import OffsetChange, delete_groups, execute_changes
 from group_coordinator.pipeline.client import NoAnswer, NoTables, RequestClient
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import open_table
@@ -75,7 +75,7 @@ def test_what_no_coordinator_was_there_for_is_not_carried_out_when_one_starts(
 ) -> None:
     coordinator.pause()
     with pytest.raises(NoAnswer, match=r"is a coordinator running .* Nothing of group 'g' was"):
-        carry_out(root, "g", TO_SEVEN, timeout_s=0.2)
+        execute_changes(root, "g", TO_SEVEN, timeout_s=0.2)
     coordinator.resume()
     assert wait_for_answers(root, 1) == [("find_coordinator", "NONE")]
     assert [each.api for each in asked(root)] == ["find_coordinator"]
@@ -85,7 +85,7 @@ def test_what_no_coordinator_was_there_for_is_not_carried_out_when_one_starts(
 def test_clocks_that_differ_by_a_minute_are_no_matter(root: str, ahead_ms: int) -> None:
     with clock.use(SkewedClock(ahead_ms)):
         coordinator = SmallCoordinator(root)
-        carry_out(root, "g", TO_SEVEN, timeout_s=10)
+        execute_changes(root, "g", TO_SEVEN, timeout_s=10)
         coordinator.stop()
     assert answered(root) == [("find_coordinator", "NONE"), ("offset_commit", "NONE")]
     (change,) = (each for each in asked(root) if each.deadline is not None)
@@ -114,7 +114,7 @@ def test_what_is_decided_too_late_is_said_so_and_changes_nothing(
         coordinator = SmallCoordinator(root)
         try:
             with pytest.raises(Failure, match=r"REQUEST_TIMED_OUT .* nothing was changed"):
-                carry_out(root, "g", TO_SEVEN, timeout_s=60)
+                execute_changes(root, "g", TO_SEVEN, timeout_s=60)
             (refused,) = delete_groups(root, ["g"], timeout_s=60)
             assert "REQUEST_TIMED_OUT" in str(refused.error)
         finally:
@@ -139,9 +139,9 @@ def test_a_coordinator_that_stops_between_question_and_change(
         return flush(client, timeout_s)
 
     monkeypatch.setattr(RequestClient, "flush", flush_and_stop)
-    monkeypatch.setattr("group_coordinator.pipeline.admin.requesting._ANSWER_S", 0.1)
+    monkeypatch.setattr("group_coordinator.pipeline.admin.deadline_requests._ANSWER_S", 0.1)
     with pytest.raises(NoAnswer, match="nothing is changed any more"):
-        carry_out(root, "g", TO_SEVEN, timeout_s=0.3)
+        execute_changes(root, "g", TO_SEVEN, timeout_s=0.3)
     coordinator.resume()
     assert ("offset_commit", "REQUEST_TIMED_OUT") in wait_for_answers(root, 2)
     assert open_table(root, OFFSETS_TOPIC).to_pyarrow_table().num_rows == 0

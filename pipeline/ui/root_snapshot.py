@@ -22,15 +22,16 @@ from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 log = logging.getLogger(__name__)
 
-# A snapshot is refreshed when its age reaches `REFRESH_S`, s, and `_SHARE` times the duration of
-# its reading. So a large root uses at most a tenth of the machine.
+# A snapshot is refreshed when its age reaches `REFRESH_S`, s, and `_REST_FACTOR` times the duration
+# of its reading. So a large root uses at most a tenth of the machine.
 REFRESH_S = 5.0
-_SHARE = 10
+_REST_FACTOR = 10
 # The longest wait of a request, s: for the first snapshot, or for the refresh of one that is
 # `_TOO_OLD` refresh intervals old, after a time without requests.
-PATIENCE_S = 30.0
+WAIT_S = 30.0
 _TOO_OLD = 6
 
 # The topics with committed offsets.
@@ -58,9 +59,9 @@ class RootSnapshot:
         self._lock = threading.Lock()
         self._catalog = Catalog(root)
         for view in ("committed_offsets", "stored_groups", "verdicts"):
-            self._catalog.hold(view)
-        self._catalog.hold("group_overview", "FROM group_overview ORDER BY group_id")
-        self._catalog.hold("held_topics", _TOPICS)
+            self._catalog.materialize(view)
+        self._catalog.materialize("group_overview", "FROM group_overview ORDER BY group_id")
+        self._catalog.materialize("held_topics", _TOPICS)
         self.made = monotonic()
         self.took_s = self.made - began
 
@@ -84,7 +85,7 @@ class RootSnapshot:
         return self.query(sql, *parameters).as_dicts()
 
 
-class HeldSnapshot:
+class SnapshotCache:
     """The newest snapshot of a root. Only requests cause a refresh."""
 
     def __init__(
@@ -105,27 +106,27 @@ class HeldSnapshot:
     def current(self) -> RootSnapshot:
         """Return the snapshot; start a refresh in the background if it is old.
 
-        Waits up to `PATIENCE_S` for the first snapshot, and for the refresh of a very old one. If
+        Waits up to `WAIT_S` for the first snapshot, and for the refresh of a very old one. If
         the tables cannot be read, returns the previous snapshot and sets `problem` to the reason.
         Raises Unreadable if there is no snapshot.
         """
         with self._changed:
             held = self._held
-            every_s = max(self._refresh_s, _SHARE * held.took_s if held else 0.0)
+            every_s = max(self._refresh_s, _REST_FACTOR * held.took_s if held else 0.0)
             if held is None or held.age_s >= every_s:
                 self._begin()
             if held is None or held.age_s >= _TOO_OLD * every_s:
-                self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+                self._changed.wait_for(lambda: not self._reading, WAIT_S)
             if self._held is None:
                 raise Unreadable(self.problem or f"the tables of {self.root} are still being read")
             return self._held
 
-    def renewed(self) -> RootSnapshot:
+    def refreshed(self) -> RootSnapshot:
         """Return a snapshot that is started after this call. Raises Unreadable."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+            self._changed.wait_for(lambda: not self._reading, WAIT_S)
             self._begin()
-            self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+            self._changed.wait_for(lambda: not self._reading, WAIT_S)
             if self._reading or self.problem or self._held is None:
                 raise Unreadable(self.problem or f"the tables of {self.root} are still being read")
             return self._held
