@@ -1,13 +1,14 @@
-"""Whatever the group: the assignors agree with kafka-python's, and sticky is as sticky as can be.
+"""For any group: the assignors agree with kafka-python's, and sticky moves as little as possible.
 
-kafka-python's are the second implementation. Where they depart from Kafka's own, Kafka is followed:
+kafka-python's assignors are the second implementation. If they differ from Kafka's own, Kafka is
+followed:
 
-* kafka-python forgets members if static and dynamic ones are mixed in its list: it is given the
+* kafka-python forgets members if static and dynamic ones are mixed in its list. So it gets the
   static ones first.
-* Its round robin raises KeyError as soon as a member is passed over: Kafka's rule, written down
-  plainly, stands in for it there.
-* Its sticky assignor has the general algorithm only. Fresh assignments are the same; later ones
-  need not be, so balance and the number of moves are compared.
+* Its round robin raises KeyError if it skips a member. In this case the test uses Kafka's rule
+  instead.
+* Its sticky assignor has only the general algorithm. Fresh assignments are equal; later ones need
+  not be, so balance and the number of moves are compared.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ FIXED = examples(40)
 TOPICS = [f"t{n}" for n in range(5)]
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)
 KINDS = st.sampled_from(STICKY_KINDS)
-# A topic that may not exist, so that not only those that do are subscribed.
+# Includes a topic that may not exist, so that members also subscribe to missing topics.
 NAMES = st.lists(st.sampled_from(TOPICS), min_size=1, unique=True)
 IDS = st.lists(st.sampled_from([f"c{n}" for n in range(9)]), min_size=1, unique=True)
 
 
 @st.composite
 def topics_of_members(draw: st.DrawFn) -> dict[str, list[str]]:
-    """What each member subscribes to: all the same, or each its own."""
+    """Draw the subscriptions of the members: all the same, or different ones."""
     ids = draw(IDS)
     if draw(st.booleans()):
         return dict.fromkeys(ids, draw(NAMES))
@@ -66,7 +67,7 @@ def topics_of_members(draw: st.DrawFn) -> dict[str, list[str]]:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Subscription]]:
-    """Topics with partitions, and members, some of them static."""
+    """Draw topics with partitions, and members, some of them static."""
     topics = draw(topics_of_members())
     instances = draw(st.permutations([None] * 9 + [f"i{n}" for n in range(9)]))
     members = {
@@ -80,7 +81,7 @@ def clusters(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Subscription]]:
 
 
 class Cluster:
-    """As much of kafka-python's cluster metadata as its assignors ask for."""
+    """The part of kafka-python's cluster metadata that its assignors use."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -101,7 +102,7 @@ class Member(NamedTuple):
 def kafka_python(
     by: Any, counts: dict[str, int], members: dict[str, Subscription], owned: Assigned | None = None
 ) -> Assigned:
-    """What kafka-python's assignor `by` makes of the same group; sticky is told what is `owned`."""
+    """Return the assignment by kafka-python's assignor `by`; sticky gets the `owned` partitions."""
     theirs = []
     for member_id in in_member_order(members):
         user_data: Any = b""
@@ -119,7 +120,7 @@ def kafka_python(
 
 
 def dealt_out(counts: dict[str, int], members: dict[str, Subscription]) -> Assigned:
-    """Round robin as Kafka's RoundRobinAssignor describes it, step by step."""
+    """Return the round robin that Kafka's RoundRobinAssignor describes, step by step."""
     assigned: Assigned = {member_id: [] for member_id in members}
     subscribed = {topic for member in members.values() for topic in member.topics}
     circle = cycle(in_member_order(members))
@@ -217,7 +218,7 @@ def test_nothing_moves_when_nothing_has_changed(
 
 
 def fewest_moves(before: Iterable[list[TopicPartition]], total: int, members: int) -> int:
-    """How many partitions those who stay must lose, for all to have the same or one more."""
+    """Return the fewest moves from remaining members that balance the group."""
     least, room_for_more = divmod(total, members)
     over = [len(partitions) - least for partitions in before if len(partitions) > least]
     return sum(over) - min(room_for_more, len(over))
@@ -233,7 +234,7 @@ def test_who_subscribes_alike_moves_no_more_than_must(
     growth: dict[str, int],
     kind: str,
 ) -> None:
-    """Members come and go, topics grow: one more has left, or joined, is a case of it."""
+    """Members come and go, topics grow; the case of one member more or less is included."""
     group = Group(kind, counts, dict.fromkeys(ids, names))
     before = dict(group.rebalance())
     group.topics = dict.fromkeys(then, tuple(names))
@@ -245,7 +246,7 @@ def test_who_subscribes_alike_moves_no_more_than_must(
     assert len(moved(before, after)) == fewest_moves(stayed, sum(sizes), len(then))
     if set(then) <= set(ids):
         assert not moved(before, after)
-    # The second round, if somebody had to give up anything, is the last.
+    # If a member had to revoke a partition, the second round is the last.
     assert group.rounds <= (2 if kind == COOPERATIVE and moved(before, after) else 1)
 
 
@@ -254,7 +255,7 @@ def test_who_subscribes_alike_moves_no_more_than_must(
 def test_cooperative_members_never_have_a_partition_twice(
     counts: dict[str, int], topics: dict[str, list[str]], then: list[dict[str, list[str]]]
 ) -> None:
-    """Group checks every round: nobody gets what another still has, and balance is reached."""
+    """Group checks each round: no owned partition is assigned twice, and balance is reached."""
     group = Group(COOPERATIVE, counts, topics)
     group.rebalance()
     for changed in then:

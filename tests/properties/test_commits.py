@@ -1,9 +1,9 @@
-"""Whatever happens to a commit: an identifier goes only from where it was expected to be.
+"""For any commit and fault: an identifier only moves from its expected version.
 
-Several writers move identifiers of one table. A disk or a store does what it was asked and says
-that it failed, or the reverse; a writer stands still between its look and its commit, while others
-commit and clean the log up. Each commit moves an identifier of its own besides, by which it is
-found in the log. A local folder also stands for an object store.
+Several writers move identifiers of one table. A disk or a store executes a request and reports a
+failure, or the reverse. A writer is suspended between its look and its commit, while other writers
+commit and clean up the log. Each commit also moves a unique identifier, which shows the
+commit in the log. A local folder also represents an object store.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.examples import examples
 SCHEMA = pa.schema([("n", pa.int64())])
 IDS = ("a", "b", "c")
 WRITERS = st.integers(0, 2)
-# What an identifier goes from: where it is, or elsewhere; and to.
+# The expected version of an identifier: its version, or another one; and the new version.
 MOVES = st.dictionaries(
     st.sampled_from(IDS), st.tuples(st.sampled_from((0, 0, 0, 1)), st.integers(0, 5)), max_size=3
 )
@@ -54,14 +54,14 @@ BOUNDS = st.none() | st.tuples(st.sampled_from(IDS), st.integers(0, 5))
 
 
 class Tried(NamedTuple):
-    """What a writer was asked to commit, and the identifier of its own."""
+    """The changes of a writer's commit, and its unique identifier."""
 
     changes: Changes
     marker: str
 
 
 class Commits(RuleBasedStateMachine):
-    """A table without rows, its writers, and what its log has said of identifiers so far."""
+    """A table without rows, its writers, and the identifiers according to its log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Commits(RuleBasedStateMachine):
         self.version = -1
         self.versions: dict[str, int] = {}
         self.markers: Counter[str] = Counter()
-        # Of each commit how often the log has it: 1, 0, or None where nobody was told.
+        # For each commit the number of times that the log has it: 1, 0, or None if it is unknown.
         self.told: dict[str, int | None] = {}
         self.unknown: list[Tried] = []
 
@@ -98,7 +98,7 @@ class Commits(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def read_log(self) -> None:
-        """Take in the commits since the last one: each stands behind what it says."""
+        """Read the new commits, and check that each was based on the versions that it expects."""
         while (path := commit_path(self.folder / "_delta_log", self.version + 1)).exists():
             actions = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
             info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
@@ -123,7 +123,7 @@ class Commits(RuleBasedStateMachine):
         return Tried(Changes(moves=asked, bounds=bounds), marker)
 
     def commit(self, number: int, tried: Tried) -> None:
-        """Have a writer commit, and note what it says; what it forbids is forbidden."""
+        """Let a writer commit, and note the result; a forbidden commit must be refused."""
         changes, marker = tried
         with clock.use(self.clocks):
             try:
@@ -133,7 +133,7 @@ class Commits(RuleBasedStateMachine):
                 self.unknown.append(tried)
                 return
             except OSError:
-                # It is certainly not there.
+                # It is certainly not in the log.
                 self.told[marker] = 0
                 return
             finally:
@@ -164,7 +164,7 @@ class Commits(RuleBasedStateMachine):
     def commit_and_be_told_nothing(
         self, number: int, moves: Any, bound: Any, works: bool, often: int
     ) -> None:
-        """The file is created, or not, and the disk or the store says that it failed."""
+        """Create the file, or not, and let the disk or the store report a failure."""
 
         def failing(create: Callable[..., None], *arguments: Any) -> None:
             nonlocal often
@@ -199,7 +199,7 @@ class Commits(RuleBasedStateMachine):
         trims=st.booleans(),
     )
     def commit_late(self, number: int, moves: Any, bound: Any, others: Any, trims: bool) -> None:
-        """Others commit between the look and the creation, and may clean the log up."""
+        """Let others commit between the look and the creation, and maybe clean up the log."""
 
         def late(create: Callable[..., None], *arguments: Any) -> None:
             for each in others:
@@ -216,11 +216,11 @@ class Commits(RuleBasedStateMachine):
     @precondition(lambda self: self.unknown)
     @rule(number=WRITERS)
     def commit_again(self, number: int) -> None:
-        """What nobody was told of is tried again, by this writer or another one."""
+        """Repeat a commit with an unknown outcome, by this writer or another one."""
         self.commit(number, self.unknown.pop())
 
     def at_creation(self, does: Callable[..., None]) -> None:
-        """Have this done in place of the next creation of a commit, of which it is given how."""
+        """Replace the next creation of a commit by a function, which gets the original one."""
         owner: Any = ObjectStore if self.is_store else disk.os
         name = "put_absent" if self.is_store else "link"
         create = getattr(owner, name)
@@ -235,9 +235,9 @@ class Commits(RuleBasedStateMachine):
 
     @rule()
     def trim(self) -> None:
-        """Clean the log up to its end, and bring what came late."""
+        """Clean up the log to its end, and commit late commits again."""
         self.read_log()
-        # So long no commit is young, nor known to be the log's end.
+        # After this time no commit is young, and none is known as the log's end.
         self.clocks.monotonic_ahead_s += ObjectStore.costs.freed_s
         self.clocks.wall_ahead_s += ObjectStore.costs.freed_s
         with clock.use(self.clocks):

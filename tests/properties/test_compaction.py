@@ -1,12 +1,12 @@
-"""Whatever was written and whenever it was compacted: the same groups come back, and their past.
+"""For any history and times of compaction: the same groups are loaded, with the same past.
 
-A history of offset commits, group records and tombstones of both, over several groups and offsets
-partitions, is cut into segments anywhere and compacted at any times, with clocks that jump past
+A history has offset commits, group records and tombstones of both, in several groups and offsets
+partitions. It is cut into segments anywhere and compacted at any times. Clocks jump past
 delete.retention.ms and the history's retention. Then
 
-* every group that is loaded from the topic is the one that its whole log gives;
+* each group that is loaded from the topic equals the group of its whole log;
 * with a history, the offsets as of any time within its retention are those of the whole log;
-* without one, nothing is in it.
+* without one, it is empty.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def test_a_compacted_log_loads_to_the_same_groups(
                 chosen = upkeep(
                     min_cleanable_dirty_ratio=arguments[0], offsets_history_retention_ms=retention
                 )
-                # Files are as old as this test, records as old as its clock: no lag is asked for.
+                # Files are as old as this test, records as old as its clock, so no minimum lag is
+                # set.
                 result = compact(root, chosen, now, lambda _: None)
-        # The last one always had something to do.
+        # The last one always had work to do.
         assert result.skipped is None
         left, past = log.read(), log.superseded()
     for group in GROUPS:

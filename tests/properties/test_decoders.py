@@ -1,11 +1,11 @@
-"""Whatever bytes come from outside: a decoder returns what they say, or raises what it says.
+"""For any bytes from outside: a decoder returns their content, or raises its documented errors.
 
-The bytes are a client's, another engine's, or those of a file that somebody has written or damaged.
-Each decoder is tried with valid messages of which bytes are changed, left out and put in; and each
-place of these messages is taken for a length that is a lie.
+The bytes come from a client, another engine, or a file that was written or damaged by another
+program. Each decoder is tested with valid messages with changed, removed and inserted bytes. Each
+position of these messages is also treated as a false length.
 
-Elsewhere are tried: what Kafka's messages mean (`tests.schemas.test_kafka_codec`), compressions'
-memory (`tests.pipeline.gateway.test_compression`), what is sent to a gateway that runs
+Other tests cover the meaning of Kafka's messages (`tests.schemas.test_kafka_codec`), the memory of
+compressions (`tests.pipeline.gateway.test_compression`), bytes sent to a running gateway
 (`tests.pipeline.gateway.test_fuzz`), and macros of the views (`tests.pipeline.monitor`).
 """
 
@@ -76,14 +76,14 @@ from tests.schemas.test_kafka_codec import any_struct, theirs
 from tests.schemas.test_kafka_records import group_record, group_value, member, offset_record
 from tests.support import kafka_python
 
-# What a decoder takes of Python's memory at most, bytes: some times what it is given.
+# The maximum of Python's memory that a decoder uses, bytes: some times its input.
 _TIMES, _BESIDE = 300, 1 << 20
 
 
 class Decoder(NamedTuple):
-    """A decoder of bytes: some that are valid, what reads them, and what it may raise.
+    """A decoder of bytes: some valid bytes, the function that reads them, and its errors.
 
-    `read` fails by an AssertionError where what it has read is out of its bounds.
+    `read` fails with an AssertionError if a decoded value is out of its bounds.
     """
 
     valid: Sequence[bytes]
@@ -92,7 +92,7 @@ class Decoder(NamedTuple):
 
 
 def text(read: Callable[[str], object]) -> Callable[[bytes], object]:
-    """A decoder of text that has come whole."""
+    """Return a decoder of complete text."""
     return lambda data: read(data.decode(errors="replace"))
 
 
@@ -100,7 +100,7 @@ def text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def requests() -> Iterator[tuple[str, Decoder]]:
-    """The body of each API's request, of each version."""
+    """Yield the body of each API's request, in each version."""
     for api in APIS.values():
         for version in api.row.versions:
             rng = random.Random(f"{api.request} {version}")
@@ -114,7 +114,7 @@ def requests() -> Iterator[tuple[str, Decoder]]:
             def read(data: bytes, api: Any = api, version: int = version) -> object:
                 return read_body(api, version, data, 0)
 
-            # Each place of it is tried.
+            # Each position of it is tested.
             shortest = sorted(bodies, key=len)[1:2]
             yield f"{api.request} {version}", Decoder(shortest, read, (InvalidFrame,))
 
@@ -129,7 +129,7 @@ def header(data: bytes) -> object:
 
 
 def batch(data: bytes) -> object:
-    """A batch that is taken can be written."""
+    """Encode an accepted batch again."""
     config = TopicConfig(message_timestamp_after_max_ms=2**63 - 1)
     opened = read_batch(3, data, 9, config, NOW, Budget(1 << 20))
     assert len(opened.batch.keys) == len(opened.batch.values) == len(opened.batch.timestamps) > 0
@@ -168,7 +168,7 @@ PROVED = OneUser("SCRAM-SHA-256", "pencil").proof(
 
 
 def scram(*before: bytes) -> Callable[[bytes], object]:
-    """The next token of an exchange."""
+    """Return a decoder of the next token of an exchange."""
 
     def read(data: bytes) -> object:
         here = OneUser("SCRAM-SHA-256", "pencil")
@@ -196,7 +196,7 @@ SIGNED = msgspec.json.encode(signed(REQUEST, KEY))
 
 
 def subscription(data: bytes) -> object:
-    """A subscription that is read can be written, and is read from that as it is."""
+    """Encode a subscription again, and check that the same is decoded from it."""
     read = decode_subscription(data)
     assert decode_subscription(encode_subscription(read)).topics == tuple(sorted(read.topics))
     return read
@@ -209,7 +209,7 @@ def assignment(data: bytes) -> object:
 
 
 def request(data: bytes) -> object:
-    """Who is believed has signed what is said."""
+    """Check that the signer of an accepted request has signed its claims."""
     refusal(data)
     event = decode_request(data)
     if isinstance(event, Malformed):
@@ -265,7 +265,7 @@ STATS = (
 
 
 def commit(data: bytes) -> object:
-    """What a commit says of the files and of the table is taken in, whatever it is."""
+    """Apply a commit's entries about files and the table, whatever they are."""
     state: TableState[Any] = TableState(lambda added: added, lambda _app_id: True)
     state.take_commit(parse_commit(data))
     return state.description, writer_features(state)
@@ -328,7 +328,7 @@ DECODERS: dict[str, Decoder] = {
     ),
 }  # fmt: skip
 
-# Ends of numbers, and lengths of 2, 4 and 8 bytes and of varints; what is no UTF-8; deep nesting.
+# Limits of numbers, and lengths of 2, 4 and 8 bytes and of varints; invalid UTF-8; deep nesting.
 EDGES = (
     b"", b"\0", b"\x7f", b"\x80", b"\xff", b"\x7f\xff", b"\xff\xff", b"\x7f\xff\xff\xff",
     b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x80" + bytes(7),
@@ -346,7 +346,7 @@ CHANGES = st.lists(
 
 
 def changed(valid: bytes, changes: Sequence[tuple[float, int, bytes]]) -> bytes:
-    """A message with other bytes in the place of some of its own."""
+    """Return a message with some bytes replaced."""
     for share, size, other in changes:
         at = round(share * len(valid))
         valid = valid[:at] + other + valid[at + size :]
@@ -354,7 +354,7 @@ def changed(valid: bytes, changes: Sequence[tuple[float, int, bytes]]) -> bytes:
 
 
 def decoded(name: str, data: bytes) -> object:
-    """Read bytes; what a decoder may raise is None."""
+    """Decode bytes; return None for a documented error."""
     decoder = DECODERS[name]
     try:
         return decoder.read(data)

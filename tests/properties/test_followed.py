@@ -1,7 +1,7 @@
-"""Whatever happens to a table: who follows it knows what the table held at the follower's place.
+"""For any change of a table: a follower has the table's content at the follower's position.
 
-Writers append, rewrite, checkpoint, trim and vacuum; between two of their steps a follower looks,
-and one of its reads may fail. A local folder also stands for an object store.
+Writers append, rewrite, checkpoint, trim and vacuum. Between two of their steps a follower looks,
+and one of its reads may fail. A local folder also represents an object store.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tests.support.failing_reads import (
 
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int64())])
 COLUMNS = SCHEMA.names
-# Small, so that keys are written again and again.
+# Few keys, so that they are written again and again.
 KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)
-# What a follower may raise: anything else is a fault.
+# The errors that a follower may raise: any other one is a fault.
 ERRORS = (OSError, DeltaError)
 # Most looks read less often.
 READS = st.integers(1, 12)
@@ -51,7 +51,7 @@ Newest = dict[str, int]
 
 
 def _newest(before: Newest | None, rows: pa.Table, is_whole: bool) -> Newest:
-    """Of each key the greatest number: what is read twice changes nothing."""
+    """Return the greatest number of each key: rows that are read twice change nothing."""
     found = {} if before is None or is_whole else dict(before)
     for key, n in pairs(rows):
         found[key] = max(found.get(key, -1), n)
@@ -63,7 +63,7 @@ def pairs(rows: pa.Table) -> list[tuple[str, int]]:
 
 
 class Followers(RuleBasedStateMachine):
-    """A table, its writers, a `Followed` and a `Tail`; and what the table held in each version."""
+    """A table, its writers, a `Followed` and a `Tail`; and the table's content in each version."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Followers(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="followers-"))
         self.uri = str(self.folder / "table")
         self.n = 0
-        # Of each version the rows that its commit appends, and the newest of each key.
+        # For each version the rows that its commit appends, and the newest of each key.
         self.appended: list[list[tuple[str, int]]] = []
         self.held: list[Newest] = []
 
@@ -106,7 +106,7 @@ class Followers(RuleBasedStateMachine):
     # --- what writers do --------------------------------------------------------------------------
 
     def _committed(self, *rows: tuple[str, int]) -> None:
-        """Note that one more version is there, which appends these rows."""
+        """Note one more version, which appends these rows."""
         before = self.held[-1] if self.held else {}
         self.appended.append(list(rows))
         self.held.append(before | dict(rows))
@@ -151,13 +151,13 @@ class Followers(RuleBasedStateMachine):
 
     @rule(trims=st.none() | st.integers(0, 3), vacuums=st.booleans())
     def keep_short(self, trims: int | None, vacuums: bool) -> None:
-        """Write a Delta checkpoint, and delete what it makes superfluous of the log and files."""
+        """Write a Delta checkpoint, and delete superfluous log and data files."""
         DeltaTable(self.uri).create_checkpoint()
         if trims is not None:
             trim_log(self.uri, max(0, len(self.held) - trims), grace_s=0)
         if vacuums:
             DeltaTable(self.uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
-        # delta-rs commits when it begins and when it has ended.
+        # delta-rs commits at the start and at the end.
         while len(self.held) <= DeltaTable(self.uri).version():
             self._committed()
 
@@ -165,7 +165,7 @@ class Followers(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """Nothing fails: all there is is known."""
+        """Look without a fault: all rows must be known."""
         self._poll_tail()
         self.followed.poll()
         assert self.followed.is_read
@@ -187,7 +187,7 @@ class Followers(RuleBasedStateMachine):
 
     @rule(keys=KEYS, is_late=st.booleans())
     def look_while_another_appends(self, keys: list[str], is_late: bool) -> None:
-        """It does so just before the whole table is opened, or just after, where that is done."""
+        """Let a writer append just before or just after the whole table is opened, if it is."""
         opened = followed.open_delta
 
         def opening(uri: str) -> DeltaTable:
@@ -205,7 +205,7 @@ class Followers(RuleBasedStateMachine):
 
     @rule(keys=KEYS, share=st.floats(0, 1, exclude_max=True))
     def look_while_a_commit_is_not_whole(self, keys: list[str], share: float) -> None:
-        """Its writer creates the file in place, which no store does."""
+        """Look while a writer creates its commit in place, which no store does."""
         self.append([keys])
         if self.is_store:
             return
@@ -219,12 +219,12 @@ class Followers(RuleBasedStateMachine):
         path.write_bytes(content)
 
     def _poll_tail(self) -> None:
-        """What the tail returns are the rows of the commits between its places, in their order."""
+        """Check that the tail returns the rows of the commits since its position, in order."""
         before = self._at(self.tail)
         try:
             rows = self.tail.poll()
         except LogGone:
-            # It was cleaned up, or VACUUM took a file: never where nobody has deleted anything.
+            # The log was cleaned up, or VACUUM deleted a file; impossible without a deletion.
             assert before < len(self.held)
             self.tail = follow(self.uri, COLUMNS)
             return
@@ -234,14 +234,14 @@ class Followers(RuleBasedStateMachine):
 
     @staticmethod
     def _at(tail: Tail) -> int:
-        """The version that the tail reads next, at whose beginning it is."""
+        """Return the version that the tail reads next, from its beginning."""
         at = tail._at
         assert (at.row_group, at.row) == (0, 0)
         return at.version
 
     @invariant()
     def every_follower_is_at_its_place(self) -> None:
-        """What is known is what the table held at the place, or a little later."""
+        """Check that each follower has the table's content at its position, or a little later."""
         if not self.held:
             return
         assert self._at(self.tail) <= len(self.held)

@@ -1,4 +1,4 @@
-"""What a record's key is, is one thing: to compaction, to what loads groups, and to the views."""
+"""Compaction, the loading of groups, and the views use the same key of a record."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ KEY = {
     "key": [None, b"", b"\0\5"],
 }
 ROW = st.tuples(*(st.sampled_from(KEY[name]) for name in RECORD_KEY), st.booleans())
-# One key, and for each of its columns every key that differs from it in that column alone; twice,
-# the second time without a value for every other key.
+# One key, and for each of its columns each key that differs from it only in that column. Then the
+# same again, without a value for each second key.
 PLAIN = ("partition", 0), ("group_id", "a"), ("record_type", OFFSET_COMMIT), ("topic", "t")
 SIDES = [
     tuple(
@@ -69,7 +69,7 @@ key_of = attrgetter(*RECORD_KEY)
 
 
 def record(place: int, row: tuple[Any, ...]) -> CoordinatorRecord:
-    """The record of a row of `ROW`."""
+    """Return the record of a row of `ROW`."""
     *key, has_value = row
     named = dict(zip(RECORD_KEY, key, strict=True))
     value = VALUES.get(named["record_type"], {"value": b""}) if has_value else {}
@@ -77,7 +77,7 @@ def record(place: int, row: tuple[Any, ...]) -> CoordinatorRecord:
 
 
 def kinds(records: Iterable[CoordinatorRecord]) -> dict[str, str]:
-    """The unknown kinds of the groups that have records of such."""
+    """Return the unknown kinds of the groups with records of such kinds."""
     found: dict[str, set[str]] = {}
     for each in records:
         if each.record_type not in KNOWN_TYPES and not each.is_tombstone:
@@ -115,7 +115,7 @@ def test_everybody_finds_the_same_newest_records(empty_root: Path, rows: list[An
         ]
         assert sorted(map(PLACE, told)) == [PLACE(each) for each in expected]
         log.roll()
-        # Of no partition of the others: the active segment is not compacted.
+        # In another partition than the others, because the active segment is not compacted.
         log.append_rows([msgspec.structs.replace(commit("c", 1, NOW), partition=9, log_offset=0)])
         assert compact(root, upkeep(), NOW, lambda _: None, force=True).skipped is None
         assert log.read()[:-1] == newest

@@ -1,19 +1,19 @@
-"""Whatever members do: the log alone brings the group back, and every request gets its one answer.
+"""For any clients: the log alone restores the group, and each request gets exactly one response.
 
-A handful of clients talk at random to one group on a virtual clock, over a log that now and then
-refuses an append. After every step the live group is held against the log.
+A handful of clients send random requests to one group on a virtual clock, over a log that now and
+then refuses an append. After each step the live group is compared with the log.
 
-What is equal, and when:
+These are equal:
 
 * Committed offsets, with all their fields: always.
 * A Stable or Empty group: generation, protocol type and name, leader, and the members in order with
-  timeouts, client, subscription and assignment. Both states are entered with a record, and nothing
-  that is stored changes in them without another.
-* A group in PreparingRebalance or CompletingRebalance: nothing of it is stored before the leader's
-  sync, so the log still holds the last Stable or Empty state, or the creation of the group.
-* One exception, Kafka's own: if the record of an emptied group is refused, the group is Empty all
-  the same, and the log keeps the generation before until the next record.
-* The time of the state is not compared: a record is written before the transition it belongs to.
+  timeouts, client, subscription and assignment. Both states are entered with a record, and their
+  stored data changes only with another one.
+* A group in PreparingRebalance or CompletingRebalance: nothing is stored before the leader's sync.
+  So the log still has the last Stable or Empty state, or the creation of the group.
+* One exception, as in Kafka: if the record of an emptied group is refused, the group is Empty, and
+  the log has the generation before until the next record.
+* The time of the state is not compared: a record is written before its transition.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FIXED = examples(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.da
 
 
 class Client:
-    """A client: how it joins, and what it was last told of its id and generation."""
+    """A client: how it joins, and its last id and generation."""
 
     def __init__(self, version: int, instance_id: str | None, topic: str) -> None:
         self.version = version
@@ -57,7 +57,7 @@ class Client:
         self.generation = -1
 
     def listen(self) -> None:
-        """Take in the answer of the last join, if it has come."""
+        """Handle the response to the last join, if it has come."""
         if self.join is None or self.join.parked:
             return
         if self.join.code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -94,7 +94,7 @@ RARE = st.one_of(
     st.tuples(st.just("delete_group")),
     st.tuples(st.just("cleanup")),
 )
-# What well-behaved clients do together, so that generations come about in reasonable time.
+# Steps of well-behaved clients together, so that generations complete in reasonable time.
 JOIN_ALL, SYNC_ALL, HEARTBEAT_ALL = (
     st.tuples(st.just(name)) for name in ("join_all", "sync_all", "heartbeat_all")
 )
@@ -102,14 +102,14 @@ STEPS = st.one_of(
     JOIN, JOIN, REPLACE, SYNC, HEARTBEAT, LEAVE, COMMIT, COMMIT, ADVANCE, ADVANCE, RARE,
     JOIN_ALL, JOIN_ALL, SYNC_ALL, SYNC_ALL, SYNC_ALL, HEARTBEAT_ALL,
 )  # fmt: skip
-# A step, and whether the log refuses what it appends.
+# A step, and whether the log refuses its appends.
 SCRIPTS = st.lists(
     st.tuples(STEPS, st.sampled_from([False] * 11 + [True])), min_size=10, max_size=60
 )
 
 
 class Run:
-    """A script being played."""
+    """The execution of a script."""
 
     def __init__(self) -> None:
         self.ctx = Context(offsets_retention_minutes=1, group_max_size=4)
@@ -146,7 +146,7 @@ class Run:
         )
 
     def join_all(self) -> None:
-        """Those who are members come back, as do the first two, and the rebalance ends."""
+        """Let all members and the first two clients join again, until the rebalance ends."""
         for who, client in enumerate(self.clients):
             if client.member_id or who < 2:
                 self.join(who, RANGE, anew=False)
@@ -252,7 +252,7 @@ def created() -> GroupMetadataValue:
 
 
 def hard_state(group: ClassicGroup | None) -> GroupMetadataValue | None:
-    """What of a group is in its record, made from the group itself."""
+    """Return the stored part of a group, made from the group itself."""
     if group is None or not group.recorded:
         return None
     return GroupMetadataValue(
@@ -287,7 +287,7 @@ def check_invariants(group: ClassicGroup | None, now: int) -> None:
     state = group.state
     assert state is not GroupState.DEAD
     assert all(member_id == member.member_id for member_id, member in members.items())
-    # Counts and indexes are what a recount gives.
+    # Counts and indexes equal a recount.
     assert group.num_awaiting_join == sum(m.awaiting_join is not None for m in members.values())
     offered = Counter(name for m in members.values() for name in {p.name for p in m.protocols})
     assert group.supported_protocols == dict(offered)
@@ -296,10 +296,10 @@ def check_invariants(group: ClassicGroup | None, now: int) -> None:
     }
     assert set(group.pending_joins).isdisjoint(members)
     assert len(set(group.pending_syncs)) == len(group.pending_syncs)
-    # Whoever has members has a leader among them.
+    # A group with members has a leader among them.
     assert (group.leader_id in members) if members else (group.leader_id is None)
     assert state is not GroupState.EMPTY or not members
-    # Requests wait only where something will answer them.
+    # Requests wait only if something will answer them.
     waits_join = state is GroupState.PREPARING_REBALANCE
     waits_sync = state is GroupState.COMPLETING_REBALANCE
     assert waits_join or group.num_awaiting_join == 0
@@ -333,7 +333,7 @@ def test_the_log_brings_the_group_back_and_every_request_gets_one_answer(
 ) -> None:
     run = Run()
     for step, refuse in script:
-        # A second answer to one request fails in the context itself.
+        # A second response to one request fails in the context itself.
         run.play(step, refuse)
     run.ctx.unload()
     assert [call.request for call in run.ctx.calls.values() if call.parked] == []
@@ -350,7 +350,7 @@ def test_a_snapshot_comes_back_as_the_group_it_was_taken_of(
         snapshot = GroupSnapshot(group=run.ctx.group)
         again = decode(encode(snapshot))
         assert again == snapshot
-        # The next step is taken by the group that came back.
+        # The next step is taken by the restored group.
         run.ctx.group = again.group
 
 
@@ -358,7 +358,7 @@ def test_a_snapshot_comes_back_as_the_group_it_was_taken_of(
 
 
 def member_of(number: int) -> str:
-    """The id that request `number` is given if it is a join."""
+    """Return the id that request `number` gets if it is a join."""
     return f"client-{new_member_uuid(f'request-{number}')}"
 
 
@@ -445,6 +445,6 @@ def test_the_same_batches_give_the_same_bytes(
 
     first, answers = run()
     assert run()[0] == first
-    # None is answered twice, if it was not sent again after it was forgotten.
+    # No request is answered twice, unless it was sent again after it was forgotten.
     for request_id, times in sent.items():
         assert answers[request_id] <= 1 or times[-1] - times[0] >= batch_settings.dedup_window_ms

@@ -1,7 +1,7 @@
-"""Whatever happens to a topic's table: an offset is given once, and keeps its record.
+"""For any change of a topic's table: an offset is assigned once, and keeps its record.
 
-A user's table is indexed by several processes while it grows and is rewritten; a table of a topic's
-own is appended to by several. Reads fail, a commit's answer is lost, a process is killed.
+Several processes index a user's table while it grows and is rewritten. Several processes append to
+a topic's own table. Reads fail, a commit's response is lost, a process is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WHO = st.integers(0, 1)
 
 
 class Topic(RuleBasedStateMachine):
-    """A topic, those who read it, and the keys of its partitions' records in their order."""
+    """A topic, its readers, and the keys of its partitions' records in their order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ class Topic(RuleBasedStateMachine):
 
     @rule(number=WHO)
     def catch_up(self, number: int) -> None:
-        """Nothing fails: every record is there."""
+        """Read without a fault: all records are found."""
         topics = self.readers[number]
-        # What seemed to keep it from going on is looked at again.
+        # A reader tries again after a condition that stopped it.
         self.clocks.monotonic_ahead_s += LOOK_AGAIN_S
         caught_up(topics)
         for partition, keys in enumerate(self.keys):
@@ -96,7 +96,7 @@ class Topic(RuleBasedStateMachine):
 
     @invariant()
     def what_is_known_is_the_beginning(self) -> None:
-        """Of what there is: no offset is another record's, or was taken back."""
+        """Check that a reader knows a prefix of the records: no offset was changed or lost."""
         for topics in self.readers:
             for partition, keys in enumerate(self.keys):
                 with suppress(Failure):
@@ -104,7 +104,7 @@ class Topic(RuleBasedStateMachine):
 
 
 class Indexed(Topic):
-    """A user's table, of whose rows some are given offsets by either reader."""
+    """A user's table with two readers; either of them assigns offsets to its rows."""
 
     @initialize()
     def begin(self) -> None:
@@ -130,7 +130,7 @@ class Indexed(Topic):
 
     @rule(number=WHO, other=st.booleans(), count=st.integers(1, 3))
     def index_while_another_does(self, number: int, other: bool, count: int) -> None:
-        """Both have read the same rows, or the other one has read more."""
+        """Index while another reader does, which has read the same rows or more."""
         self.append(count)
         mine, others = self.readers[number], self.readers[1 - number]
         index = mine._index
@@ -159,7 +159,7 @@ class Indexed(Topic):
     @precondition(lambda self: any(self.keys[p][self.starts[p] :] for p in range(PARTITIONS)))
     @rule(count=st.integers(0, 2))
     def delete_rows_and_begin_anew(self, count: int) -> None:
-        """The topic ends before the deletion, and goes on behind its end."""
+        """Delete rows: the topic ends before the deletion, and restarts after its end."""
         self.catch_up(0)
         first = next(key for p in range(PARTITIONS) for key in self.keys[p][self.starts[p] :])
         DeltaTable(self.uri).delete(f"id = '{first}'")
@@ -182,7 +182,7 @@ class Indexed(Topic):
 
 
 class Logged(Topic):
-    """A table of the topic's own, with two that append to it."""
+    """A topic's own table, with two writers."""
 
     @initialize()
     def begin(self) -> None:
@@ -195,7 +195,7 @@ class Logged(Topic):
         return [(number % PARTITIONS, self.new_keys(count)) for number, count in enumerate(counts)]
 
     def append(self, writer: LogAppender, parts: list[tuple[int, list[str]]]) -> None:
-        """What is told is true: the offsets follow those that were given before."""
+        """Append, and check that the acknowledged offsets follow the earlier ones."""
         outcomes = writer.append([batch(partition, *keys) for partition, keys in parts])
         for (partition, keys), told in zip(parts, outcomes, strict=True):
             assert isinstance(told, Appended)
@@ -227,7 +227,7 @@ class Logged(Topic):
 
     @rule(number=WHO, works=st.booleans(), count=st.integers(1, 3))
     def be_killed_while_it_appends(self, number: int, works: bool, count: int) -> None:
-        """Its file is there, and its commit or none."""
+        """Kill a writer during an append: its file exists, and its commit may."""
         ((partition, keys),) = self.batches([count])
         with pytest.MonkeyPatch.context() as patch:
             at_link(patch, works, KeyboardInterrupt())
@@ -244,7 +244,7 @@ class Logged(Topic):
             try:
                 self.append(self.appenders[number], [(partition, keys)])
             except ERRORS:
-                # Told or not, it is there whole or not at all.
+                # Acknowledged or not, it is complete or absent.
                 pass
             else:
                 return
@@ -258,7 +258,7 @@ class Logged(Topic):
 
 
 def at_link(patch: pytest.MonkeyPatch, works: bool, error: BaseException) -> None:
-    """Have the next link of a commit raise an error, after it was made if it `works`."""
+    """Let the next link of a commit raise an error, after it was made if it `works`."""
     link: Callable[..., None] = disk.os.link
 
     def failing(*arguments: Any) -> None:

@@ -290,7 +290,7 @@ def test_a_schema_is_as_kafka_python_has_it(name: str) -> None:
     assert len(MESSAGES) == len(OF_RECORDS) + 57
 
 
-# --- what has no form -----------------------------------------------------------------------------
+# --- values and bytes that are invalid ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
