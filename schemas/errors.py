@@ -65,5 +65,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+# For code that runs for every request: in Python 3.11 the look-up of an Enum's member is slow.
+NONE = ErrorCode.NONE
 # A dictionary, because every response needs its error's name, and an Enum's `.name` is a call.
 ERROR_NAMES: dict[int, str] = {int(code): code.name for code in ErrorCode}

@@ -188,6 +188,8 @@ class GroupBatch:
         self.output = GroupOutput([], [], [], [])
         # Records that are already in the log for requests of this batch, by request id.
         self._recorded: dict[str, list[CoordinatorRecord]] = {}
+        # The group's earliest timer after `run_timers`.
+        self._next_deadline: int | None = None
         snapshot.recent.forget(now, self.settings.dedup_window_ms)
         snapshot.window.forget(now, self.settings.dedup_window_ms)
         self._begin_decision(snapshot.group, state)
@@ -301,22 +303,24 @@ class GroupBatch:
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
-        for request_id, event, dedup_keys, _, problem in requests:
-            key = dedup_keys[0]
+        for request in requests:
+            event, dedup_keys, problem = request.event, request.dedup_keys, request.problem
             if not done.isdisjoint(dedup_keys):
                 continue
+            key = dedup_keys[0]
             done.add(key)
             if isinstance(event, Malformed):
-                self._answer(answer_malformed(event, request_id, self.group_id, self.now))
+                self._answer(answer_malformed(event, request.request_id, self.group_id, self.now))
             elif problem is not None:
                 self._answer_instead(event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
-            elif self._changes_nothing(event):
+            elif DECIDED[event.api].is_repeatable or self._is_denied(event):
+                # Deciding such a request twice changes nothing.
                 self._decide(event)
-            elif any(key in window for key in dedup_keys):
+            elif window.holds_any(dedup_keys):
                 continue
-            elif request_id in self._recorded:
+            elif event.request_id in self._recorded:
                 kept.append(key)
-                self._decide(event, self._recorded[request_id])
+                self._decide(event, self._recorded[event.request_id])
             elif len(kept) < room:
                 kept.append(key)
                 self._decide(event)
@@ -324,16 +328,14 @@ class GroupBatch:
                 refused += 1
                 self._answer_instead(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_ROOM)
             fresh.append(key)
-        window.remember(kept, self.now, settings.dedup_window_ms)
+        if kept:
+            window.remember(kept, self.now, settings.dedup_window_ms)
         recent.remember(fresh, self.now, settings.dedup_window_ms, MAX_RECENT)
         if refused:
             self.decision.request_id = None
             self.decision.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
-    def _changes_nothing(self, event: RequestEvent) -> bool:
-        """Whether deciding the request twice changes nothing; true for a denied request."""
-        if DECIDED[event.api].is_repeatable:
-            return True
+    def _is_denied(self, event: RequestEvent) -> bool:
         authorizer = self.coordinator.authorizer
         return authorizer is not None and not authorizer.allows_event(event)
 
@@ -389,7 +391,7 @@ class GroupBatch:
         """Fire every due timer; hold timers back for one batch if the coordinator was silent."""
         snapshot = self.snapshot
         group = self.decision.group
-        due = None if group is None else next_deadline(group)
+        due = self._next_deadline = None if group is None else next_deadline(group)
         if due is None or due > self.now:
             snapshot.held_back_at = None
         elif self._was_silent(due):
@@ -397,6 +399,8 @@ class GroupBatch:
         else:
             snapshot.held_back_at = None
             self._fire_all()
+            group = self.decision.group
+            self._next_deadline = None if group is None else next_deadline(group)
         self._clean_up()
 
     def _was_silent(self, due: int) -> bool:
@@ -477,9 +481,13 @@ class GroupBatch:
                 return BatchResult(None, None, output if has_output else None)
             deadline: int | None = max(times) + self.settings.dedup_window_ms
         else:
-            deadline = self._deadline(snapshot.group)
+            deadline = self._deadline
         return BatchResult(encode(snapshot), deadline, output if has_output else None)
 
-    def _deadline(self, group: ClassicGroup) -> int | None:
-        times = [t for t in (next_deadline(group), self.snapshot.cleanup_at) if t is not None]
-        return min(times, default=None)
+    @property
+    def _deadline(self) -> int | None:
+        # The cleanup changes no timer, so the deadline is that of `run_timers`.
+        deadline, cleanup_at = self._next_deadline, self.snapshot.cleanup_at
+        if deadline is None or cleanup_at is None:
+            return cleanup_at if deadline is None else deadline
+        return min(deadline, cleanup_at)

@@ -19,16 +19,18 @@ from group_coordinator.coordinator.group.classic_group_member import (
 )
 from group_coordinator.coordinator.group.offsets import Offsets
 from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
     VALID_PREVIOUS_STATES,
     GroupState,
     IllegalTransition,
 )
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-# Looked up once: every heartbeat needs it.
-_NONE = ErrorCode.NONE
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
@@ -62,8 +64,8 @@ class ClassicGroup(Struct, array_like=True):
     """
 
     group_id: str
-    state: GroupState = GroupState.EMPTY
-    previous_state: GroupState = GroupState.DEAD
+    state: GroupState = EMPTY
+    previous_state: GroupState = DEAD
     state_timestamp: int | None = None
     generation_id: int = 0
     protocol_type: str | None = None
@@ -97,19 +99,17 @@ class ClassicGroup(Struct, array_like=True):
     @property
     def can_rebalance(self) -> bool:
         """Whether the group may change to PreparingRebalance."""
-        return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
+        return self.state in VALID_PREVIOUS_STATES[PREPARING_REBALANCE]
 
     @property
     def in_initial_rebalance(self) -> bool:
         """Whether the running rebalance is the first one since the group was Empty."""
-        return (
-            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
-        )
+        return self.state is PREPARING_REBALANCE and self.previous_state is EMPTY
 
     @property
     def is_vacant(self) -> bool:
         """Whether the group has neither members nor offsets: the next cleanup deletes it."""
-        is_empty = self.state is GroupState.EMPTY and not self.offsets
+        is_empty = self.state is EMPTY and not self.offsets
         return is_empty and self.unknown_kinds is None
 
     @property
@@ -199,7 +199,7 @@ class ClassicGroup(Struct, array_like=True):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     @property
     def has_all_members_joined(self) -> bool:
@@ -236,7 +236,7 @@ class ClassicGroup(Struct, array_like=True):
         current members. An Empty group accepts every non-empty type and list.
         """
         names = {protocol.name for protocol in protocols}
-        if self.state is GroupState.EMPTY:
+        if self.state is EMPTY:
             return bool(protocol_type) and bool(names)
         everybody = len(self.members)
         return protocol_type == self.protocol_type and any(
@@ -283,11 +283,11 @@ class ClassicGroup(Struct, array_like=True):
         if self.members:
             self.protocol_name = self.select_protocol()
             self.learn_subscriptions()
-            self.transition_to(GroupState.COMPLETING_REBALANCE, now)
+            self.transition_to(COMPLETING_REBALANCE, now)
         else:
             self.protocol_name = None
             self.learn_subscriptions()
-            self.transition_to(GroupState.EMPTY, now)
+            self.transition_to(EMPTY, now)
         self.pending_syncs.clear()
 
     def learn_subscriptions(self) -> None:

@@ -48,7 +48,7 @@ from group_coordinator.coordinator.group.rebalance import (
     prepare,
 )
 from group_coordinator.coordinator.group.record_helpers import replay, size_limit
-from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import DEAD
 from group_coordinator.coordinator.group.sync import sync_group
 from group_coordinator.coordinator.group.timers import (
     Timer,
@@ -57,7 +57,7 @@ from group_coordinator.coordinator.group.timers import (
     is_running,
 )
 from group_coordinator.schemas.apis import DECIDED, version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     FindCoordinatorResponse,
     HeartbeatResponse,
@@ -68,6 +68,8 @@ from group_coordinator.schemas.messages import (
 from group_coordinator.schemas.records import CoordinatorRecord
 
 GROUP_KEY_TYPE = 0
+# The APIs that `GroupCoordinator._check` checks even if the group id is not empty.
+_CHECKED = frozenset({"sync_group", "join_group"})
 # The lowest version of SyncGroup that requires the protocol type and name.
 PROTOCOL_VERSION = 5
 
@@ -79,9 +81,6 @@ class Node(Struct, frozen=True):
     host: str
     port: int
 
-
-# Looked up once, because every request needs it, and the look-up in an Enum is slow.
-_NONE = ErrorCode.NONE
 
 Handler = Callable[[Decision, RequestEvent, Any], None]
 
@@ -139,7 +138,7 @@ class GroupCoordinator:
             self.authorizer,
         )
 
-    def decide(self, decision: Decision, event: RequestEvent, ownership: ErrorCode = _NONE) -> None:
+    def decide(self, decision: Decision, event: RequestEvent, ownership: ErrorCode = NONE) -> None:
         """Decide one well-formed request; a `Decision` may hold several.
 
         The group is changed in place. `ownership` is the code that Kafka answers for the
@@ -158,11 +157,13 @@ class GroupCoordinator:
         if event.api == "find_coordinator":
             self._find_coordinator(decision, event)
             return
-        code = self._check(event, ownership)
+        # Most requests are heartbeats, which need no further check.
+        has_checks = event.api in _CHECKED or not event.group_id
+        code = self._check(event, ownership) if has_checks else ownership
         group = decision.group
-        if code is _NONE and group is not None and group.unknown_kinds is not None:
+        if code is NONE and group is not None and group.unknown_kinds is not None:
             refuse_because(decision, event, DECIDED[event.api].of_other_type, _why_unknown(group))
-        elif code is _NONE:
+        elif code is NONE:
             HANDLERS[event.api](decision, event, getattr(event, event.api))
         else:
             refuse(decision, event, code)
@@ -223,7 +224,7 @@ class GroupCoordinator:
             waiting = JoinGroupResponse(member_id=member.member_id)
             decision.complete_join(member, ErrorCode.NOT_COORDINATOR, waiting)
             decision.complete_sync(member, ErrorCode.NOT_COORDINATOR)
-        decision.transition(GroupState.DEAD, "unloaded: another coordinator takes the partition")
+        decision.transition(DEAD, "unloaded: another coordinator takes the partition")
         decision.note("unloaded", "another coordinator takes the partition")
         decision.group = None
 
@@ -258,7 +259,7 @@ class GroupCoordinator:
             decision.answer(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, no_node, message)
             return
         answer = FindCoordinatorResponse(partition, node.node_id, node.host, node.port)
-        decision.answer(event, ErrorCode.NONE, answer)
+        decision.answer(event, NONE, answer)
 
 
 def _lacks_protocol(event: RequestEvent) -> bool:
@@ -298,7 +299,7 @@ def refuse(decision: Decision, event: RequestEvent, code: ErrorCode) -> None:
         decision.answer(event, code, shape_sync(SyncGroupResponse(), version))
     elif api == "heartbeat" and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         # While a group loads, no session can expire: Kafka answers every heartbeat NONE.
-        decision.answer(event, ErrorCode.NONE, HeartbeatResponse())
+        decision.answer(event, NONE, HeartbeatResponse())
     elif api == "leave_group":
         refuse_leave(decision, event, code)
     elif api == "offset_commit" and event.offset_commit is not None:

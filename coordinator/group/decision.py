@@ -21,7 +21,7 @@ from group_coordinator.coordinator.group.classic_group_member import (
 )
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     RequestEvent,
@@ -41,6 +41,8 @@ from group_coordinator.schemas.records import (
 Append = Callable[[Sequence[CoordinatorRecord]], ErrorCode]
 # Make the unique part of a new member id from the id of the request.
 NewId = Callable[[str], str]
+# Code -> its number and name, because `int` of an Enum's member is slow.
+_CODES = {int(code): (int(code), code.name) for code in ErrorCode}
 
 
 class Decision:
@@ -51,6 +53,7 @@ class Decision:
     """
 
     __slots__ = (
+        "_known_partition",
         "append_to_log",
         "authorizer",
         "config",
@@ -85,6 +88,7 @@ class Decision:
         self.topics = topics
         self.authorizer = authorizer
         self.request_id: str | None = None
+        self._known_partition: int | None = None
         self.responses: list[Response] = []
         self.records: list[CoordinatorRecord] = []
         self.events: list[GroupEvent] = []
@@ -159,14 +163,22 @@ class Decision:
     def append(self, *records: CoordinatorRecord) -> ErrorCode:
         """Append records to the log, all or none; return NONE or the code to answer."""
         error = self.append_to_log(records)
-        if error is ErrorCode.NONE:
+        if error is NONE:
             self.records.extend(records)
         return error
+
+    @property
+    def _offsets_partition(self) -> int:
+        partition = self._known_partition
+        if partition is None:
+            number = self.config.offsets_topic_num_partitions
+            partition = self._known_partition = partition_for(self.group_id, number)
+        return partition
 
     def group_record(self, value: GroupMetadataValue | None, reason: str) -> CoordinatorRecord:
         """Return a group metadata record, or the group's tombstone if `value` is None."""
         return CoordinatorRecord(
-            partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
+            partition=self._offsets_partition,
             record_type=GROUP_METADATA,
             group_id=self.group_id,
             timestamp=self.now,
@@ -180,7 +192,7 @@ class Decision:
     ) -> CoordinatorRecord:
         """Return an offset commit record, or the partition's tombstone if `value` is None."""
         return CoordinatorRecord(
-            partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
+            partition=self._offsets_partition,
             record_type=OFFSET_COMMIT,
             group_id=self.group_id,
             timestamp=self.now,
@@ -253,12 +265,13 @@ def make_response(
     message: str | None = None,
 ) -> Response:
     """Return a response with the body in the field of its API."""
+    number, name = _CODES[code]
     response = Response(
         request_id=request_id,
         group_id=group_id,
         api=api,
-        error_code=int(code),
-        error=ERROR_NAMES[code],
+        error_code=number,
+        error=name,
         error_message=message,
         responded_at=now,
     )

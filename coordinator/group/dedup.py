@@ -23,7 +23,7 @@ from collections.abc import Collection
 from functools import cache
 from hashlib import blake2b
 from sys import byteorder
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -67,11 +67,16 @@ class RequestWindow(Struct, array_like=True):
         return self.runs[-1][0] if self.runs else None
 
     def __contains__(self, digest: int) -> bool:
+        return self.holds_any((digest,))
+
+    def holds_any(self, digests: tuple[int, ...]) -> bool:
+        """Whether one of the digests is remembered."""
         for _, packed in self.runs:
             run = packed.cast("Q")
-            at = bisect_left(run, digest)
-            if at < len(run) and run[at] == digest:
-                return True
+            for digest in digests:
+                place = bisect_left(run, digest)
+                if place < len(run) and run[place] == digest:
+                    return True
         return False
 
     def remember(self, digests: Collection[int], now: int, window_ms: int) -> None:
@@ -212,8 +217,9 @@ def _mask(signer: str | None) -> int:
 
 def digest(request_id: str) -> int:
     """Return the 8-byte digest of a request id as an integer."""
+    text = request_id.encode("utf-8", "surrogatepass")
     # In native byte order, so that `array` stores the bytes of the digest unchanged.
-    return int.from_bytes(digest_bytes(request_id), byteorder)
+    return int.from_bytes(blake2b(text, digest_size=_DIGEST_BYTES).digest(), byteorder)
 
 
 def digest_bytes(request_id: str) -> bytes:
@@ -230,7 +236,7 @@ def digests_of(packed: bytes) -> list[int]:
 # --- identification of events ---------------------------------------------------------------------
 
 
-class IdentifiedEvent(NamedTuple):
+class IdentifiedEvent(Struct, gc=False):
     """An event that can be answered, with its deduplication keys (`dedup.dedup_keys`).
 
     `signer` and `problem` are as in `signatures.Judged`.
@@ -260,7 +266,7 @@ def identify(
     `signatures` None: requests are not signed.
     """
     if signatures is None:
-        return IdentifiedEvent(request_id, event, dedup_keys(request_id, None, None))
+        return IdentifiedEvent(request_id, event, (digest(request_id),))
     signer = problem = None
     if isinstance(event, RequestEvent):
         signer, problem = signatures.judge(event)

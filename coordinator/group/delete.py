@@ -6,8 +6,8 @@ Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.v
 from __future__ import annotations
 
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import DEAD, EMPTY
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -21,9 +21,9 @@ def delete_groups(decision: Decision, event: RequestEvent, body: DeleteGroupsReq
     """Delete an Empty group with all its offsets."""
     if body.force:
         decision.answer(event, ErrorCode.INVALID_REQUEST, _EMPTY, "force is not supported")
-    elif decision.group is None or decision.group.state is GroupState.DEAD:
+    elif decision.group is None or decision.group.state is DEAD:
         decision.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, _EMPTY)
-    elif decision.group.state is not GroupState.EMPTY:
+    elif decision.group.state is not EMPTY:
         decision.answer(event, ErrorCode.NON_EMPTY_GROUP, _EMPTY)
     else:
         decision.answer(event, delete_group(decision, "group deleted by request"), _EMPTY)
@@ -45,9 +45,9 @@ def delete_group(decision: Decision, reason: str) -> ErrorCode:
         tombstones.append(decision.group_record(None, reason))
     if tombstones:
         error = decision.append(*tombstones)
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             return error
-    decision.transition(GroupState.DEAD, reason)
+    decision.transition(DEAD, reason)
     decision.note("group_deleted", reason)
     decision.group = None
-    return ErrorCode.NONE
+    return NONE

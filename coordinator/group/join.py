@@ -22,9 +22,15 @@ from group_coordinator.coordinator.group.rebalance import (
     start_session,
 )
 from group_coordinator.coordinator.group.record_helpers import group_value, new_group_value
-from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     NO_MEMBER_ID,
     JoinGroupProtocol,
@@ -85,7 +91,7 @@ def join_group(decision: Decision, event: RequestEvent, body: JoinGroupRequest) 
             call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, body.member_id)
             return
         error = _create_group(decision)
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             call.refuse(error)
             return
     if not _accepts(decision, body.member_id):
@@ -101,7 +107,7 @@ def _create_group(decision: Decision) -> ErrorCode:
     """Create a group and append its first record; create nothing if the append fails."""
     group = ClassicGroup(decision.group_id, state_timestamp=decision.now, recorded=True)
     error = decision.append(decision.group_record(new_group_value(group), "group created"))
-    if error is ErrorCode.NONE:
+    if error is NONE:
         decision.group = group
     return error
 
@@ -110,10 +116,10 @@ def _accepts(decision: Decision, member_id: str) -> bool:
     """Whether the member fits into group.max.size (KIP-389)."""
     group = decision.present
     limit = decision.config.group_max_size
-    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+    if group.state in (EMPTY, DEAD):
         return True
     member = group.members.get(member_id)
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         # Only members with a parked join count: those that rejoin last are refused.
         is_parked = member is not None and member.awaiting_join is not None
         return is_parked or group.num_awaiting_join < limit
@@ -133,7 +139,7 @@ def _drop_over_capacity(decision: Decision, member_id: str) -> None:
 def _join_new_member(call: JoinCall) -> None:
     decision, body = call.decision, call.body
     group = decision.present
-    if group.state is GroupState.DEAD:
+    if group.state is DEAD:
         call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     elif not group.supports_protocols(body.protocol_type, body.protocols):
         call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -198,7 +204,7 @@ def _join_existing_member(call: JoinCall) -> None:
     decision, body = call.decision, call.body
     group = decision.present
     member_id = body.member_id
-    if group.state is GroupState.DEAD:
+    if group.state is DEAD:
         call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
     elif not group.supports_protocols(body.protocol_type, body.protocols):
         call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
@@ -213,7 +219,7 @@ def _join_existing_member(call: JoinCall) -> None:
             )
     else:
         code = group.validate_member(member_id, body.group_instance_id)
-        if code is ErrorCode.NONE:
+        if code is NONE:
             _rejoin(call, group.members[member_id])
         else:
             call.refuse(code, member_id)
@@ -222,17 +228,17 @@ def _join_existing_member(call: JoinCall) -> None:
 def _rejoin(call: JoinCall, member: ClassicGroupMember) -> None:
     group = call.decision.present
     unchanged = member.protocols == call.body.protocols
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         _update_member(call, member, f"Member {member.member_id} is joining group")
-    elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+    elif group.state is COMPLETING_REBALANCE and unchanged:
         # The answer to its join may have been lost: repeat it, because the generation is the same.
-        call.answer(ErrorCode.NONE, current_generation(group, member))
-    elif group.state is GroupState.STABLE and member.member_id == group.leader_id:
+        call.answer(NONE, current_generation(group, member))
+    elif group.state is STABLE and member.member_id == group.leader_id:
         # A leader rejoins to compute a new assignment, for example when partitions were added.
         _update_member(call, member, f"Leader {member.member_id} re-joining group")
-    elif group.state is GroupState.STABLE and unchanged:
-        call.answer(ErrorCode.NONE, current_generation(group, member))
-    elif group.state is GroupState.EMPTY:
+    elif group.state is STABLE and unchanged:
+        call.answer(NONE, current_generation(group, member))
+    elif group.state is EMPTY:
         call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)
     else:
         _update_member(call, member, f"Updating metadata for member {member.member_id}")
@@ -267,7 +273,7 @@ def _apply_update(call: JoinCall, member: ClassicGroupMember) -> None:
 def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
     decision = call.decision
     group = decision.present
-    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+    if group.state in (EMPTY, DEAD):
         raise RuntimeError(
             f"group {group.group_id!r} is {group.state.value} but has the static member "
             f"{call.body.group_instance_id!r}"
@@ -281,7 +287,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
     member.is_new = False
     start_session(decision, member)
     _apply_update(call, member)
-    if group.state is GroupState.STABLE:
+    if group.state is STABLE:
         if group.select_protocol() != group.protocol_name:
             prepare_or_complete(
                 decision,
@@ -293,13 +299,13 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
         record = decision.group_record(group_value(group), _replaced(new_id, old_id))
         error = decision.append(record)
         group.unpark_join(member)
-        if error is ErrorCode.NONE:
+        if error is NONE:
             answer_replacement(call, group, member, leader_before)
         else:
             _undo_replacement(group, member, old_id, before)
             del decision.events[events_before:]
             call.answer(error, _as_follower(group, leader_before, NO_MEMBER_ID))
-    elif group.state is GroupState.COMPLETING_REBALANCE:
+    elif group.state is COMPLETING_REBALANCE:
         # The leader may have received the old id: its assignment would lack the new id.
         prepare(
             decision,
@@ -335,10 +341,10 @@ def answer_replacement(
     """Answer a static member that rejoined a Stable group under a new member id."""
     if call.version >= SKIP_ASSIGNMENT_VERSION:
         is_leader = member.member_id == group.leader_id
-        call.answer(ErrorCode.NONE, current_generation(group, member, skip_assignment=is_leader))
+        call.answer(NONE, current_generation(group, member, skip_assignment=is_leader))
         return
     # Before version 9 the answer names the leader's old id, so that the leader does not assign.
-    call.answer(ErrorCode.NONE, _as_follower(group, leader_before, member.member_id))
+    call.answer(NONE, _as_follower(group, leader_before, member.member_id))
 
 
 def _as_follower(group: ClassicGroup, leader: str | None, member_id: str) -> JoinGroupResponse:

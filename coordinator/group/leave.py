@@ -14,9 +14,14 @@ from group_coordinator.coordinator.group.rebalance import (
     complete_if_all_joined,
     prepare_or_complete,
 )
-from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    PREPARING_REBALANCE,
+    STABLE,
+)
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     NO_MEMBER_ID,
     JoinGroupResponse,
@@ -36,16 +41,16 @@ def leave_group(decision: Decision, event: RequestEvent, body: LeaveGroupRequest
     group = decision.group
     if group is None:
         codes = [ErrorCode.UNKNOWN_MEMBER_ID for _ in body.members]
-    elif group.state is GroupState.DEAD:
+    elif group.state is DEAD:
         refuse_leave(decision, event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return
     else:
         codes = [_leave(decision, group, leaving) for leaving in body.members]
     answer_leave(decision, event, body, codes)
-    if group is None or ErrorCode.NONE not in codes:
+    if group is None or NONE not in codes:
         return
-    left = [m.member_id for m, c in zip(body.members, codes, strict=True) if c is ErrorCode.NONE]
-    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+    left = [m.member_id for m, c in zip(body.members, codes, strict=True) if c is NONE]
+    if group.state in (STABLE, COMPLETING_REBALANCE):
         prepare_or_complete(
             decision, f"explicit `LeaveGroup` request for ({', '.join(left)}) members"
         )
@@ -71,16 +76,16 @@ def _leave(decision: Decision, group: ClassicGroup, leaving: LeavingMember) -> E
         member_id = static_id
     elif member_id in group.pending_joins:
         group.remove(member_id)
-        return ErrorCode.NONE
+        return NONE
     else:
         code = group.validate_member(member_id, instance_id)
-        if code is not ErrorCode.NONE:
+        if code is not NONE:
             return code
     member = group.remove(member_id)
     if member is not None:
         decision.note("member_left", reason, member)
         answer_removed(decision, member)
-    return ErrorCode.NONE
+    return NONE
 
 
 def answer_leave(
@@ -90,13 +95,13 @@ def answer_leave(
     version = version_of(event)
     if version < BATCH_VERSION:
         # Such a request has one member, and the top-level code is that member's.
-        decision.answer(event, codes[0] if codes else ErrorCode.NONE, LeaveGroupResponse(None))
+        decision.answer(event, codes[0] if codes else NONE, LeaveGroupResponse(None))
         return
     members = tuple(
         LeaveGroupResponseMember(m.member_id, m.group_instance_id, int(code))
         for m, code in zip(body.members, codes, strict=True)
     )
-    decision.answer(event, ErrorCode.NONE, LeaveGroupResponse(members))
+    decision.answer(event, NONE, LeaveGroupResponse(members))
 
 
 # --- removal --------------------------------------------------------------------------------------
@@ -126,9 +131,9 @@ def expire_session(decision: Decision, member_id: str) -> None:
     group.remove(member_id)
     decision.note("member_expired", reason, member)
     answer_removed(decision, member)
-    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+    if group.state in (STABLE, COMPLETING_REBALANCE):
         prepare_or_complete(decision, f"removing member {member_id} on heartbeat expiration")
-    elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+    elif group.state is PREPARING_REBALANCE and group.has_all_members_joined:
         complete(decision)
 
 
@@ -139,5 +144,5 @@ def expire_pending_join(decision: Decision, member_id: str) -> None:
     decision.note(
         "member_expired", "was given its id and never joined with it", member_id=member_id
     )
-    if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+    if group.state is PREPARING_REBALANCE and group.has_all_members_joined:
         complete(decision)

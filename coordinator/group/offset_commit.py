@@ -9,9 +9,15 @@ from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.rebalance import start_session
-from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     NO_GENERATION,
     NO_MEMBER_ID,
@@ -43,14 +49,14 @@ def offset_commit(decision: Decision, event: RequestEvent, body: OffsetCommitReq
         for partition in topic.partitions:
             if is_known_partition(decision.topics, topic.name, partition.partition_index):
                 pending.append((topic.name, partition, len(codes)))
-                codes.append(ErrorCode.NONE)
+                codes.append(NONE)
             else:
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if pending:
         error = _validate(decision, event, body)
-        if error is ErrorCode.NONE:
+        if error is NONE:
             error = _commit(decision, body, pending, codes)
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             for _, _, position in pending:
                 codes[position] = error
     answer_commit(decision, event, body, codes)
@@ -70,16 +76,19 @@ def answer_commit(
 
     The top-level code is that of the partitions if they all have the same one, else NONE.
     """
-    code = iter(codes)
-    topics = tuple(
-        TopicResult(
-            topic.name,
-            tuple(PartitionResult(p.partition_index, int(next(code))) for p in topic.partitions),
-        )
-        for topic in body.topics
-    )
     distinct = set(codes)
-    shared = distinct.pop() if len(distinct) == 1 else ErrorCode.NONE
+    # `int` of an Enum's member is slow, so a code that all partitions share is converted once.
+    number = iter([int(codes[0])] * len(codes) if len(distinct) == 1 else map(int, codes))
+    topics = tuple(
+        [
+            TopicResult(
+                topic.name,
+                tuple([PartitionResult(p.partition_index, next(number)) for p in topic.partitions]),
+            )
+            for topic in body.topics
+        ]
+    )
+    shared = codes[0] if len(distinct) == 1 else NONE
     decision.answer(event, shared, OffsetCommitResponse(topics))
 
 
@@ -97,25 +106,25 @@ def _validate(decision: Decision, event: RequestEvent, body: OffsetCommitRequest
     group = decision.group
     if group is None:
         if generation < 0:
-            return ErrorCode.NONE
+            return NONE
         if version_of(event) >= GROUP_ID_NOT_FOUND_VERSION:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.DEAD:
+    if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
+    if generation < 0 and group.state is EMPTY:
+        return NONE
     if generation >= 0 or member_id or body.group_instance_id is not None:
         code = group.validate_member(member_id, body.group_instance_id)
-        if code is not ErrorCode.NONE:
+        if code is not NONE:
             return code
         if generation != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-    elif group.state is not GroupState.EMPTY:
+    elif group.state is not EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    return NONE
 
 
 def _commit(
@@ -126,7 +135,7 @@ def _commit(
     Creates the group of a simple consumer, even if no offset is stored, as Kafka does.
     """
     group = decision.group or ClassicGroup(decision.group_id, state_timestamp=decision.now)
-    if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if group.state in (STABLE, PREPARING_REBALANCE):
         start_session(decision, group.members[body.member_id or NO_MEMBER_ID])
     expire_at = NO_TIMESTAMP
     if body.retention_time_ms is not None and body.retention_time_ms != -1:
@@ -134,30 +143,31 @@ def _commit(
     reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
     values: list[tuple[str, int, OffsetCommitValue]] = []
     for topic, partition, position in pending:
-        if is_too_long(partition.committed_metadata, decision.config.offset_metadata_max_bytes):
+        metadata = partition.committed_metadata
+        if metadata and is_too_long(metadata, decision.config.offset_metadata_max_bytes):
             codes[position] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             value = _value(partition, decision.now, expire_at)
             values.append((topic, partition.partition_index, value))
     if values:
         error = decision.append(*(decision.offset_record(*value, reason) for value in values))
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             return error
     decision.group = group
     for topic, index, committed in values:
         group.offsets.commit(topic, index, committed)
-    return ErrorCode.NONE
+    return NONE
 
 
 def _value(partition: OffsetCommitPartition, now: int, expire_at: int) -> OffsetCommitValue:
     epoch = partition.committed_leader_epoch
     committed_at = partition.commit_timestamp
     return OffsetCommitValue(
-        offset=partition.committed_offset,
-        leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch,
-        metadata=partition.committed_metadata or "",
-        commit_timestamp=now if committed_at is None or committed_at == -1 else committed_at,
-        expire_timestamp=expire_at,
+        partition.committed_offset,
+        NO_LEADER_EPOCH if epoch is None else epoch,
+        partition.committed_metadata or "",
+        now if committed_at is None or committed_at == -1 else committed_at,
+        expire_at,
     )
 
 

@@ -15,8 +15,8 @@ from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.delete import delete_group
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
-from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import DEAD, EMPTY, STABLE
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -48,12 +48,10 @@ def offset_delete(decision: Decision, event: RequestEvent, body: OffsetDeleteReq
         topic.name for topic in body.topics if not decision.allows(event, READ, topic.name)
     )
     if denied and all(topic.name in denied for topic in body.topics):
-        decision.answer(
-            event, ErrorCode.NONE, OffsetDeleteResponse(tuple(map(_denied, body.topics)))
-        )
+        decision.answer(event, NONE, OffsetDeleteResponse(tuple(map(_denied, body.topics))))
         return
     code = _validate(decision.group)
-    if code is not ErrorCode.NONE:
+    if code is not NONE:
         decision.answer(event, code, OffsetDeleteResponse())
         return
     group = decision.present
@@ -64,22 +62,22 @@ def offset_delete(decision: Decision, event: RequestEvent, body: OffsetDeleteReq
     )
     if records:
         error = decision.append(*records)
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             decision.answer(event, error, OffsetDeleteResponse())
             return
         for record in records:
             group.offsets.drop(record.topic or "", record.topic_partition or 0)
         names = ", ".join(f"{record.topic}-{record.topic_partition}" for record in records)
         decision.note("offsets_deleted", f"{len(records)} offsets deleted by request: {names}")
-    decision.answer(event, ErrorCode.NONE, OffsetDeleteResponse(topics))
+    decision.answer(event, NONE, OffsetDeleteResponse(topics))
 
 
 def _validate(group: ClassicGroup | None) -> ErrorCode:
-    if group is None or group.state is GroupState.DEAD:
+    if group is None or group.state is DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+    if group.state is not EMPTY and not group.uses_consumer_protocol:
         return ErrorCode.NON_EMPTY_GROUP
-    return ErrorCode.NONE
+    return NONE
 
 
 def _denied(topic: OffsetDeleteTopic) -> TopicResult:
@@ -100,7 +98,7 @@ def _decide(
         elif subscribed:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         else:
-            code = ErrorCode.NONE
+            code = NONE
             if index in committed:
                 records.append(decision.offset_record(topic.name, index, None, _BY_REQUEST))
         results.append(PartitionResult(index, int(code)))
@@ -133,10 +131,7 @@ def delete_offsets(decision: Decision, topics: Iterable[str]) -> None:
     for topic in sorted(topics):
         for index in sorted(offsets.get(topic)):
             # One by one: together they may exceed max.message.bytes.
-            if (
-                decision.append(decision.offset_record(topic, index, None, _TOPIC_DELETED))
-                is ErrorCode.NONE
-            ):
+            if decision.append(decision.offset_record(topic, index, None, _TOPIC_DELETED)) is NONE:
                 offsets.drop(topic, index)
                 deleted.append(f"{topic}-{index}")
     if deleted:
@@ -155,7 +150,7 @@ def cleanup(decision: Decision) -> None:
     expired = []
     for topic, index in expired_offsets(group, decision.now, decision.config.offsets_retention_ms):
         # One by one: together they may exceed max.message.bytes. The next run retries failures.
-        if decision.append(decision.offset_record(topic, index, None, _EXPIRED)) is ErrorCode.NONE:
+        if decision.append(decision.offset_record(topic, index, None, _EXPIRED)) is NONE:
             group.offsets.drop(topic, index)
             expired.append(f"{topic}-{index}")
     if expired:
@@ -209,11 +204,11 @@ def _base_timestamp(group: ClassicGroup) -> BaseTimestamp | None:
     """Return the function for an offset's base timestamp; None while no offset may expire."""
     if group.protocol_type is None:
         return _committed_at
-    if group.state is GroupState.EMPTY:
+    if group.state is EMPTY:
         emptied_at = group.state_timestamp
         return _committed_at if emptied_at is None else lambda _value: emptied_at
     consumers_known = group.uses_consumer_protocol and group.subscribed_topics is not None
-    if consumers_known and group.state is GroupState.STABLE:
+    if consumers_known and group.state is STABLE:
         return _committed_at
     return None
 

@@ -6,7 +6,7 @@ from group_coordinator.coordinator.authorization import DESCRIBE
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.offsets import Topics
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetFetchPartition,
     OffsetFetchRequest,
@@ -36,7 +36,7 @@ def offset_fetch(decision: Decision, event: RequestEvent, body: OffsetFetchReque
         requested = [(topic.name, topic.partition_indexes) for topic in body.topics]
     topics = []
     for name, indexes in requested:
-        committed, code = offsets.get(name, {}), ErrorCode.NONE
+        committed, code = offsets.get(name, {}), NONE
         if not decision.allows(event, DESCRIBE, name):
             # A request for all topics omits those that the sender may not describe, without an
             # error.
@@ -45,7 +45,7 @@ def offset_fetch(decision: Decision, event: RequestEvent, body: OffsetFetchReque
             committed, code = {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         results = tuple(_result(index, committed.get(index), with_epoch, code) for index in indexes)
         topics.append(OffsetFetchTopicResult(name, results))
-    decision.answer(event, ErrorCode.NONE, OffsetFetchResponse(tuple(topics)))
+    decision.answer(event, NONE, OffsetFetchResponse(tuple(topics)))
 
 
 def _result(

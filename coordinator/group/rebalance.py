@@ -11,8 +11,14 @@ from group_coordinator.coordinator.group.classic_group import ClassicGroup, Dela
 from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.record_helpers import group_value
-from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    GroupState,
+)
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     JoinGroupResponseMember,
@@ -31,16 +37,16 @@ def prepare_or_complete(decision: Decision, reason: str) -> None:
 def prepare(decision: Decision, reason: str) -> None:
     """Begin a rebalance: answer parked syncs REBALANCE_IN_PROGRESS and wait for joins."""
     group = decision.present
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is COMPLETING_REBALANCE:
         reset_assignments(decision, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_syncs.clear()
     group.sync_deadline = None
-    initial = group.state is GroupState.EMPTY
+    initial = group.state is EMPTY
     if initial:
         delay = decision.config.group_initial_rebalance_delay_ms
         remaining = max(group.rebalance_timeout_ms - delay, 0)
         group.delayed_join = DelayedJoin(decision.now + delay, True, delay, remaining)
-    decision.transition(GroupState.PREPARING_REBALANCE, reason)
+    decision.transition(PREPARING_REBALANCE, reason)
     if initial and group.delayed_join is not None and group.delayed_join.delay_ms == 0:
         # Kafka schedules this timer at zero delay too, and fires it before the next request.
         fire_delayed_join(decision)
@@ -55,8 +61,8 @@ def complete_if_all_joined(decision: Decision) -> None:
     """
     group = decision.present
     if (
-        group.state is GroupState.PREPARING_REBALANCE
-        and group.previous_state is not GroupState.EMPTY
+        group.state is PREPARING_REBALANCE
+        and group.previous_state is not EMPTY
         and group.has_all_members_joined
     ):
         complete(decision)
@@ -104,7 +110,7 @@ def complete(decision: Decision) -> None:
         return
     before = group.state
     group.begin_generation(decision.now)
-    if group.state is GroupState.EMPTY:
+    if group.state is EMPTY:
         _store_empty(decision, before)
     else:
         _answer_joins(decision, before)
@@ -120,7 +126,7 @@ def _store_empty(decision: Decision, before: GroupState) -> None:
     decision.note_transition(before, reason)
     # A failed append is harmless: a coordinator that loads the last stored generation sees its
     # members time out.
-    if decision.append(decision.group_record(group_value(group), reason)) is ErrorCode.NONE:
+    if decision.append(decision.group_record(group_value(group), reason)) is NONE:
         group.recorded = True
 
 
@@ -133,7 +139,7 @@ def _answer_joins(decision: Decision, before: GroupState) -> None:
         group.announced_leader_id = leader_id
         decision.note("leader_elected", f"leads generation {generation}", group.members[leader_id])
     for member in group.members.values():
-        decision.complete_join(member, ErrorCode.NONE, current_generation(group, member))
+        decision.complete_join(member, NONE, current_generation(group, member))
         start_session(decision, member)
         member.is_new = False
         group.pending_syncs.append(member.member_id)
@@ -179,7 +185,7 @@ def start_session(
 def propagate_assignments(decision: Decision, code: ErrorCode) -> None:
     """Answer every parked sync with the member's assignment, or with an error."""
     group = decision.present
-    ok = code is ErrorCode.NONE
+    ok = code is NONE
     for member in group.members.values():
         body = SyncGroupResponse(
             protocol_type=group.protocol_type if ok else None,
@@ -201,7 +207,7 @@ def expire_pending_syncs(decision: Decision) -> None:
     """Remove the members that never sent their sync (KAFKA-12890), and rebalance the others."""
     group = decision.present
     group.sync_deadline = None
-    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+    if group.state not in (COMPLETING_REBALANCE, STABLE):
         return
     if not group.pending_syncs:
         return

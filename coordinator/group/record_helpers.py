@@ -14,8 +14,8 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Append
-from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import STABLE
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
@@ -92,9 +92,7 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 
     def append(records: Sequence[CoordinatorRecord]) -> ErrorCode:
         size = _BATCH_OVERHEAD + sum(_RECORD_OVERHEAD + binary_size(record) for record in records)
-        return (
-            ErrorCode.NONE if size <= config.max_message_bytes else ErrorCode.UNKNOWN_SERVER_ERROR
-        )
+        return NONE if size <= config.max_message_bytes else ErrorCode.UNKNOWN_SERVER_ERROR
 
     return append
 
@@ -164,5 +162,5 @@ def _restore(group: ClassicGroup, value: GroupMetadataValue) -> None:
         )
     if value.members:
         # Set without a transition: a stored group with members was Stable.
-        group.state = GroupState.STABLE
+        group.state = STABLE
     group.learn_subscriptions()

@@ -29,7 +29,7 @@ from group_coordinator.coordinator.group.offset_commit import (
 )
 from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -79,13 +79,13 @@ def _answer_commit(
         if record.offset_commit is not None
     }
     codes = [
-        ErrorCode.NONE
+        NONE
         if (topic.name, partition.partition_index, partition.committed_offset) in taken
         else _code_of_commit(decision, event, topic.name, partition)
         for topic in body.topics
         for partition in topic.partitions
     ]
-    if ErrorCode.NONE not in codes:
+    if NONE not in codes:
         return False
     answer_commit(decision, event, body, codes)
     return True
@@ -95,7 +95,7 @@ def _code_of_commit(
     decision: Decision, event: RequestEvent, topic: str, partition: OffsetCommitPartition
 ) -> ErrorCode:
     code = _code_of_partition(decision, event, topic, partition.partition_index)
-    if code is not ErrorCode.NONE:
+    if code is not NONE:
         return code
     if is_too_long(partition.committed_metadata, decision.config.offset_metadata_max_bytes):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -110,7 +110,7 @@ def _code_of_partition(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not is_known_partition(decision.topics, topic, partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+    return NONE
 
 
 def _answer_offset_delete(
@@ -128,14 +128,14 @@ def _answer_offset_delete(
     topics = []
     for topic in body.topics:
         codes = [
-            ErrorCode.NONE
+            NONE
             if (topic.name, index) in deleted
             else _code_of_deletion(decision, event, topic.name, index)
             for index in topic.partitions
         ]
         results = map(PartitionResult, topic.partitions, map(int, codes))
         topics.append(TopicResult(topic.name, tuple(results)))
-    decision.answer(event, ErrorCode.NONE, OffsetDeleteResponse(tuple(topics)))
+    decision.answer(event, NONE, OffsetDeleteResponse(tuple(topics)))
     return True
 
 
@@ -144,11 +144,11 @@ def _code_of_deletion(
 ) -> ErrorCode:
     code = _code_of_partition(decision, event, topic, partition)
     group = decision.group
-    if code is not ErrorCode.NONE or group is None:
+    if code is not NONE or group is None:
         return code
     if group.is_subscribed(topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return _RETRY if partition in group.offsets.get(topic) else ErrorCode.NONE
+    return _RETRY if partition in group.offsets.get(topic) else NONE
 
 
 def _answer_delete_groups(
@@ -158,7 +158,7 @@ def _answer_delete_groups(
     records: Sequence[CoordinatorRecord],
 ) -> bool:
     if any(record.offset_commit is None and record.group_metadata is None for record in records):
-        decision.answer(event, ErrorCode.NONE, DeleteGroupsResponse())
+        decision.answer(event, NONE, DeleteGroupsResponse())
         return True
     return False
 
@@ -171,7 +171,7 @@ def _answer_leave(
 ) -> bool:
     """Answer NONE for each member if a record has no members: then all of them have left."""
     if any(each.group_metadata is not None and not each.group_metadata.members for each in records):
-        answer_leave(decision, event, body, [ErrorCode.NONE] * len(body.members))
+        answer_leave(decision, event, body, [NONE] * len(body.members))
         return True
     return False
 
@@ -189,7 +189,7 @@ def _answer_sync(
             continue
         version = version_of(event)
         answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
-        decision.answer(event, ErrorCode.NONE, shape_sync(answer, version))
+        decision.answer(event, NONE, shape_sync(answer, version))
         return True
     return False
 

@@ -18,9 +18,15 @@ from group_coordinator.coordinator.group.rebalance import (
     reset_assignments,
 )
 from group_coordinator.coordinator.group.record_helpers import group_value
-from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
 from group_coordinator.schemas.apis import version_of
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import NONE, ErrorCode
 from group_coordinator.schemas.messages import (
     RequestEvent,
     SyncGroupRequest,
@@ -32,12 +38,12 @@ def sync_group(decision: Decision, event: RequestEvent, body: SyncGroupRequest) 
     """Decide a SyncGroup: answer it, or park it until the leader's assignment is stored."""
     version = version_of(event)
     code = _validate(decision.group, body)
-    if code is not ErrorCode.NONE:
+    if code is not NONE:
         decision.answer(event, code, shape_sync(SyncGroupResponse(), version))
         return
     group = decision.present
     member = group.members[body.member_id]
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is COMPLETING_REBALANCE:
         _park(decision, member, ParkedRequest(event.request_id, version))
         received_sync(group, member.member_id)
         if member.member_id == group.leader_id:
@@ -45,16 +51,16 @@ def sync_group(decision: Decision, event: RequestEvent, body: SyncGroupRequest) 
         return
     received_sync(group, member.member_id)
     answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
-    decision.answer(event, ErrorCode.NONE, shape_sync(answer, version))
+    decision.answer(event, NONE, shape_sync(answer, version))
 
 
 def _validate(group: ClassicGroup | None, body: SyncGroupRequest) -> ErrorCode:
-    if group is None or group.state is GroupState.EMPTY:
+    if group is None or group.state is EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.DEAD:
+    if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = group.validate_member(body.member_id, body.group_instance_id)
-    if code is not ErrorCode.NONE:
+    if code is not NONE:
         return code
     if body.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
@@ -62,9 +68,9 @@ def _validate(group: ClassicGroup | None, body: SyncGroupRequest) -> ErrorCode:
         body.protocol_name, group.protocol_name
     ):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    return NONE
 
 
 def _differs(requested: str | None, selected: str | None) -> bool:
@@ -85,12 +91,12 @@ def _store_assignment(decision: Decision, body: SyncGroupRequest) -> None:
     assignments = {item.member_id: item.assignment for item in body.assignments or ()}
     record = decision.group_record(group_value(group, assignments), "leader synced")
     error = decision.append(record)
-    if error is ErrorCode.NONE:
+    if error is NONE:
         group.recorded = True
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        propagate_assignments(decision, ErrorCode.NONE)
-        decision.transition(GroupState.STABLE, "leader synced")
+        propagate_assignments(decision, NONE)
+        decision.transition(STABLE, "leader synced")
     else:
         reset_assignments(decision, error)
         prepare_or_complete(
