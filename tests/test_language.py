@@ -51,6 +51,7 @@ FINISHED = (
     "tests/golden",
     "tests/object_store",
     "tests/pictures",
+    "tests/pipeline",
     "tests/properties",
     "tests/schemas",
     "tests/sharing",

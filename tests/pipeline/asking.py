@@ -1,4 +1,4 @@
-"""One request of one client, and its answer."""
+"""One request of one client, and its response."""
 
 from __future__ import annotations
 

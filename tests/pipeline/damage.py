@@ -1,4 +1,4 @@
-"""Damaging the newest file of the requests, as a disk or a foreign writer may."""
+"""Damage of the newest file of the requests, as by a disk or another writer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 
 def spoil(root: str, content: bytes = b"no Parquet") -> str:
-    """Give the file another content; return its name."""
+    """Replace the content of the file; return its name."""
     path = newest(root)
     path.write_bytes(content)
     return path.name
@@ -35,13 +35,13 @@ def newest(root: str) -> Path:
 
 
 def understate(path: Path, column: str, field: str = "total_uncompressed_size") -> None:
-    """Make a file's footer say one byte, or one value, of a column of its last row group."""
+    """Change a footer to say one byte, or one value, for a column of the last row group."""
     content = path.read_bytes()
     footer = pq.read_metadata(path)
     group = footer.row_group(footer.num_row_groups - 1)
     chunks = [group.column(index) for index in range(group.num_columns)]
     (chunk,) = (each for each in chunks if each.path_in_schema == column)
-    # The numbers stand side by side in the column's metadata: values, decoded and encoded size.
+    # The numbers follow each other in the column's metadata: values, decoded and encoded size.
     said = {
         name: _varint(getattr(chunk, name))
         for name in ("num_values", "total_uncompressed_size", "total_compressed_size")
@@ -54,7 +54,7 @@ def understate(path: Path, column: str, field: str = "total_uncompressed_size") 
 
 
 def _varint(number: int, length: int = 0) -> bytes:
-    """A number as Thrift's compact protocol has it, in so many bytes."""
+    """Return a number in this many bytes of Thrift's compact protocol."""
     number *= 2
     found = []
     while number or len(found) < length or not found:

@@ -1,4 +1,4 @@
-"""Groups that the machine decides without Spark: their states and timers are kept here."""
+"""Groups decided by the machine without Spark, with their states and timers in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 
 
 class Groups:
-    """The groups of one coordinator, a batch after the other; times in ms."""
+    """The groups of one coordinator, decided batch by batch; times in ms."""
 
     def __init__(self, machine: BatchMachine) -> None:
         self._machine = machine
@@ -15,11 +15,11 @@ class Groups:
         self._deadlines: dict[str | None, int] = {}
 
     def due(self, now: int) -> dict[str | None, list[str]]:
-        """The groups whose timers are due, each with no event yet."""
+        """Return the groups with timers that are due, each without an event."""
         return {group_id: [] for group_id, at in self._deadlines.items() if at <= now}
 
     def decide(self, events: dict[str | None, list[str]], now: int) -> list[GroupOutput]:
-        """Decide one batch: each group's events, as JSON; return what there is to write."""
+        """Decide one batch of each group's events, as JSON; return the outputs to write."""
         outputs = []
         for group_id, texts in events.items():
             result = self._machine.process(group_id, self._states.get(group_id), texts, now)

@@ -1,10 +1,10 @@
-"""Programs that end in the midst of something, and close nothing.
+"""Programs that end during their work, and close nothing.
 
     python -m tests.pipeline.ending KIND ROOT COUNT
 
-Each is forked from this process, which has imported everything, and ends as a Python program does.
-One that needs no coordinator is on a copy of ROOT: ROOT-0, and so on. A line for each tells its
-exit code as `subprocess` does, and the threads that Python knew when all else had ended.
+Each is forked from this process, which has imported everything, and ends as a Python program. A
+program that needs no coordinator uses a copy of ROOT: ROOT-0, and so on. A line for each has its
+exit code as in `subprocess`, and the threads that Python knew at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REQUESTS = 1_000
 
 
 def heartbeat(number: int) -> RequestEvent:
-    """A request that nobody has sent before."""
+    """Return a request that no program has sent before."""
     return RequestEvent(
         f"{os.getpid()}-{number}", "g", "heartbeat", heartbeat=HeartbeatRequest(0, "m")
     )
@@ -72,7 +72,7 @@ def unwritten(root: str) -> None:
 
 
 def reading(root: str) -> None:
-    """Read a topic's records: the reader goes on ahead of what was handed out."""
+    """Read a topic's records: the reader reads ahead of the returned records."""
     member = GroupMember(root, f"g{os.getpid()}", {"t": 6}, max_poll_records=1)
     while not member.poll(30):
         continue
@@ -97,7 +97,7 @@ _ON_COPIES = {"in_checkpoint", "unwritten"}
 
 
 def main(kind: str, root: str, count: int) -> None:
-    """Run so many programs, one after another."""
+    """Run this many programs, one after another."""
     for number in range(count):
         place = f"{root}-{number}" if kind in _ON_COPIES else root
         if place != root:

@@ -1,4 +1,4 @@
-"""What the JVM sends a worker for applyInPandasWithState, and the two ways to answer it."""
+"""The JVM's stream to a worker of applyInPandasWithState, and the two ways to answer it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from group_coordinator.pipeline.session import arrow_groups
 from group_coordinator.pipeline.stream.packed_events import STREAM_COLUMNS
 from group_coordinator.pipeline.stream.stateful import GroupFunction
 
-# Whether the groups of applyInPandasWithState have a serializer of their own, as up to Spark 4.2.
+# Whether applyInPandasWithState has a separate serializer, as up to Spark 4.2.
 OF_ITS_OWN = hasattr(serializers, "ApplyInPandasWithStateSerializer")
 
 NOW = 1_000_000
@@ -38,7 +38,7 @@ _STATE_TYPE = StructType([StructField("state", BinaryType())])
 
 
 class Group(NamedTuple):
-    """A group as the JVM has it; one that timed out has one row without an event."""
+    """A group of the JVM; after a timeout it has one row without an event."""
 
     group_id: str | None
     events: list[str]
@@ -47,14 +47,14 @@ class Group(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What came back: the rows of output, and the states by their group's id."""
+    """The answer: the rows of output, and the states by their group's id."""
 
     outputs: list[bytes]
     states: dict[str, tuple[dict[str, Any], bytes | None, int]]
 
 
 def from_jvm(groups: Sequence[Group], rows_a_batch: int = 10_000) -> io.BytesIO:
-    """The Arrow stream of these groups, cut where a batch has its rows, as Spark cuts it."""
+    """Return the Arrow stream of these groups, cut into batches of rows as Spark cuts it."""
     cells: list[tuple[str | None, str | None]] = []
     runs: list[dict[str, Any]] = []
     batches: list[pa.RecordBatch] = []
@@ -108,7 +108,7 @@ def _run(group: Group, start: int, rows: int, last: bool) -> dict[str, Any]:
 
 
 def pickled_row(state: bytes) -> bytes:
-    """A state's row as the JVM pickles it."""
+    """Return a state's row as the JVM pickles it."""
     return b"".join(
         (
             b"\x80\x02cpyspark.sql.types\n_create_row_inbound_converter\nq\x00",
@@ -127,7 +127,7 @@ def _text(text: str) -> bytes:
 
 
 def serializer(rows_a_batch: int = 10_000) -> Any:
-    """Spark's serializer as its worker makes it."""
+    """Return Spark's serializer as its worker creates it."""
     if not OF_ITS_OWN:
         return serializers.ArrowStreamSerializer(write_start_stream=True)
     return serializers.ApplyInPandasWithStateSerializer(
@@ -143,10 +143,10 @@ def serializer(rows_a_batch: int = 10_000) -> Any:
 
 
 def work(function: GroupFunction, stream: io.BytesIO, rows_a_batch: int = 10_000) -> io.BytesIO:
-    """What Spark's worker does for a task: load, map the function over the groups, dump."""
+    """Do the work of Spark's worker for a task: load, map the function over the groups, dump."""
     ser = serializer(rows_a_batch)
     if not OF_ITS_OWN:
-        # Its worker maps the batches as a whole, by a function that cannot be called alone.
+        # Its worker maps whole batches, by a function that cannot be called alone.
         return _dumped(ser, ser.load_stream(stream))
     call = worker.wrap_grouped_map_pandas_udf_with_state(function, _OUTPUT_TYPE, None)
 
@@ -166,18 +166,18 @@ def _dumped(ser: Any, results: Any) -> io.BytesIO:
 
 
 def through_pandas(function: GroupFunction, stream: io.BytesIO, rows_a_batch: int = 10_000) -> Said:
-    """Spark's own way."""
+    """Process the stream by Spark's own worker code."""
     return read_said(work(function, stream, rows_a_batch))
 
 
 def through_arrow(function: GroupFunction, stream: io.BytesIO, rows_a_batch: int = 10_000) -> Said:
-    """The same, after what unpickling the function does in a worker."""
+    """Process the stream by this project's code, as after unpickling the function in a worker."""
     arrow_groups.serve_next(function.decide, STREAM_COLUMNS)
     return read_said(work(function, stream, rows_a_batch))
 
 
 def read_said(out: io.BytesIO) -> Said:
-    """Read as the JVM reads: counts in the first row, then so many rows of each struct."""
+    """Read as the JVM reads: counts in the first row, then this many rows of each struct."""
     said = Said([], {})
     if not out.getbuffer().nbytes:
         return said

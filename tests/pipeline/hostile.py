@@ -1,4 +1,4 @@
-"""What a client may choose that is hostile: bytes, numbers and names, and the records with them."""
+"""Hostile bytes, numbers and names that a client may choose, and records with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENCODED = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """An assignment with some of its bytes replaced, left out or put in."""
+    """Draw an assignment with some of its bytes replaced, removed or inserted."""
     whole = draw(ENCODED)
     begin = draw(st.integers(0, len(whole)))
     end = draw(st.integers(begin, min(len(whole), begin + 6)))
@@ -44,7 +44,7 @@ ASSIGNMENTS = ENCODED | damaged() | st.binary(max_size=60)
 def stored_members(
     group: str, assignments: list[bytes], protocol_type: str = "consumer"
 ) -> CoordinatorRecord:
-    """A group's record, each of whose members was assigned these bytes."""
+    """Draw a group's record with members that have these bytes as their assignments."""
     members = tuple(
         MemberMetadata(f"m{n}", None, f"c{n}", "/h", 1, 2, b"s", each)
         for n, each in enumerate(assignments)
@@ -65,7 +65,7 @@ def _committed(
     )
 
 
-# A few names, so that records are of the same keys now and then.
+# Few names, so that some records have the same keys.
 _GROUPS = st.sampled_from(("", "g", "'\"`--", "\U0001f600")) | texts(3)
 _TOPICS = st.sampled_from(("t", "t", "elsewhere")) | texts(3)
 RECORDS = st.builds(

@@ -1,4 +1,4 @@
-"""An offsets topic on disk, written record by record, and read back as a coordinator reads it."""
+"""An offsets topic on disk, written record by record, and read as by a coordinator."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SMALL_ENGINE = {"log_cleaner_memory": 64 << 20}
 
 
 def upkeep(**settings: Any) -> UpkeepSettings:
-    """Settings of upkeep with a small engine, and what a test asks for."""
+    """Return settings of upkeep with a small engine, and the given ones."""
     return UpkeepSettings(**{**SMALL_ENGINE, **settings})
 
 
 def commit(
     group: str, offset: int | None, at: int, where: tuple[str, int] = ("t", 0)
 ) -> CoordinatorRecord:
-    """A committed offset; `offset` None is its tombstone."""
+    """Return a committed offset; with `offset` None its tombstone."""
     value = None
     if offset is not None:
         value = OffsetCommitValue(offset, NO_LEADER_EPOCH, "", at)
@@ -44,7 +44,7 @@ def commit(
 
 
 def stored(group: str, generation: int | None, at: int) -> CoordinatorRecord:
-    """A group's record; `generation` None is its tombstone."""
+    """Return a group's record; with `generation` None its tombstone."""
     value = None
     if generation is not None:
         member = MemberMetadata("m", None, "c", "/h", 1, 2, b"s", b"a")
@@ -57,7 +57,7 @@ def _partition(group: str) -> int:
 
 
 class Log:
-    """An offsets topic under a root. `records` is all that was ever appended."""
+    """An offsets topic under a root. `records` has all appended records."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -78,7 +78,7 @@ class Log:
         self.records += placed
 
     def append_rows(self, records: list[CoordinatorRecord]) -> None:
-        """Append rows as they are."""
+        """Append rows without a change."""
         segment = pa.array([self.segment] * len(records), pa.int64())
         self.appender.append(to_arrow(OFFSETS_TOPIC, records, {"segment": segment}))
 

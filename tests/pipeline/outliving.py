@@ -1,4 +1,4 @@
-"""Stands for a coordinator: its child, as the JVM is, writes on when the process itself is gone."""
+"""A stub of a coordinator: its child, like a JVM, writes after the end of the process."""
 
 from __future__ import annotations
 

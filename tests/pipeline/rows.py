@@ -1,4 +1,4 @@
-"""Rows to write, and ways to look at a table."""
+"""Rows to write, and functions that read a table."""
 
 from __future__ import annotations
 

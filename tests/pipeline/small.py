@@ -23,15 +23,15 @@ from group_coordinator.pipeline.tables.topic_catalogue import TopicWatcher
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.decided import Groups
 
-# A look without news takes 0.02 ms of CPU; a member's first poll waits for four answers in turn.
+# A look without news takes 0.02 ms of CPU; a member's first poll waits for four responses in turn.
 _POLL_S = 0.003
 
 
 class SmallCoordinator:
-    """Answers what is appended to `requests` of a root, from its start until `stop`.
+    """A coordinator that answers the requests of a root, from its start until `stop`.
 
-    `settings` are Kafka's broker settings, under their names. With `keys` a request's principal is
-    believed by its signature only.
+    `settings` are Kafka's broker settings, under their names. With `keys`, principals need
+    signatures.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SmallCoordinator:
         self._thread.start()
 
     def pause(self) -> None:
-        """Decide nothing from now on, as a coordinator that restarts."""
+        """Decide nothing from now on, like a coordinator that restarts."""
         self._awake.clear()
 
     def resume(self) -> None:

@@ -1,4 +1,4 @@
-"""Streams of a root's requests, as a coordinator's query has them, and what comes out of them."""
+"""Streams of a root's requests, as in a coordinator's query, and their outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def packed_requests(spark: SparkSession, root: str, folder: Path) -> DataFrame:
-    """The stream that a node which owns all partitions reads; its bootstrap lies in a folder."""
+    """Return the stream of a node that owns all partitions; its bootstrap is in a folder."""
     bootstrap = prepare_bootstrap(root, str(folder / "bootstrap"))
     return read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
 
 
 def outputs_of(answered: DataFrame) -> list[GroupOutput]:
-    """The outputs of the groups of a batch."""
+    """Return the outputs of the groups of a batch."""
     blobs = answered.toArrow().column(0).to_pylist()
     return [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]

@@ -1,4 +1,4 @@
-"""Threads of our own end before the interpreter does, whatever the program did."""
+"""This project's threads end before the interpreter, whatever the program did."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT_S = 30
 
 
 def run_program(text: str, code: int = 0) -> list[str]:
-    """What a program prints that ends with this exit code."""
+    """Return the output of a program that ends with this exit code."""
     begin = "import threading, time\nfrom group_coordinator.pipeline import background\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + text], capture_output=True, text=True, timeout=LIMIT_S

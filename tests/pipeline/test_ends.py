@@ -1,4 +1,4 @@
-"""However a program ends, no thread of ours is at work when the interpreter does."""
+"""However a program ends, no thread of this project runs at the end of the interpreter."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.pipeline.small import SmallCoordinator
 
 pytestmark = pytest.mark.full
 
-# What is asked for before a release; beside other work 200 gateways took twenty minutes.
+# The number of programs before a release; under other load 200 gateways took twenty minutes.
 OFTEN = pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])
 TIMES = [6, OFTEN]
 BROKER = {"group.initial.rebalance.delay.ms": 0}
 
 
 def ends(kind: str, root: str, times: int) -> list[str]:
-    """The exit code of each program of this kind, and the threads that were left at its end."""
+    """Return the exit code of each program of this kind, and its threads at the end."""
     command = [sys.executable, "-m", "tests.pipeline.ending", kind, root, str(times)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3_000)
     check_end(done.returncode, done.stderr)
@@ -57,7 +57,7 @@ def test_requests_that_wait_when_a_program_ends_are_written(root: str, times: in
 
 @pytest.fixture
 def topic(root: str) -> Iterator[str]:
-    """A root with a coordinator, and a topic of which a file takes a while to be read."""
+    """Yield a root with a coordinator, and a topic with a file that takes a while to read."""
     numbers = pa.array(range(300_000), pa.int64())
     write_deltalake(f"{root}/rows", pa.table({"n": numbers, "text": pc.cast(numbers, pa.string())}))
     create_table_topic(root, "t", 6, f"{root}/rows", key="text")
@@ -95,7 +95,7 @@ def test_a_server_that_is_ended_while_it_answers_is_not_ended_by_a_signal(
             ports = (re.search(r"127\.0\.0\.1:(\d+)", line) for line in server.stdout)
             port = next(int(found[1]) for found in ports if found is not None)
             with socket.create_connection(("127.0.0.1", port)) as client:
-                # Whoever reads the tables to answer this is not done when the signal comes.
+                # The threads that read the tables for the response are busy when the signal comes.
                 client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 server.send_signal(signal.SIGTERM)
                 said = server.stdout.read()

@@ -1,9 +1,9 @@
-"""What appends reads as well, and any of its reads may fail once: the table has what was said.
+"""An append also reads. If any of its reads fails once, the table has exactly the reported rows.
 
-An appender has opened a table, to which others append meanwhile. One of the reads of its own append
-fails: the first, the second, ..., until there are no more. An append that was acknowledged is in
-the table once. One that failed is not, unless it said that nobody knows; then it is there once or
-not at all, and can be repeated where it has a name. What others have appended is there as before.
+An appender has opened a table, to which others append meanwhile. One of the reads of its append
+fails: the first, the second, ..., until there are no more. An acknowledged append is in the table
+once. A failed one is not, unless its outcome is unknown. Then it is there once or not at all, and
+can be repeated if it has an identifier. The rows of other writers are unchanged.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from tests.support.failing_reads import (
 UNKNOWN = (CommitStateUnknown, NotFlushed)
 ERRORS = (OSError, DeltaError, Failure)
 MOST_READS = 200
-# What is appended to a table that only an append makes.
+# The rows of a table that only an append creates.
 FIRST = 9
 
 
 class Writer(ABC):
-    """Something that appends to a table of a root."""
+    """A writer that appends to a table of a root."""
 
     # Whether an append may be repeated, and is then in the table once.
     has_names = True
@@ -65,16 +65,16 @@ class Writer(ABC):
     @classmethod
     @abstractmethod
     def begin(cls, root: str) -> None:
-        """Make the table."""
+        """Create the table."""
 
     @abstractmethod
     def append(self, number: int) -> None:
-        """Append what has this number; raises what the appender raises."""
+        """Append the row with this number; raise the errors of the appender."""
 
     @classmethod
     @abstractmethod
     def found(cls, root: str) -> list[int]:
-        """The numbers of what is in the table, in any order."""
+        """Return the numbers of the table's rows, in any order."""
 
     @classmethod
     def append_beside(cls, root: str, number: int) -> None:
@@ -83,7 +83,7 @@ class Writer(ABC):
 
 
 class Rows(Writer):
-    """Rows under a transaction identifier, as a query's batches."""
+    """Rows under a transaction identifier, like a query's batches."""
 
     is_flushed = False
 
@@ -110,7 +110,7 @@ class FlushedRows(Rows):
 
 
 class RowsOnly(Rows):
-    """Rows of a producer that names nothing."""
+    """Rows of a producer without an identifier."""
 
     has_names = False
 
@@ -131,7 +131,7 @@ class Records(Writer):
 
     def append(self, number: int) -> None:
         (outcome,) = self._appender.append([of_producer(number, str(number))])
-        # A refusal is final for a producer: what one look does not find, another one confirms.
+        # A refusal is final for a producer: if one look finds nothing, a second one confirms it.
         assert not isinstance(outcome, Failure), outcome
 
     @classmethod
@@ -140,7 +140,7 @@ class Records(Writer):
 
 
 class Decisions(Writer):
-    """Decisions that are made again until nobody else was faster."""
+    """Decisions that are repeated until no other writer was faster."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -268,7 +268,7 @@ CASES = [
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A kind of failing read, on a disk or in a store."""
+    """Return a kind of failing read, on a disk or in a store."""
     found: int = request.param
     count_reads(monkeypatch, found)
     return found
@@ -311,11 +311,11 @@ def test_the_table_has_what_was_said_whichever_read_of_an_append_fails(
 
 
 def repeat(one: Writer) -> None:
-    """Append what was not acknowledged, and go on."""
+    """Append the rows that were not acknowledged."""
     try:
         one.append(2)
     except NotFlushed:
-        # The appender is to be opened anew.
+        # The appender must be opened again.
         one = type(one)(one.root)
         one.append(2)
     one.append(3)

@@ -1,9 +1,8 @@
-"""What follows a table moves on only with what it has read: whichever read fails once.
+"""A follower of a table advances only past data that it has read, whichever read fails once.
 
-Each follower has read a table, which then grows. One of the reads by which the follower takes that
-in fails: the first, the second, ..., until there are no more. Meanwhile the follower may say that
-it is behind, or still know what it knew; it never knows anything else. Afterwards it knows what one
-does that is made afresh.
+Each follower has read a table, which then grows. One of the reads of its next look fails: the
+first, the second, ..., until there are no more. Meanwhile the follower may report an error, or keep
+its state; it never has any other state. Afterwards it has the state of a new follower.
 """
 
 from __future__ import annotations
@@ -67,18 +66,18 @@ from tests.support.failing_reads import (
     telling_of_reads,
 )
 
-# What whoever follows a table is ready for.
+# The errors that users of followers handle.
 ERRORS = (OSError, DeltaError, Failure)
 MOST_READS = 200
 
 
 class Follower(ABC):
-    """Something that follows a table of a root."""
+    """A follower of a table of a root."""
 
     # The name of the table that it follows.
     table: str
 
-    # What it knows of the table's first version, if that is none of what it knows later.
+    # Its state of the table's first version, if that is not a later state.
     first: object = None
 
     def __init__(self, root: str) -> None:
@@ -86,30 +85,30 @@ class Follower(ABC):
 
     @classmethod
     def folder(cls, root: str) -> Path:
-        """Where its table lies."""
+        """Return the folder of its table."""
         return Path(root, cls.table)
 
     @classmethod
     @abstractmethod
     def begin(cls, root: str) -> None:
-        """Make the table, with something in it."""
+        """Create the table, with some rows."""
 
     @classmethod
     @abstractmethod
     def grow(cls, root: str) -> Iterator[None]:
-        """Commit to the table twice or more often; yields after each commit."""
+        """Commit to the table at least twice; yield after each commit."""
 
     @abstractmethod
     def poll(self) -> None:
-        """Take in what is new."""
+        """Read new rows."""
 
     @abstractmethod
     def known(self) -> object:
-        """What it knows of the table."""
+        """Return its state of the table."""
 
 
 class Responses(Follower):
-    """A tail, of which rows are kept."""
+    """A tail with its rows."""
 
     table = RESPONSES.name
 
@@ -242,7 +241,7 @@ class Decisions(Follower):
 
 
 class Appends(Follower):
-    """What an appender knows of its table."""
+    """An appender's state of its table."""
 
     table = RESPONSES.name
 
@@ -331,7 +330,7 @@ class Entries(Follower):
 
 
 class OwnTable(Follower):
-    """The table of a topic's own, as whoever reads or appends records knows it."""
+    """A topic's own table, as readers and appenders of its records know it."""
 
     first: ClassVar[dict[int, object]] = {}
 
@@ -416,14 +415,14 @@ FOLLOWERS: list[type[Follower]] = [
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A kind of failing read, on a disk or in a store."""
+    """Return a kind of failing read, on a disk or in a store."""
     found: int = request.param
     count_reads(monkeypatch, found)
     return found
 
 
 def until_quiet(follower: Follower, states: Sequence[object] = ()) -> None:
-    """Poll until a look finds nothing new; whatever it knows meanwhile is one of the states."""
+    """Poll until a look finds nothing new; check that each state meanwhile is one of the states."""
     before: object = ...
     while before != (before := follower.known()):
         try:
@@ -433,7 +432,7 @@ def until_quiet(follower: Follower, states: Sequence[object] = ()) -> None:
 
 
 def trim(folder: Path) -> None:
-    """Leave of the log what comes from its newest checkpoint on: others have read it."""
+    """Delete the log below its newest checkpoint, as if others had read it."""
     clean_log(open_delta(str(folder)))
     trim_log(str(folder), open_delta(str(folder)).version(), grace_s=0)
 
@@ -454,7 +453,7 @@ def test_a_follower_knows_the_table_whichever_read_fails(
     if trimmed:
         trim(follower.folder(str(grown)))
     else:
-        # A commit that is away is one that nobody has written yet.
+        # A missing commit counts as one that was not written yet.
         states.insert(0, follower.first)
     for fails in range(1, MOST_READS):
         root = tmp_path / f"root-{fails}"
@@ -472,7 +471,7 @@ def test_a_follower_knows_the_table_whichever_read_fails(
             break
     else:
         raise AssertionError("it reads for ever")
-    # And one that has read nothing yet.
+    # The same for a follower that has read nothing yet.
     for fails in range(1, MOST_READS):
         with failing_reads(str(grown), fails, kind) as reads:
             late = None
@@ -489,7 +488,7 @@ def test_a_follower_knows_the_table_whichever_read_fails(
 
 
 def make_like(root: Path, grown: Path) -> None:
-    """Give a folder the files of another one, and no others."""
+    """Give a folder exactly the files of another one."""
     shutil.copytree(grown, root, dirs_exist_ok=True)
     for path in root.rglob("*"):
         if path.is_file() and not (grown / path.relative_to(root)).exists():
@@ -505,7 +504,7 @@ def read_whole(follower: type[Follower], root: Path) -> Follower:
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [BROKEN, AWAY, SHORT, SILENT], ids=name_of, indirect=True)
 def test_rows_of_a_user_are_indexed_once_whichever_read_fails(tmp_path: Path, kind: int) -> None:
-    """And records are read as they are, or there is an error, and never fewer than there are."""
+    """Records are complete and unchanged, or there is an error."""
     for fails in range(1, MOST_READS):
         root = str(tmp_path / f"root-{fails}")
         UsersTable.begin(root)
@@ -587,7 +586,7 @@ def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
 
 
 def test_a_table_that_is_kept_holds_nobody_who_was_told_of_its_reads(tmp_path: Path) -> None:
-    """A simulated node is killed with its tables open: they would hold its world for ever."""
+    """A simulated node is killed with its tables open: they would keep its world in memory."""
     reads = FailingReads(str(tmp_path), 0, BROKEN)
     dropped = weakref.ref(reads)
     ensure_table(str(tmp_path), RESPONSES)

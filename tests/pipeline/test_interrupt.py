@@ -1,4 +1,4 @@
-"""Being told to end: at any step of the thread that waits, and in a statement of DuckDB."""
+"""SIGTERM and SIGINT end a waiting thread at any step, and a statement of DuckDB."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_another_error_stays_what_it_is() -> None:
         raise RuntimeError("out of luck")
 
 
-# A thread that waits for one event after the other, and a handler that sets the present one five
-# thousand times a second. With threading.Event the process ends within a second, in the handler.
+# A thread waits for one event after the other, and a handler sets the current one five thousand
+# times a second. With threading.Event the process ends within a second, in the handler.
 WAITS = """
 import signal, time
 from group_coordinator.pipeline.interrupt import SignalEvent
@@ -80,7 +80,7 @@ def test_everybody_who_waits_goes_on_and_who_comes_later_does_not_wait() -> None
     assert event.is_set()
 
 
-# The signal's C handler runs in the thread that the signal is given to, and wakes nobody else.
+# The signal's C handler runs in the thread that receives the signal, and wakes no other thread.
 ASIDE = """
 import signal, threading, time
 from group_coordinator.pipeline.interrupt import SignalEvent

@@ -1,4 +1,4 @@
-"""The packages below the nodes import neither Spark nor pandas: verbs and clients start without."""
+"""The packages below the nodes import neither Spark nor pandas."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ READ_DECISIONS = """
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 assert 1 in DecisionLog(argument).read().nodes
 """
-# Runs each program in a process of its own, which begins with what all of them would load first,
-# and tells which modules of the project and which of the heavy ones it has in the end.
+# Run each program in a separate process, which first loads the modules that all would load. It
+# reports its modules of the project and its heavy modules at the end.
 _RUN = """
 import json, os, sys, traceback
 import deltalake, duckdb, msgspec, pyarrow, pyarrow.compute, pyarrow.parquet
@@ -68,7 +68,7 @@ for program, argument in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each package, and each of the other programs, has loaded."""
+    """Return the modules that each package, and each of the other programs, has loaded."""
     folder = tmp_path_factory.mktemp("light")
     root = str(folder / "root")
     make_tables(root)
@@ -111,7 +111,7 @@ def test_reading_who_owns_what_does_not_import_pandas_either(loaded: dict[str, A
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Runs Python as if this environment had been made without the extra `coordinator`."""
+    """Return a function that runs Python as if the extra `coordinator` were not installed."""
     packages = tmp_path_factory.mktemp("packages")
     for each in Path(pytest.__file__).parents[1].iterdir():
         if not each.name.startswith(("pyspark", "delta_spark", "delta", "pandas", "py4j")):

@@ -1,4 +1,4 @@
-"""Groups are listed by state and type, those with records of unknown kinds too."""
+"""Groups are listed by state and type, also groups with records of unknown kinds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER = {"known": ("Empty", "classic"), "later": ("Unknown", "unknown")}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, empty_root: Path) -> str:
-    """A root with a group of each kind."""
+    """Return a root with a group of each kind."""
     path = tmp_path_factory.mktemp("listed") / "root"
     shutil.copytree(empty_root, path)
     unknown = CoordinatorRecord(0, "kind 5", "later", NOW, log_offset=1, key=b"\0\5", value=b"")

@@ -1,4 +1,4 @@
-"""A process's log: lines for people or for machines, and a file that has everything."""
+"""A process's log: lines for people or for machines, and a file with all messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ spark = logging.getLogger("spark.Cleaner")
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Leave the root logger, which pytest listens to, as it was."""
+    """Restore the root logger, which pytest uses, at the end."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

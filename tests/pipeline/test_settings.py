@@ -36,7 +36,7 @@ def test_the_page_has_every_setting_with_its_default() -> None:
 
 
 def test_the_page_says_something_of_every_setting() -> None:
-    """Of those that stand one under the other together."""
+    """One comment may cover several settings below it."""
     for above, line in pairwise(PAGE.read_text("utf-8").splitlines()):
         if " = " in line and not line.startswith("#"):
             assert above.startswith("#") or " = " in above, line
