@@ -24,7 +24,7 @@ def heartbeat() -> Heartbeat:
     return Heartbeat(SETTINGS, ExponentialBackoff(SETTINGS, lambda: 0.5), 0)
 
 
-def test_it_is_time_for_a_heartbeat_after_the_interval(heartbeat: Heartbeat) -> None:
+def test_heartbeat_is_due_after_the_interval(heartbeat: Heartbeat) -> None:
     assert not heartbeat.is_due(99)
     assert heartbeat.is_due(100)
     heartbeat.sent(110)
@@ -32,7 +32,7 @@ def test_it_is_time_for_a_heartbeat_after_the_interval(heartbeat: Heartbeat) -> 
     assert heartbeat.is_due(210)
 
 
-def test_only_an_answer_prolongs_the_session(heartbeat: Heartbeat) -> None:
+def test_only_an_answer_restarts_the_session(heartbeat: Heartbeat) -> None:
     heartbeat.sent(100)
     assert not heartbeat.session_expired(299)
     assert heartbeat.session_expired(300)
@@ -41,7 +41,7 @@ def test_only_an_answer_prolongs_the_session(heartbeat: Heartbeat) -> None:
     assert heartbeat.session_expired(599)
 
 
-def test_only_a_poll_prolongs_the_poll_interval(heartbeat: Heartbeat) -> None:
+def test_only_a_poll_restarts_the_poll_interval(heartbeat: Heartbeat) -> None:
     heartbeat.received(899)
     assert not heartbeat.poll_expired(899)
     assert heartbeat.poll_expired(900)
@@ -50,7 +50,7 @@ def test_only_a_poll_prolongs_the_poll_interval(heartbeat: Heartbeat) -> None:
     assert heartbeat.poll_expired(1_799)
 
 
-def test_failures_are_repeated_with_growing_pauses_until_one_succeeds(
+def test_failed_heartbeats_back_off_until_one_succeeds(
     heartbeat: Heartbeat,
 ) -> None:
     due = []
@@ -62,14 +62,14 @@ def test_failures_are_repeated_with_growing_pauses_until_one_succeeds(
     assert [*due, heartbeat.due_at] == [1_100, 1_200, 1_400, 1_100]
 
 
-def test_a_new_generation_starts_every_timer_anew(heartbeat: Heartbeat) -> None:
+def test_new_generation_restarts_every_timer(heartbeat: Heartbeat) -> None:
     heartbeat.reset_timeouts(5_000)
     assert heartbeat.deadline == 5_100
     assert not heartbeat.session_expired(5_299)
     assert not heartbeat.poll_expired(5_899)
 
 
-def test_finding_the_coordinator_starts_the_session_anew(heartbeat: Heartbeat) -> None:
+def test_found_coordinator_restarts_the_session(heartbeat: Heartbeat) -> None:
     heartbeat.reset_session(250)
     assert not heartbeat.session_expired(549)
     assert heartbeat.is_due(100)

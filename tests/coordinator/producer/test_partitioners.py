@@ -30,13 +30,13 @@ def random_index(count: int) -> int:
 
 
 @given(KEYS)
-def test_a_key_is_hashed_as_by_kafka_python_and_as_a_column(key: bytes) -> None:
+def test_hash_of_a_key_equals_kafka_python_and_the_column_hash(key: bytes) -> None:
     assert positive_hash(key) == murmur2(key) & 0x7FFFFFFF
     assert positive_hashes(pa.array([key], pa.large_binary())).tolist() == [positive_hash(key)]
 
 
 @given(KEYS, st.integers(1, 100))
-def test_a_key_goes_where_kafka_python_sends_it(key: bytes, count: int) -> None:
+def test_partition_of_a_key_equals_kafka_python(key: bytes, count: int) -> None:
     every = set(range(count))
     cluster = SimpleNamespace(
         topics=lambda: {"t"},
@@ -52,7 +52,7 @@ def test_a_key_goes_where_kafka_python_sends_it(key: bytes, count: int) -> None:
     st.lists(st.sampled_from(["without", "key", "drain"]), max_size=60),
     st.randoms(use_true_random=False),
 )
-def test_records_without_a_key_fill_a_batch_and_go_on(
+def test_records_without_a_key_fill_a_batch_then_change_the_partition(
     count: int, steps: list[str], random: Random
 ) -> None:
     queue = TopicQueue(400, 0, new_partitioner("default", "t", random.randrange), count, object)
@@ -70,7 +70,7 @@ def test_records_without_a_key_fill_a_batch_and_go_on(
             batch = found
 
 
-def test_all_partitions_come_to_their_share() -> None:
+def test_sticky_partitions_get_equal_shares() -> None:
     queue = TopicQueue(100, 0, new_partitioner("default", "t", Random(1).randrange), 5, object)
     found = Counter(
         queue.append(queue.choose_partition(None, b"", 100), None, b"", 0, (), 100, 0).partition
@@ -79,14 +79,14 @@ def test_all_partitions_come_to_their_share() -> None:
     assert all(900 < found[number] < 1_100 for number in range(5))
 
 
-def test_round_robin_takes_turns_whatever_the_key() -> None:
+def test_round_robin_ignores_the_key() -> None:
     queue = TopicQueue(1_000, 0, new_partitioner("round_robin", "t", random_index), 3, object)
     keys = [None, b"a", b"a", None, b"b"]
     found = [queue.choose_partition(key, b"", 100) for key in keys]
     assert found == [0, 1, 2, 0, 1]
 
 
-def test_a_function_chooses() -> None:
+def test_function_of_the_user_chooses_the_partition() -> None:
     asked: list[Any] = []
     last = new_partitioner(lambda *given: asked.append(given) or given[-1] - 1, "t", random_index)
     assert last.partition(b"k", b"v", 4) == 3
@@ -97,7 +97,7 @@ def test_a_function_chooses() -> None:
             bad.partition(None, None, 4)
 
 
-def test_an_unknown_partitioner_is_named() -> None:
+def test_unknown_partitioner_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="'round-robin'; did you mean 'round_robin'"):
         new_partitioner("round-robin", "t", random_index)
     for name in NAMES:

@@ -40,7 +40,7 @@ def append(waiting: TopicQueue, partition: int, value: bytes, now: float = 0, **
         max_size=60,
     )
 )
-def test_each_partition_s_records_leave_in_their_order(steps: list[Any]) -> None:
+def test_records_of_a_partition_are_drained_in_order(steps: list[Any]) -> None:
     """Records, rows of tables, and drains of so many bytes; every batch is within its bounds."""
     waiting = queue()
     numbers: Iterator[int] = iter(range(len(steps)))
@@ -77,7 +77,7 @@ def test_each_partition_s_records_leave_in_their_order(steps: list[Any]) -> None
 @given(
     st.integers(100, 2_000), st.lists(st.integers(1, 900) | st.none(), max_size=60), st.booleans()
 )
-def test_memory_is_bounded_and_all_of_it_comes_back(
+def test_buffer_pool_is_bounded_and_regains_all_memory(
     most: int, steps: list[int | None], waits: bool
 ) -> None:
     """None gives back what was taken first; a ticket that waits has everybody else wait."""
@@ -101,7 +101,7 @@ def test_memory_is_bounded_and_all_of_it_comes_back(
         assert memory.used == sum(taken) <= most
 
 
-def test_a_batch_is_due_when_it_is_full_or_has_lingered() -> None:
+def test_batch_is_due_when_full_or_after_linger() -> None:
     waiting = queue()
     assert waiting.ready_at() is None
     first = append(waiting, 0, b"a", now=10)
@@ -115,7 +115,7 @@ def test_a_batch_is_due_when_it_is_full_or_has_lingered() -> None:
     assert waiting.is_full(full) and full.size == BATCH
 
 
-def test_partitions_take_turns_when_a_commit_cannot_have_all() -> None:
+def test_partitions_take_turns_when_a_commit_cannot_take_all_batches() -> None:
     waiting = queue()
     for partition in (0, 1, 0, 1):
         append(waiting, partition, bytes(900))
@@ -123,7 +123,7 @@ def test_partitions_take_turns_when_a_commit_cannot_have_all() -> None:
     assert order == [0, 1, 0, 1]
 
 
-def test_headers_are_a_record_s_own() -> None:
+def test_headers_stay_with_their_record() -> None:
     waiting = queue()
     append(waiting, 0, b"a")
     append(waiting, 0, b"b", headers=[("h", b"1")])
@@ -133,7 +133,7 @@ def test_headers_are_a_record_s_own() -> None:
 
 
 @pytest.mark.parametrize("forget", [False, True])
-def test_a_batch_that_was_told_keeps_the_times_only(forget: bool) -> None:
+def test_completed_batch_keeps_only_its_timestamps(forget: bool) -> None:
     batch = append(queue(), 0, b"a")
     if forget:
         batch.clear()

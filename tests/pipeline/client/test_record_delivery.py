@@ -111,7 +111,7 @@ STEPS = st.lists(st.integers(0, 2) | st.just("flush"), min_size=1, max_size=25)
 
 @examples(15)
 @given(FAULTS, STEPS)
-def test_each_partition_s_records_are_there_once_and_in_order(
+def test_records_of_a_partition_are_written_once_in_order(
     faults: list[str], steps: list[Any]
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch, TemporaryDirectory() as root:
@@ -135,7 +135,9 @@ def test_each_partition_s_records_are_there_once_and_in_order(
 
 @examples(15)
 @given(FAULTS, st.integers(0, 2), st.integers(1, 12))
-def test_what_was_given_up_disturbs_no_order(faults: list[str], retries: int, count: int) -> None:
+def test_records_after_a_failure_keep_their_order(
+    faults: list[str], retries: int, count: int
+) -> None:
     """What was acknowledged is there at its offset; nothing is there twice or out of order."""
     with pytest.MonkeyPatch.context() as monkeypatch, TemporaryDirectory() as root:
         store = Store(monkeypatch)
@@ -164,7 +166,7 @@ def test_an_unknown_outcome_may_be_written_twice_without_idempotence(
     assert values_of(root) == [b"a", b"a"]
 
 
-def test_what_is_sent_during_a_commit_becomes_the_next_one(root: str, store: Store) -> None:
+def test_records_sent_during_a_commit_share_the_next_one(root: str, store: Store) -> None:
     make(root, 2)
     with producer(root) as sender:
         with store.holds():
@@ -177,7 +179,7 @@ def test_what_is_sent_during_a_commit_becomes_the_next_one(root: str, store: Sto
     assert values_of(root, 0) == [b"0", b"2", b"4"]
 
 
-def test_a_full_buffer_has_senders_wait_and_then_says_so(root: str, store: Store) -> None:
+def test_send_blocks_on_a_full_buffer_then_raises(root: str, store: Store) -> None:
     make(root, 1)
     with producer(root, buffer_memory=1_000, max_block_ms=0) as sender:
         with store.holds():
@@ -190,7 +192,7 @@ def test_a_full_buffer_has_senders_wait_and_then_says_so(root: str, store: Store
         assert outcome(sender.send("t", bytes(800))) == 1
 
 
-def test_what_waits_for_room_goes_on_when_there_is_some(root: str, store: Store) -> None:
+def test_blocked_send_continues_when_memory_is_freed(root: str, store: Store) -> None:
     make(root, 1)
     with producer(root, buffer_memory=1_000, max_block_ms=60_000) as sender:
         with store.holds():
@@ -204,7 +206,7 @@ def test_what_waits_for_room_goes_on_when_there_is_some(root: str, store: Store)
         assert outcome(told[0]) == 1
 
 
-def test_what_is_too_old_is_given_up_and_the_next_is_written(
+def test_records_past_the_delivery_timeout_fail_and_later_ones_are_written(
     root: str, store: Store, clocks: AheadClocks
 ) -> None:
     make(root, 1)
@@ -221,7 +223,7 @@ def test_what_is_too_old_is_given_up_and_the_next_is_written(
     assert values_of(root) == [b"0", b"next"]
 
 
-def test_each_failure_says_what_failed_and_how_often(root: str, store: Store) -> None:
+def test_failure_names_the_topic_and_the_attempts(root: str, store: Store) -> None:
     make(root, 1)
     store.faults = ["before"] * 3
     with producer(root, retries=2, retry_backoff_ms=0) as sender:
@@ -230,7 +232,7 @@ def test_each_failure_says_what_failed_and_how_often(root: str, store: Store) ->
         assert "topic 't' in 3 attempts: [Errno 5] Input/output error" in str(error)
 
 
-def test_callbacks_are_told_once_each(root: str, store: Store) -> None:
+def test_each_callback_is_called_once(root: str, store: Store) -> None:
     make(root, 1)
     store.faults = ["before"]
     told: list[Any] = []
@@ -248,7 +250,7 @@ def test_callbacks_are_told_once_each(root: str, store: Store) -> None:
     assert told == ["DeliveryFailed", 0, 1]
 
 
-def test_a_closed_producer_takes_nothing_and_has_written_all(root: str, store: Store) -> None:
+def test_closed_producer_has_written_all_and_accepts_nothing(root: str, store: Store) -> None:
     make(root, 1)
     sender = producer(root, linger_ms=60_000)
     sent = [sender.send("t", b"%d" % number) for number in range(3)]
@@ -262,7 +264,7 @@ def test_a_closed_producer_takes_nothing_and_has_written_all(root: str, store: S
             sender.send(topic, b"a")
 
 
-def test_a_close_that_does_not_wait_gives_up_what_fails(root: str, store: Store) -> None:
+def test_close_with_timeout_0_fails_records_not_written(root: str, store: Store) -> None:
     make(root, 1)
     store.faults = ["before"] * 1_000
     sender = producer(root)
@@ -272,7 +274,7 @@ def test_a_close_that_does_not_wait_gives_up_what_fails(root: str, store: Store)
     assert outcome(sent) == "ProducerClosed"
 
 
-def test_a_topic_that_was_deleted_and_made_anew_is_written_from_its_beginning(root: str) -> None:
+def test_recreated_topic_is_written_from_offset_0(root: str) -> None:
     make(root, 2)
     with producer(root) as sender:
         assert outcome(sender.send("t", b"a", partition=1)) == 0
@@ -292,7 +294,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_written_from_its_beginning(ro
     assert values_of(root) == [b"c", b"c"]
 
 
-def test_a_program_s_own_bug_in_a_commit_reaches_its_records(
+def test_unexpected_error_in_a_commit_fails_its_records(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(root, 1)
@@ -308,7 +310,7 @@ def test_a_program_s_own_bug_in_a_commit_reaches_its_records(
         assert outcome(sender.send("t", b"b")) == 0
 
 
-def test_who_finds_that_the_log_knows_other_records_of_its_goes_on_anew(
+def test_producer_with_conflicting_log_state_gets_a_new_id(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter((7, 8))

@@ -1,4 +1,4 @@
-"""When a client's requests are written: shortly before the coordinator looks for them."""
+"""Times at which batches of requests are written: shortly before the coordinator polls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from group_coordinator.pipeline.client.request_batches import (
 LINGERS_UNTIL = 10_000.0
 
 
-def beating(*times: float) -> float | None:
+def estimate(*times: float) -> float | None:
     estimator = PollEstimator()
     expected = [estimator.on_answers(time) for time in times]
     return expected[-1]
@@ -25,21 +25,21 @@ def written(pacer: WritePacer, at: float, took_ms: float = 0) -> None:
     pacer.batch_written(at + took_ms)
 
 
-# --- the rhythm of answers ----------------------------------------------------------------------
+# --- the estimate of the next poll --------------------------------------------------------------
 
 
-def test_the_next_answers_are_expected_after_one_of_the_shorter_intervals() -> None:
-    assert beating(0, 100, 200) is None, "two intervals tell nothing"
-    assert beating(0, 100, 200, 300) == 400
-    assert beating(0, 90, 190, 390, 490, 1_490) == 1_490 + 100
+def test_next_poll_is_estimated_from_the_shorter_intervals() -> None:
+    assert estimate(0, 100, 200) is None, "two intervals are too few"
+    assert estimate(0, 100, 200, 300) == 400
+    assert estimate(0, 90, 190, 390, 490, 1_490) == 1_490 + 100
 
 
-def test_intervals_of_long_ago_are_forgotten() -> None:
+def test_old_intervals_do_not_change_the_estimate() -> None:
     times = [0.0, 10, 20, 30] + [30.0 + 200 * number for number in range(1, 9)]
-    assert beating(*times) == times[-1] + 200
+    assert estimate(*times) == times[-1] + 200
 
 
-def test_a_time_in_which_nothing_was_asked_is_no_interval() -> None:
+def test_pause_without_requests_is_not_an_interval() -> None:
     estimator = PollEstimator()
     for time in (0, 100, 200, 300):
         estimator.on_answers(time)
@@ -47,14 +47,14 @@ def test_a_time_in_which_nothing_was_asked_is_no_interval() -> None:
     assert estimator.on_answers(5_000) == 5_100
 
 
-# --- the pace of batches ------------------------------------------------------------------------
+# --- the times of batches -----------------------------------------------------------------------
 
 
-def test_without_a_reader_a_batch_lingers() -> None:
+def test_batch_lingers_without_a_reader() -> None:
     assert WritePacer().ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
 
 
-def test_a_batch_is_written_before_the_reader_reads() -> None:
+def test_batch_is_written_shortly_before_the_next_poll() -> None:
     pacer = WritePacer()
     written(pacer, at=0, took_ms=7)
     pacer.on_poll(300)
@@ -62,19 +62,21 @@ def test_a_batch_is_written_before_the_reader_reads() -> None:
     assert pacer.ready_at(lingers_until=200) == 200, "the linger is the longest wait"
 
 
-def test_a_reader_that_found_nothing_goes_on_looking() -> None:
+def test_poll_without_requests_makes_the_next_batch_due_at_once() -> None:
     pacer = WritePacer()
     written(pacer, at=0)
     pacer.on_poll(300)
     pacer.on_poll(600)
-    assert pacer.ready_at(LINGERS_UNTIL) == MIN_INTERVAL_MS, "at once, but for the batch before"
+    assert pacer.ready_at(LINGERS_UNTIL) == MIN_INTERVAL_MS, (
+        "at once, but after the minimum interval"
+    )
     written(pacer, at=400)
     assert pacer.ready_at(LINGERS_UNTIL) == 600 - SAFETY_MARGIN_MS, (
-        "once: then it has something to read"
+        "only once: then the poll finds a batch"
     )
 
 
-def test_a_reader_without_a_rhythm_is_met_now() -> None:
+def test_poll_without_an_estimate_makes_the_batch_due_at_once() -> None:
     pacer = WritePacer()
     written(pacer, at=0)
     pacer.on_poll(None)
@@ -83,7 +85,7 @@ def test_a_reader_without_a_rhythm_is_met_now() -> None:
     assert pacer.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
 
 
-def test_a_late_reader_is_met_again_and_again_but_less_and_less_often() -> None:
+def test_late_poll_doubles_the_interval_between_batches() -> None:
     pacer = WritePacer()
     written(pacer, at=0)
     pacer.on_poll(300)
@@ -95,7 +97,7 @@ def test_a_late_reader_is_met_again_and_again_but_less_and_less_often() -> None:
     assert times == [first, first + 25, first + 25 + 50, first + 25 + 50 + 100]
 
 
-def test_who_hastens_has_nobody_to_meet() -> None:
+def test_hasten_forgets_the_next_poll() -> None:
     pacer = WritePacer()
     written(pacer, at=0)
     pacer.on_poll(300)
@@ -106,7 +108,7 @@ def test_who_hastens_has_nobody_to_meet() -> None:
 
 
 @pytest.mark.parametrize("next_poll_at", [None, 300])
-def test_batches_keep_their_distance(next_poll_at: float | None) -> None:
+def test_batches_keep_the_minimum_interval(next_poll_at: float | None) -> None:
     """Each commit is a file for every reader."""
     pacer = WritePacer()
     written(pacer, at=290)

@@ -99,7 +99,7 @@ def scripted(root: str) -> Scripted:
 # --- gathering ----------------------------------------------------------------------------------
 
 
-def test_a_batch_is_ready_when_it_has_lingered() -> None:
+def test_batch_is_ready_after_linger() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert gathered.ready_at() is None
     gathered.append(heartbeat("a"), 10, now=1000, wall_ms=7)
@@ -109,7 +109,7 @@ def test_a_batch_is_ready_when_it_has_lingered() -> None:
     assert gathered.ready_at() is None
 
 
-def test_a_full_batch_does_not_linger() -> None:
+def test_full_batch_does_not_linger() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     gathered.append(heartbeat("a"), 60, now=1000, wall_ms=7)
     gathered.append(heartbeat("b"), 60, now=1001, wall_ms=7)
@@ -120,7 +120,7 @@ def test_a_full_batch_does_not_linger() -> None:
     assert gathered.ready_at() == 1001
 
 
-def test_a_request_larger_than_a_batch_goes_alone() -> None:
+def test_request_larger_than_a_batch_gets_its_own_batch() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     for name, size in (("a", 10), ("big", 500), ("b", 10)):
         gathered.append(heartbeat(name), size, now=1000, wall_ms=7)
@@ -140,14 +140,14 @@ def stamps(gathered: RequestAccumulator, wall_ms: int, count: int = 1) -> list[i
     return [event.sent_at for event in batch.events[-count:]]
 
 
-def test_who_has_no_time_is_stamped_and_who_has_one_keeps_it() -> None:
+def test_request_without_sent_at_is_stamped() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     gathered.append(unstamped("a"), 1, now=0, wall_ms=500)
     gathered.append(heartbeat("b", sent_at=3), 1, now=0, wall_ms=500)
     assert [event.sent_at for event in gathered.take().events] == [500, 3]
 
 
-def test_no_millisecond_is_in_two_commits() -> None:
+def test_two_commits_share_no_millisecond() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert stamps(gathered, 500, 2) == [500, 500]
     gathered.take()
@@ -156,13 +156,13 @@ def test_no_millisecond_is_in_two_commits() -> None:
     assert stamps(gathered, 600) == [600]
 
 
-def test_a_millisecond_has_no_more_stamps_than_can_be_numbered() -> None:
+def test_millisecond_has_at_most_the_numbered_stamps() -> None:
     gathered = RequestAccumulator(batch_size=10 * MOST_NUMBERED, linger_ms=50)
     found = stamps(gathered, 500, MOST_NUMBERED + 1)
     assert found == [500] * MOST_NUMBERED + [501]
 
 
-def test_a_clock_that_is_put_back_stands_still() -> None:
+def test_clock_set_back_does_not_set_back_the_stamps() -> None:
     gathered = RequestAccumulator(batch_size=100, linger_ms=50)
     assert stamps(gathered, 500) == [500]
     assert stamps(gathered, 400) == [500]
@@ -172,7 +172,7 @@ def test_a_clock_that_is_put_back_stands_still() -> None:
 # --- acknowledged -------------------------------------------------------------------------------
 
 
-def test_a_request_is_acknowledged_when_it_can_be_read(root: str) -> None:
+def test_acknowledged_request_can_be_read(root: str) -> None:
     with producer(root) as writer:
         written = writer.send(unstamped("a")).result(SOON_S)
         (row,) = rows(root, "requests")
@@ -180,7 +180,7 @@ def test_a_request_is_acknowledged_when_it_can_be_read(root: str) -> None:
         assert row["sent_at"].timestamp() * 1000 == pytest.approx(written.sent_at)
 
 
-def test_what_comes_within_the_linger_shares_a_commit(root: str) -> None:
+def test_requests_within_the_linger_share_a_commit(root: str) -> None:
     before = version(root, "requests")
     with producer(root, **{"linger.ms": NEVER_MS}) as writer:
         futures = [writer.send(unstamped(str(number))) for number in range(300)]
@@ -191,7 +191,7 @@ def test_what_comes_within_the_linger_shares_a_commit(root: str) -> None:
     assert [row["request_id"] for row in found] == [str(number) for number in range(300)]
 
 
-def test_who_hastens_a_producer_ends_the_linger(root: str) -> None:
+def test_hasten_ends_the_linger(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS}) as writer:
         for name in ("a", "b"):
             written = writer.send(heartbeat(name))
@@ -199,7 +199,7 @@ def test_who_hastens_a_producer_ends_the_linger(root: str) -> None:
             assert written.result(SOON_S).request_id == name
 
 
-def test_who_says_when_requests_are_read_ends_the_linger(root: str) -> None:
+def test_on_poll_ends_the_linger(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS}) as writer:
         for name, next_poll_at in (("a", None), ("b", 0.0)):
             written = writer.send(heartbeat(name))
@@ -207,7 +207,7 @@ def test_who_says_when_requests_are_read_ends_the_linger(root: str) -> None:
             assert written.result(SOON_S).request_id == name
 
 
-def test_a_full_batch_is_written_though_the_linger_is_long(root: str) -> None:
+def test_full_batch_is_written_before_its_linger(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS, "batch.size": 1}) as writer:
         assert writer.send(heartbeat("a")).result(SOON_S).request_id == "a"
 
@@ -226,7 +226,7 @@ def test_many_threads_write_each_request_once(root: str) -> None:
     assert found == sorted(f"{name}/{number}" for name in range(16) for number in range(20))
 
 
-def test_with_many_commits_under_way_a_group_keeps_its_order(root: str) -> None:
+def test_group_keeps_its_order_with_many_commits_in_flight(root: str) -> None:
     logs: list[Scripted] = []
 
     def open_log(uri: str) -> Scripted:
@@ -256,7 +256,7 @@ def test_asyncio_can_await_an_acknowledgement(root: str) -> None:
         assert asyncio.run(send()).request_id == "a"
 
 
-def test_an_acknowledgement_cannot_be_cancelled(root: str, scripted: Scripted) -> None:
+def test_future_of_a_request_cannot_be_cancelled(root: str, scripted: Scripted) -> None:
     scripted.before = gate = Gate()
     with producer(root, lambda _uri: scripted) as writer:
         future = writer.send(heartbeat("a"))
@@ -268,9 +268,7 @@ def test_an_acknowledgement_cannot_be_cancelled(root: str, scripted: Scripted) -
 # --- memory -------------------------------------------------------------------------------------
 
 
-def test_send_blocks_while_the_buffer_is_full_and_then_says_so(
-    root: str, scripted: Scripted
-) -> None:
+def test_send_blocks_while_the_buffer_is_full_then_raises(root: str, scripted: Scripted) -> None:
     scripted.before = gate = Gate()
     limits = {"buffer.memory": 250, "batch.size": 250, "max.block.ms": 30}
     with producer(root, lambda _uri: scripted, **limits) as writer:
@@ -284,7 +282,7 @@ def test_send_blocks_while_the_buffer_is_full_and_then_says_so(
     assert {row["request_id"][0] for row in rows(root, "requests")} == {"a", "c"}
 
 
-def test_a_full_buffer_ends_the_linger(root: str) -> None:
+def test_full_buffer_ends_the_linger(root: str) -> None:
     limits = {"buffer.memory": 250, "linger.ms": NEVER_MS, "max.block.ms": NEVER_MS}
     with producer(root, **limits) as writer:
         first = writer.send(heartbeat("a" * 80))
@@ -294,7 +292,7 @@ def test_a_full_buffer_ends_the_linger(root: str) -> None:
         assert not second.done()
 
 
-def test_a_request_that_never_fits_is_refused(root: str) -> None:
+def test_request_larger_than_the_buffer_is_refused(root: str) -> None:
     with (
         producer(root, **{"buffer.memory": 50}) as writer,
         pytest.raises(RequestTooLarge, match=r"'a+' has \d+ bytes: more than buffer\.memory, 50"),
@@ -305,7 +303,7 @@ def test_a_request_that_never_fits_is_refused(root: str) -> None:
 # --- failures -----------------------------------------------------------------------------------
 
 
-def test_a_failed_commit_is_tried_again(root: str, scripted: Scripted) -> None:
+def test_failed_commit_is_retried(root: str, scripted: Scripted) -> None:
     scripted.before = Failing(OSError("no space left"), OSError("no space left"))
     with producer(root, lambda _uri: scripted, **{"retry.backoff.ms": 1}) as writer:
         writer.send(heartbeat("a")).result(SOON_S)
@@ -313,7 +311,7 @@ def test_a_failed_commit_is_tried_again(root: str, scripted: Scripted) -> None:
     assert [row["request_id"] for row in rows(root, "requests")] == ["a"]
 
 
-def test_a_commit_whose_outcome_is_not_known_is_written_once(root: str, scripted: Scripted) -> None:
+def test_commit_with_unknown_outcome_is_written_once(root: str, scripted: Scripted) -> None:
     scripted.after = Failing(OSError("connection reset"))
     with producer(root, lambda _uri: scripted, **{"retry.backoff.ms": 1}) as writer:
         writer.send(heartbeat("a")).result(SOON_S)
@@ -322,7 +320,7 @@ def test_a_commit_whose_outcome_is_not_known_is_written_once(root: str, scripted
     assert [row["request_id"] for row in rows(root, "requests")] == ["a"]
 
 
-def test_retries_are_counted_and_the_next_batch_goes_on(root: str, scripted: Scripted) -> None:
+def test_retries_are_limited_and_the_next_batch_is_written(root: str, scripted: Scripted) -> None:
     scripted.before = Failing(OSError("no space left"), OSError("no space left"))
     limits = {"retries": 1, "retry.backoff.ms": 1}
     with producer(root, lambda _uri: scripted, **limits) as writer:
@@ -334,7 +332,7 @@ def test_retries_are_counted_and_the_next_batch_goes_on(root: str, scripted: Scr
     assert [row["request_id"] for row in rows(root, "requests")] == ["b"]
 
 
-def test_delivery_ends_with_its_timeout(root: str, scripted: Scripted) -> None:
+def test_delivery_fails_after_its_timeout(root: str, scripted: Scripted) -> None:
     scripted.before = Failing(OSError("no space left"), for_ever=True)
     limits = {"delivery.timeout.ms": 60, "retry.backoff.ms": 5}
     with producer(root, lambda _uri: scripted, **limits) as writer:
@@ -345,14 +343,14 @@ def test_delivery_ends_with_its_timeout(root: str, scripted: Scripted) -> None:
             failed.result(SOON_S)
 
 
-def test_a_table_that_is_gone_is_not_waited_for(root: str) -> None:
+def test_deleted_table_fails_without_retries(root: str) -> None:
     with producer(root) as writer:
         shutil.rmtree(Path(root) / "requests")
         with pytest.raises(DeliveryFailed, match=r"requests in 1 attempt: .*No such file"):
             writer.send(heartbeat("a")).result(SOON_S)
 
 
-def test_a_bug_reaches_those_who_wait(root: str, scripted: Scripted) -> None:
+def test_unexpected_error_fails_the_futures(root: str, scripted: Scripted) -> None:
     scripted.before = Failing(KeyError("a bug"))
     with producer(root, lambda _uri: scripted) as writer:
         with pytest.raises(KeyError, match="a bug"):
@@ -360,7 +358,7 @@ def test_a_bug_reaches_those_who_wait(root: str, scripted: Scripted) -> None:
         writer.send(heartbeat("b")).result(SOON_S)
 
 
-def test_a_request_that_no_row_can_hold_fails_alone(root: str) -> None:
+def test_unwritable_request_fails_alone(root: str) -> None:
     join = JoinGroupRequest(session_timeout_ms=2**40, protocol_type="consumer", protocols=())
     bad = RequestEvent("bad", "g", "join_group", join_group=join)
     with producer(root, **{"linger.ms": NEVER_MS}) as writer:
@@ -373,7 +371,7 @@ def test_a_request_that_no_row_can_hold_fails_alone(root: str) -> None:
     assert sorted(row["request_id"] for row in rows(root, "requests")) == ["a", "b"]
 
 
-def test_the_wait_doubles_up_to_its_limit_give_or_take_a_fifth() -> None:
+def test_backoff_doubles_to_its_maximum_with_jitter() -> None:
     settings = ProducerSettings(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     backoff = ExponentialBackoff(settings, random.random)
     for failures, middle in ((0, 100), (1, 200), (3, 800), (4, 1000), (5000, 1000)):
@@ -384,7 +382,7 @@ def test_the_wait_doubles_up_to_its_limit_give_or_take_a_fifth() -> None:
 # --- the end ------------------------------------------------------------------------------------
 
 
-def test_close_writes_what_waits_and_takes_no_more(root: str) -> None:
+def test_close_writes_pending_requests_and_accepts_no_more(root: str) -> None:
     writer = producer(root, **{"linger.ms": NEVER_MS})
     future = writer.send(heartbeat("a"))
     writer.close()
@@ -394,7 +392,7 @@ def test_close_writes_what_waits_and_takes_no_more(root: str) -> None:
     writer.close()
 
 
-def test_close_gives_up_what_cannot_be_written_in_time(root: str, scripted: Scripted) -> None:
+def test_close_fails_requests_not_written_in_time(root: str, scripted: Scripted) -> None:
     scripted.before = Failing(OSError("no space left"), for_ever=True)
     limits = {"retry.backoff.ms": NEVER_MS, "retry.backoff.max.ms": NEVER_MS}
     writer = producer(root, lambda _uri: scripted, **limits)
@@ -419,11 +417,11 @@ def test_close_gives_up_what_cannot_be_written_in_time(root: str, scripted: Scri
         ({"max.in.flight.requests.per.connection": 0}, r">= 1 .*max\.in\.flight"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(values: dict[str, Any], message: str) -> None:
+def test_invalid_setting_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse_producer(values)
 
 
-def test_settings_have_kafka_s_names() -> None:
+def test_settings_have_kafka_names() -> None:
     settings = parse_producer({"linger.ms": 7, "buffer.memory": 9})
     assert (settings.linger_ms, settings.buffer_memory, settings.retries) == (7, 9, 2**31 - 1)

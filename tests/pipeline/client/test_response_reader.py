@@ -74,7 +74,7 @@ def answer(root: str, *answers: Response) -> None:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def test_answers_come_back_as_they_went_in() -> None:
+def test_responses_are_decoded_as_they_were_encoded() -> None:
     member = JoinGroupResponseMember("m", None, b"\x00\xff")
     join = JoinGroupResponse(3, "consumer", "range", "m", False, "m", (member,))
     fetched = OffsetFetchPartition(0, 2**40, None, "why")
@@ -91,7 +91,7 @@ def test_answers_come_back_as_they_went_in() -> None:
 # --- waiting ------------------------------------------------------------------------------------
 
 
-def test_each_waiter_gets_its_own_answer(root: str, reader: ResponseReader) -> None:
+def test_each_request_gets_its_own_answer(root: str, reader: ResponseReader) -> None:
     waiting = {name: reader.register(name) for name in ("a", "b", "c")}
     answer(root, response("b"), response("another process's"))
     answer(root, response("a"))
@@ -105,7 +105,7 @@ def test_each_waiter_gets_its_own_answer(root: str, reader: ResponseReader) -> N
     [{"group_id": "theirs"}, {"api": "offset_commit"}],
     ids=["another group's", "another API's"],
 )
-def test_an_answer_to_another_request_of_the_same_id_is_none(
+def test_answer_to_another_request_with_the_same_id_is_ignored(
     root: str, reader: ResponseReader, other: dict[str, Any]
 ) -> None:
     """Whoever reads `requests` can write a row with an id that still waits for its answer."""
@@ -120,7 +120,7 @@ def test_an_answer_to_another_request_of_the_same_id_is_none(
     assert future.result(SOON_S) == mine
 
 
-def test_only_what_is_waited_for_is_decoded(
+def test_only_awaited_answers_are_decoded(
     root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
@@ -136,7 +136,7 @@ def test_only_what_is_waited_for_is_decoded(
     assert sum(decoded) == 1
 
 
-def test_a_request_waits_for_the_answers_that_are_ahead_of_it_and_not_for_its_linger(
+def test_request_is_written_after_earlier_answers_not_after_its_linger(
     root: str,
 ) -> None:
     settings = ProducerSettings(linger_ms=NEVER_MS, delivery_timeout_ms=2 * NEVER_MS)
@@ -153,7 +153,7 @@ def test_a_request_waits_for_the_answers_that_are_ahead_of_it_and_not_for_its_li
         assert third.result(SOON_S) == response("c")
 
 
-def test_an_answer_that_is_written_twice_is_given_once(root: str, reader: ResponseReader) -> None:
+def test_duplicate_answer_is_delivered_once(root: str, reader: ResponseReader) -> None:
     first = reader.register("a")
     answer(root, response("a"), response("a"))
     assert first.result(SOON_S) == response("a")
@@ -163,7 +163,7 @@ def test_an_answer_that_is_written_twice_is_given_once(root: str, reader: Respon
     assert not second.done()
 
 
-def test_who_gives_up_is_forgotten(root: str, reader: ResponseReader) -> None:
+def test_cancelled_request_is_forgotten(root: str, reader: ResponseReader) -> None:
     reader.register("a").cancel()
     again = reader.register("a")
     with pytest.raises(ValueError, match="request 'a' is already registered"):
@@ -172,7 +172,7 @@ def test_who_gives_up_is_forgotten(root: str, reader: ResponseReader) -> None:
     assert again.result(SOON_S) == response("a")
 
 
-def test_a_reader_that_nobody_asked_for_long_misses_nothing(root: str) -> None:
+def test_idle_reader_misses_no_answer(root: str) -> None:
     with ResponseReader(root, idle_ms=600_000) as reader:
         answer(root, response("old"))
         future = reader.register("a")
@@ -192,7 +192,7 @@ class Suspended:
         return self.tail.look()
 
 
-def test_a_client_that_was_suspended_past_the_log_s_retention_gets_its_answers(
+def test_client_suspended_past_the_log_retention_gets_its_answers(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
@@ -218,7 +218,7 @@ def clean_log_up(table: Path) -> None:
         commit.unlink()
 
 
-def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None:
+def test_asyncio_can_await_and_cancel(root: str, reader: ResponseReader) -> None:
     async def wait() -> Response:
         given_up = asyncio.wrap_future(reader.register("b"))
         with pytest.raises(asyncio.TimeoutError):
@@ -237,7 +237,7 @@ MOST_READS = 20
 @pytest.mark.full
 @pytest.mark.parametrize("is_trimmed", [False, True], ids=["whole log", "trimmed log"])
 @pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of)
-def test_no_answer_is_passed_over_whichever_read_fails(
+def test_no_answer_is_skipped_whichever_read_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, is_trimmed: bool
 ) -> None:
     count_reads(monkeypatch, kind)
@@ -264,7 +264,7 @@ def test_no_answer_is_passed_over_whichever_read_fails(
             assert later.result(SOON_S) == response("later")
 
 
-def test_an_answer_that_could_not_be_handed_out_is_read_again(
+def test_answer_that_could_not_be_delivered_is_read_again(
     root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -280,7 +280,7 @@ def test_an_answer_that_could_not_be_handed_out_is_read_again(
 # --- failures -----------------------------------------------------------------------------------
 
 
-def test_a_table_that_is_gone_is_told_to_who_waits(root: str, reader: ResponseReader) -> None:
+def test_deleted_table_fails_the_pending_requests(root: str, reader: ResponseReader) -> None:
     future = reader.register("a")
     shutil.rmtree(Path(root) / "responses")
     with pytest.raises(ResponsesLost, match="responses cannot be read: there is no table at"):
@@ -289,7 +289,7 @@ def test_a_table_that_is_gone_is_told_to_who_waits(root: str, reader: ResponseRe
         reader.register("b")
 
 
-def test_a_table_that_came_back_is_followed_again(root: str, reader: ResponseReader) -> None:
+def test_recreated_table_is_followed_again(root: str, reader: ResponseReader) -> None:
     lost = reader.register("a")
     away = Path(root) / "away"
     os.rename(Path(root) / "responses", away)
@@ -301,7 +301,7 @@ def test_a_table_that_came_back_is_followed_again(root: str, reader: ResponseRea
     assert found.result(SOON_S) == response("b")
 
 
-def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: ResponseReader) -> None:
+def test_unreadable_file_fails_the_pending_requests(root: str, reader: ResponseReader) -> None:
     future = reader.register("a")
     commit = Path(root) / "responses/_delta_log" / f"{1:020}.json"
     partial = commit.with_suffix(".tmp")
@@ -312,12 +312,12 @@ def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: Resp
         future.result(SOON_S)
 
 
-def test_without_a_table_there_is_nothing_to_read(tmp_path: Path) -> None:
+def test_reader_without_a_table_raises_no_tables(tmp_path: Path) -> None:
     with pytest.raises(NoTables, match="no coordinator has run on"):
         ResponseReader(str(tmp_path))
 
 
-def test_close_tells_who_waits(root: str) -> None:
+def test_close_fails_the_pending_requests(root: str) -> None:
     reader = ResponseReader(root)
     future = reader.register("a")
     reader.close()
@@ -340,7 +340,7 @@ def fetch(name: str) -> RequestEvent:
     return RequestEvent(name, f"g{name}", "offset_fetch", offset_fetch=OffsetFetchRequest())
 
 
-def test_many_threads_ask_through_one_client(root: str, client: RequestClient) -> None:
+def test_many_threads_share_one_client(root: str, client: RequestClient) -> None:
     coordinator = SmallCoordinator(root)
     try:
         with ThreadPoolExecutor(8) as pool:
@@ -351,25 +351,25 @@ def test_many_threads_ask_through_one_client(root: str, client: RequestClient) -
     assert answers[0].offset_fetch == OffsetFetchResponse(())
 
 
-def test_without_a_coordinator_the_wait_ends(client: RequestClient) -> None:
+def test_request_without_a_coordinator_times_out(client: RequestClient) -> None:
     with pytest.raises(NoAnswer, match=r"no answer within 0\.02 s: is a coordinator running on"):
         client.ask(heartbeat("a"), timeout_ms=20)
 
 
-def test_a_request_that_is_not_written_is_not_waited_for(root: str, client: RequestClient) -> None:
+def test_request_that_is_not_written_fails_at_once(root: str, client: RequestClient) -> None:
     shutil.rmtree(Path(root) / "requests")
     with pytest.raises(DeliveryFailed, match="1 request could not be written"):
         client.ask(heartbeat("a"), timeout_ms=3_600_000)
 
 
-def test_a_request_that_is_not_taken_is_not_waited_for(root: str) -> None:
+def test_request_that_is_not_accepted_is_not_pending(root: str) -> None:
     client = RequestClient(root)
     client.close()
     with pytest.raises((ProducerClosed, ResponsesLost), match="closed"):
         client.send(heartbeat("a"))
 
 
-def test_an_answer_that_nobody_waits_for_any_more(root: str, client: RequestClient) -> None:
+def test_answer_to_a_forgotten_request_is_ignored(root: str, client: RequestClient) -> None:
     future = client.send(heartbeat("a"))
     assert future.cancel()
     with pytest.raises(CancelledError):
@@ -379,7 +379,7 @@ def test_an_answer_that_nobody_waits_for_any_more(root: str, client: RequestClie
     assert again.result(SOON_S) == response("a")
 
 
-def test_a_client_needs_the_tables(tmp_path: Path) -> None:
+def test_client_without_tables_raises_no_tables(tmp_path: Path) -> None:
     with pytest.raises(NoTables, match="no coordinator has run on"):
         RequestClient(str(tmp_path))
     make_tables(str(tmp_path))
