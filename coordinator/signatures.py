@@ -58,7 +58,7 @@ def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
     return replace(event, signature=f"{key.name}:{_digest(event, key)}")
 
 
-class Judged(NamedTuple):
+class VerifiedPrincipal(NamedTuple):
     """The name of the key that signed a request, and the problem with its principal.
 
     `signer` None: no valid signature. `problem` None: the principal is verified, or the request
@@ -80,7 +80,7 @@ class Signatures:
         """The fingerprints of the keys by name."""
         return {name: key.fingerprint for name, key in self._keys.items()}
 
-    def only(self, fingerprints: Mapping[str, str]) -> Signatures:
+    def matching(self, fingerprints: Mapping[str, str]) -> Signatures:
         """Return the keys that have these names and fingerprints."""
         mine = self._keys.values()
         return Signatures(key for key in mine if fingerprints.get(key.name) == key.fingerprint)
@@ -90,22 +90,22 @@ class Signatures:
         """The names of the keys."""
         return self._keys.keys()
 
-    def judge(self, event: RequestEvent) -> Judged:
+    def verify(self, event: RequestEvent) -> VerifiedPrincipal:
         """Verify a request's signature and the principal that it claims."""
         claimed = event.principal
         claims = claimed not in (None, ANONYMOUS)
         if event.signature is None:
-            why = f"the request says that it is of {claimed} and is not signed"
-            return Judged(None, why if claims else None)
+            problem = f"the request says that it is of {claimed} and is not signed"
+            return VerifiedPrincipal(None, problem if claims else None)
         name, _, digest = event.signature.rpartition(":")
         key = self._keys.get(name)
         if key is None or (claims and key.principal not in (claimed, ANYBODY)):
-            why = f"the request says that it is of {claimed}, but not by a key of {claimed}"
-            return Judged(None, why if claims else None)
+            problem = f"the request says that it is of {claimed}, but not by a key of {claimed}"
+            return VerifiedPrincipal(None, problem if claims else None)
         if not hmac.compare_digest(digest.encode(), _digest(event, key).encode()):
-            why = f"the request's signature by key {name!r} is wrong"
-            return Judged(None, why if claims else None)
-        return Judged(name, None)
+            problem = f"the request's signature by key {name!r} is wrong"
+            return VerifiedPrincipal(None, problem if claims else None)
+        return VerifiedPrincipal(name, None)
 
 
 def _digest(event: RequestEvent, key: RequestKey) -> str:

@@ -85,7 +85,7 @@ from group_coordinator.schemas.rows import Catalogue
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
 # Delay before timers are retried after a timer handler failed, ms.
 _FAILED_TIMER_RETRY_MS = 60_000
-_NO_ROOM = (
+_WINDOW_FULL = (
     "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
 )
 # The epoch of a coordinator that owns all partitions without claims; lower than every other epoch.
@@ -197,14 +197,15 @@ class GroupBatch:
     # --- decisions ------------------------------------------------------------------------------
 
     def _begin_decision(self, group: ClassicGroup | None, state: bytes | None = None) -> None:
-        """Begin a decision. If a handler fails, the group is restored from `_safe`.
+        """Begin a decision. If a handler fails, the group is restored from `_restore_point`.
 
         `state`, if given, is the encoded form of `group`. `_decided` lists this decision's requests
         so far, and the answers to events that were not decided.
         """
         self.decision = self.coordinator.begin_decision(self.group_id, group, self.now)
-        # Encode only if `state` is not given: `_safe` is needed only after a bug in a handler.
-        self._safe = encode(GroupSnapshot(group)) if state is None and group is not None else state
+        if state is None and group is not None:
+            state = encode(GroupSnapshot(group))
+        self._restore_point = state
         self._decided: list[RequestEvent | Response] = []
 
     def _end_decision(self) -> None:
@@ -220,7 +221,7 @@ class GroupBatch:
     def _undo_last(self) -> Decision:
         """Restore the group, and repeat the decisions before the request that failed."""
         self.decision = self.coordinator.begin_decision(
-            self.group_id, decode(self._safe).group, self.now
+            self.group_id, decode(self._restore_point).group, self.now
         )
         for decided in self._decided:
             if isinstance(decided, Response):
@@ -245,7 +246,7 @@ class GroupBatch:
             restart_timers(group, self.now)
         self._begin_decision(group)
 
-    def take_over(self, controls: list[Control]) -> None:
+    def execute_controls(self, controls: list[Control]) -> None:
         """Execute control events: load or unload the group, or remember answered requests."""
         for control in controls:
             if isinstance(control, Wake):
@@ -288,31 +289,31 @@ class GroupBatch:
             delete_offsets(self.decision, deleted_since(catalogue, seen_at))
             self._begin_new_decision()
 
-    def take(self, events: list[str]) -> None:
+    def decide_requests(self, events: list[str]) -> None:
         """Decide the requests, each request id once."""
         if not events:
             return
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
-        done = recent.repeats([key for request in requests for key in request.dedup_keys])
+        seen = recent.repeats([key for request in requests for key in request.dedup_keys])
         if self._signatures is not None and any(
             request.may_be_copied(self.now) for request in requests
         ):
-            done |= parked_dedup_keys(self.decision.group)
+            seen |= parked_dedup_keys(self.decision.group)
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
         for request in requests:
             event, dedup_keys, problem = request.event, request.dedup_keys, request.problem
-            if not done.isdisjoint(dedup_keys):
+            if not seen.isdisjoint(dedup_keys):
                 continue
             key = dedup_keys[0]
-            done.add(key)
+            seen.add(key)
             if isinstance(event, Malformed):
                 self._answer(answer_malformed(event, request.request_id, self.group_id, self.now))
             elif problem is not None:
-                self._answer_instead(event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
+                self._refuse(event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
             elif DECIDED[event.api].is_repeatable or self._is_denied(event):
                 # Deciding such a request twice changes nothing.
                 self._decide(event)
@@ -326,14 +327,14 @@ class GroupBatch:
                 self._decide(event)
             else:
                 refused += 1
-                self._answer_instead(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_ROOM)
+                self._refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _WINDOW_FULL)
             fresh.append(key)
         if kept:
             window.remember(kept, self.now, settings.dedup_window_ms)
         recent.remember(fresh, self.now, settings.dedup_window_ms, MAX_RECENT)
         if refused:
             self.decision.request_id = None
-            self.decision.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
+            self.decision.note("requests_refused", f"{refused} requests: {_WINDOW_FULL}")
 
     def _is_denied(self, event: RequestEvent) -> bool:
         authorizer = self.coordinator.authorizer
@@ -358,7 +359,7 @@ class GroupBatch:
         self.decision.responses.append(answer)
         self._decided.append(answer)
 
-    def _answer_instead(self, event: RequestEvent, code: ErrorCode, why: str) -> None:
+    def _refuse(self, event: RequestEvent, code: ErrorCode, why: str) -> None:
         """Answer a request with an error instead of deciding it."""
         self.decision.request_id = event.request_id
         refuse_because(self.decision, event, code, why)

@@ -239,7 +239,7 @@ def digests_of(packed: bytes) -> list[int]:
 class IdentifiedEvent(Struct, gc=False):
     """An event that can be answered, with its deduplication keys (`dedup.dedup_keys`).
 
-    `signer` and `problem` are as in `signatures.Judged`.
+    `signer` and `problem` are as in `signatures.VerifiedPrincipal`.
     """
 
     request_id: str
@@ -269,7 +269,7 @@ def identify(
         return IdentifiedEvent(request_id, event, (digest(request_id),))
     signer = problem = None
     if isinstance(event, RequestEvent):
-        signer, problem = signatures.judge(event)
+        signer, problem = signatures.verify(event)
     keys = dedup_keys(request_id, signer, signatures.names)
     return IdentifiedEvent(request_id, event, keys, signer, problem)
 

@@ -61,7 +61,7 @@ class BatchMachine:
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
         )
-        self._signatures = None if settings.keys is None else self._keys.only(settings.keys)
+        self._signatures = None if settings.keys is None else self._keys.matching(settings.keys)
         self.set_topics(settings.topics)
         self.set_acls(settings.acls)
 
@@ -74,7 +74,7 @@ class BatchMachine:
         """
         claim = self._claim_of(group_id)
         if claim is None:
-            return self._give_up(group_id, state, events, now)
+            return self._drop_state(group_id, state, events, now)
         if group_id is None:
             return _reject_all(events, now)
         snapshot = decode(state)
@@ -87,10 +87,10 @@ class BatchMachine:
         batch = self._batch(group_id, state, snapshot, time)
         batch.resume()
         if controls:
-            batch.take_over(controls)
+            batch.execute_controls(controls)
             events = [request for text in events if (request := request_of(text)) is not None]
         batch.follow_catalogue()
-        batch.take(events)
+        batch.decide_requests(events)
         batch.run_timers()
         result = batch.result()
         if snapshot.log_time is not None and result.deadline is not None:
@@ -129,7 +129,7 @@ class BatchMachine:
         partitions = self.settings.config.offsets_topic_num_partitions
         return 0 if group_id is None else partition_for(group_id, partitions)
 
-    def _give_up(
+    def _drop_state(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
     ) -> BatchResult:
         """Delete the state of a group if this coordinator does not own its partition.

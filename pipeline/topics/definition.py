@@ -130,8 +130,8 @@ def _ensure_definitions(root: str) -> None:
     # The second check is for a folder that was missing for one read.
     if not is_there and has_mark(root, TOPICS, _DEFINED) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
-            f"the root has topics with tables, and {table_uri(root, TOPIC_TABLES)}, which says "
-            "where they are, cannot be found: bring it back"
+            f"the table {table_uri(root, TOPIC_TABLES)} is missing, but the root has topics with "
+            "tables: bring it back"
         )
     ensure_table(root, TOPIC_TABLES)
 
@@ -176,7 +176,11 @@ def mark_deleted(root: str, name: str, created: int) -> None:
             try:
                 Appender(topic.table).append(None, DELETED, 1)
             except (TableNotFoundError, UnsupportedTable) as error:
-                log.warning("topic %s is deleted without its table: %s", name, first_line(error))
+                log.warning(
+                    "topic %s is deleted; its table could not be marked as deleted: %s",
+                    name,
+                    first_line(error),
+                )
 
 
 def check_log_topic(

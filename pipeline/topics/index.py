@@ -209,7 +209,7 @@ class TopicIndex:
 def _does_not_follow(entry: TopicIndexEntry, end: int) -> str:
     return (
         f"topic_index: the entry at offset {entry.base_offset} of partition {entry.partition} of "
-        f"topic {entry.topic!r} does not follow offset {end}: `topics reindex` begins it anew"
+        f"topic {entry.topic!r} does not follow offset {end}: restart it with `topics reindex`"
     )
 
 

@@ -216,9 +216,9 @@ class Indexer:
                     batch.add(commit.version, added, file, self.columns, count)
             except FileNotFoundError as error:
                 raise CannotFollow(
-                    f"{added.path}, which version {commit.version} of {self.topic.table} adds, is "
-                    "gone (vacuumed?) before its rows were indexed: `topics reindex` begins the "
-                    "topic anew"
+                    f"{added.path} of version {commit.version} of {self.topic.table} was deleted "
+                    "(by VACUUM?) before its rows were indexed: restart the topic with `topics "
+                    "reindex`"
                 ) from error
             except BrokenFile as error:
                 raise CannotFollow(

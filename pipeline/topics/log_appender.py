@@ -86,7 +86,7 @@ class Appended(Struct, frozen=True):
 Outcome = Appended | Failure
 
 
-class _Plan:
+class _AppendPlan:
     """The placement of batches if the log does not change: files to write, and batch outcomes.
 
     An outcome is the batch's base offset, or the Failure with which it is rejected.
@@ -144,7 +144,7 @@ def _series(batch: NewBatch) -> tuple[int, int, int]:
     return batch.partition, batch.producer_id, batch.producer_epoch
 
 
-class _Written(Struct, frozen=True):
+class _UncommittedFile(Struct, frozen=True):
     """A file that is not committed yet, its base offset, and the append time of its records."""
 
     base: int
@@ -169,7 +169,7 @@ class LogAppender:
         # The client resends that batch, and may have sent the next one already.
         self._unwritten: dict[tuple[int, int, int], int] = {}
         # Whether a commit of the current append may be in the table, or may still appear.
-        self._may_stand = False
+        self._may_be_committed = False
 
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome after the commit.
@@ -203,21 +203,21 @@ class LogAppender:
 
     def _append(self, batches: Sequence[NewBatch], until: float) -> list[Outcome]:
         now = clock_ms() if self._is_append_time else None
-        written: dict[int, _Written] = {}
-        self._may_stand = False
-        self._segments.await_files(frozenset())
+        written: dict[int, _UncommittedFile] = {}
+        self._may_be_committed = False
+        self._segments.watch_files(frozenset())
         attempt = 0
         while True:
             try:
                 self._segments.poll()
                 # An attempt that seemed to fail may have been committed.
-                if self._segments.has_come:
+                if self._segments.has_watched_file:
                     break
                 if self._segments.is_deleted:
                     self._discard(written)
                     gone = UnknownTopicOrPartition(f"topic {self._topic.topic!r} is deleted")
                     return [gone] * len(batches)
-                plan = _Plan(batches, self._segments, self._unwritten)
+                plan = _AppendPlan(batches, self._segments, self._unwritten)
                 if plan.refuses and self._segments.poll():
                     # A network file system may not show a new commit to the first read. Producers
                     # treat a rejection as final, so it needs a second read.
@@ -227,7 +227,8 @@ class LogAppender:
                     break
                 if monotonic() >= until:
                     raise AppendTimeout(
-                        f"others appended to {self._topic.topic!r}, {attempt + 1} times first"
+                        f"records were not appended to topic {self._topic.topic!r} in time: other "
+                        f"writers committed first {attempt + 1} times"
                     )
             except CommitStateUnknown:
                 raise
@@ -249,7 +250,9 @@ class LogAppender:
 
     # --- files ------------------------------------------------------------------------------------
 
-    def _write(self, plan: _Plan, written: dict[int, _Written], now: int | None) -> None:
+    def _write(
+        self, plan: _AppendPlan, written: dict[int, _UncommittedFile], now: int | None
+    ) -> None:
         """Write a file for each partition, except those already written with the same offsets."""
         for number in list(written):
             placed = plan.placed.get(number)
@@ -263,7 +266,7 @@ class LogAppender:
 
     def _write_file(
         self, partition: int, placed: list[tuple[NewBatch, int]], now: int | None
-    ) -> _Written:
+    ) -> _UncommittedFile:
         begun = Freshness.seen_now()
         base = placed[0][1]
         if now is not None:
@@ -291,24 +294,31 @@ class LogAppender:
         span = pc.min_max(times).as_py()
         bounds = (base, base + len(times), span["min"], span["max"])
         stats = encode_segment_stats(len(times), bounds, retained_batches(known))
-        return _Written(base, structs.replace(file, stats=stats), begun, now)
+        return _UncommittedFile(base, structs.replace(file, stats=stats), begun, now)
 
-    def _discard(self, written: Mapping[int, _Written]) -> None:
+    def _discard(self, written: Mapping[int, _UncommittedFile]) -> None:
         """Delete files that were not committed; VACUUM deletes those that remain."""
-        if self._may_stand:
+        if self._may_be_committed:
             # A store may still make a commit after it reported a failure.
             return
         try:
             self._store.delete([each.file.path for each in written.values()])
         except OSError as error:
-            log.info("files of %s are left behind: %s", self._topic.table, error)
+            log.info(
+                "uncommitted files of %s were not deleted; VACUUM deletes them: %s",
+                self._topic.table,
+                error,
+            )
 
     # --- the commit -------------------------------------------------------------------------------
 
-    def _commit(self, plan: _Plan, written: Mapping[int, _Written]) -> bool:
+    def _commit(self, plan: _AppendPlan, written: Mapping[int, _UncommittedFile]) -> bool:
         """Commit the files; return False if another writer was first. Raises CommitStateUnknown."""
         if not all(each.begun.is_within(COMMITTABLE_S) for each in written.values()):
-            log.warning("records of %s were not committed for half an hour", self._topic.topic)
+            log.warning(
+                "files for topic %s are older than half an hour and are written again",
+                self._topic.topic,
+            )
             return False
         files = [each.file for each in written.values()]
         moves = {
@@ -318,12 +328,12 @@ class LogAppender:
             )
             for number in written
         }
-        self._await(files)
+        self._watch(files)
         try:
             committed = self._writer.commit(self._segments.live, files, moves, [DELETED])
         except CommitStateUnknown as error:
             log.warning("%s", error)
-            self._may_stand = True
+            self._may_be_committed = True
             return self._settle(files)
         if committed is None:
             return False
@@ -338,7 +348,7 @@ class LogAppender:
         then would read. Raises CommitStateUnknown if the log cannot be read for _SETTLE_S.
         """
         self._segments = Segments(self._topic.table)
-        self._await(files)
+        self._watch(files)
         until = monotonic() + _SETTLE_S
         attempt = 0
         while True:
@@ -353,7 +363,7 @@ class LogAppender:
                 back_off(attempt)
                 attempt += 1
             else:
-                return self._segments.has_come
+                return self._segments.has_watched_file
 
-    def _await(self, files: Sequence[DataFile]) -> None:
-        self._segments.await_files(frozenset(file.path for file in files))
+    def _watch(self, files: Sequence[DataFile]) -> None:
+        self._segments.watch_files(frozenset(file.path for file in files))

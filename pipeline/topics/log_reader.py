@@ -84,7 +84,7 @@ class LogReader:
         known.
         """
         if not self._segments.is_whole:
-            raise Failure(f"the table of topic {self.topic.topic!r} was not read yet")
+            raise Failure(f"the table of topic {self.topic.topic!r} has not been read yet")
         return self._segments.partition(number)
 
     def read(self, partition: int, offset: int, max_bytes: int, max_records: int) -> list[Record]:

@@ -179,8 +179,8 @@ class Segments:
         self._partitions: dict[int, PartitionSegments] = {}
         self._places: dict[str, tuple[int, int]] = {}
         # Paths of files that the caller watches for: it needs to know whether a commit added one.
-        self._awaited: frozenset[str] = frozenset()
-        self._has_come = False
+        self._watched: frozenset[str] = frozenset()
+        self._watched_file_added = False
 
     def partition(self, number: int) -> PartitionSegments:
         """Return a partition's segments; the list is empty if it has no records."""
@@ -215,14 +215,14 @@ class Segments:
         self._take(change, added)
         self.live = behind
 
-    def await_files(self, paths: frozenset[str]) -> None:
+    def watch_files(self, paths: frozenset[str]) -> None:
         """Watch from now on for a commit that adds one of these files."""
-        self._awaited, self._has_come = paths, False
+        self._watched, self._watched_file_added = paths, False
 
     @property
-    def has_come(self) -> bool:
-        """Whether a commit that was applied has added an awaited file."""
-        return self._has_come
+    def has_watched_file(self) -> bool:
+        """Whether a commit that was applied has added a watched file."""
+        return self._watched_file_added
 
     def _new_of(self, change: Change) -> list[AddedFile]:
         """Return the added files that are not known, or that the change removes as well."""
@@ -244,7 +244,7 @@ class Segments:
                     partition.producers.add(batch)
             partition.take(segment)
             self._places[segment.file.path] = number, segment.base
-            self._has_come |= segment.file.path in self._awaited
+            self._watched_file_added |= segment.file.path in self._watched
         self.is_deleted |= DELETED in change.transactions
         for app_id, version in change.transactions.items():
             ended = partition_of(app_id)

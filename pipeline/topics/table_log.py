@@ -125,15 +125,15 @@ class TableLog:
                 )
                 if refused:
                     raise CannotFollow(
-                        f"version {version} of {self._uri} makes the table one with {refused}, "
-                        "whose files do not hold its rows as they are: the topic ends before it"
+                        f"version {version} of {self._uri} enables {refused}, which a topic cannot "
+                        "read: the topic ends before this version"
                     )
             if action.remove is not None and action.remove.data_change:
                 operation = info.get("operation", "an unnamed operation")
                 raise CannotFollow(
                     f"version {version} of {self._uri} ({operation}) removes or changes rows: "
-                    "the topic is served up to the version before; `topics reindex` begins it anew "
-                    "with the rows that the table has now, at offsets after all present ones"
+                    "the topic ends before this version. `topics reindex` restarts it with the "
+                    "table's present rows, at new offsets"
                 )
         times = [info.get("inCommitTimestamp"), info.get("timestamp")]
         timestamp = next((time for time in times if isinstance(time, int) and time), None)
@@ -171,9 +171,9 @@ class TableLog:
             self._check_gone(version)
         except LogGone as error:
             raise CannotFollow(
-                f"the log of {self._uri} was cleaned up before version {version} was indexed, and "
-                "which rows came after it is not known any more (delta.logRetentionDuration says "
-                "how long it is kept): `topics reindex` begins the topic anew"
+                f"the log of {self._uri} was cleaned up before version {version} was indexed, so "
+                "later rows cannot be found (see delta.logRetentionDuration): restart the topic "
+                "with `topics reindex`"
             ) from error
 
     def _check_same(self, version: int) -> None:
@@ -196,12 +196,12 @@ class TableLog:
         return handle
 
     def _dropped(self) -> TableReplaced:
-        return TableReplaced(f"there is no Delta table at {self._uri} any more")
+        return TableReplaced(f"the Delta table at {self._uri} does not exist any more")
 
     def _replaced(self, found: str) -> TableReplaced:
         return TableReplaced(
-            f"the table at {self._uri} is another one ({found}) than the topic's "
-            f"(id {self._table_id}): delete the topic and create it anew"
+            f"the table at {self._uri} was replaced: it has {found}, the topic's table had id "
+            f"{self._table_id}. Delete the topic and create it again"
         )
 
 

@@ -81,7 +81,7 @@ class TableReader:
         """
         self._check_not_replaced()
         if not self._index.is_read:
-            raise Failure("topic_index was not read yet")
+            raise Failure("the table topic_index has not been read yet")
         index = self._index.topic(self.topic.topic_id)
         if index.problem is not None:
             raise Failure(index.problem)
@@ -155,7 +155,7 @@ class TableReader:
                 handle = open_delta(self.topic.table)
             except TableNotFoundError as error:
                 raise TableReplaced(
-                    f"there is no Delta table at {self.topic.table} any more"
+                    f"the Delta table at {self.topic.table} does not exist any more"
                 ) from error
             columns = Columns(self.topic, column_types(handle))
             self._made_indexer = Indexer(self.topic, columns, self._index)
@@ -269,7 +269,7 @@ class TableReader:
         if not missing:
             return
         log.warning(
-            "topic %s: %d files of %s are gone (vacuumed?), and the records in them",
+            "topic %s: %d files of %s, with their records, were deleted (by VACUUM?)",
             self.topic.topic,
             len(missing),
             self.topic.table,

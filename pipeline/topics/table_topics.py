@@ -227,7 +227,7 @@ class TableTopics:
         self._check_partition(topic, 0)
         table = self._tables.get(topic)
         if table is None:
-            raise InvalidTable(f"topic {topic!r} has a table of its own, which needs no index")
+            raise InvalidTable(f"topic {topic!r} has its own table, which has no index to rebuild")
         table.reindex(self._definitions.counts[topic])
 
     # --- records ----------------------------------------------------------------------------------

@@ -86,10 +86,10 @@ def test_a_deadline_is_signed_with_the_request() -> None:
     """Who may append rows cannot put another one into somebody's request."""
     key = RequestKey("a", "User:alice", b"a" * 32)
     request = signed(m.RequestEvent("r", "g", "offset_commit", offset_commit=COMMIT), key)
-    assert Signatures([key]).judge(request).problem is None
+    assert Signatures([key]).verify(request).problem is None
     dated = replace(request, deadline=MINUTE)
-    assert "is wrong" in str(Signatures([key]).judge(dated).problem)
-    assert Signatures([key]).judge(signed(dated, key)).problem is None
+    assert "is wrong" in str(Signatures([key]).verify(dated).problem)
+    assert Signatures([key]).verify(signed(dated, key)).problem is None
     assert "is wrong" in str(
-        Signatures([key]).judge(replace(signed(dated, key), deadline=None)).problem
+        Signatures([key]).verify(replace(signed(dated, key), deadline=None)).problem
     )

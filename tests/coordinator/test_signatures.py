@@ -39,7 +39,7 @@ EVENT = m.RequestEvent(
 
 
 def problem(event: m.RequestEvent, *keys: RequestKey) -> str | None:
-    return Signatures(keys or KEYS).judge(event).problem
+    return Signatures(keys or KEYS).verify(event).problem
 
 
 def test_what_claims_nothing_needs_no_signature() -> None:

@@ -214,7 +214,7 @@ def request(data: bytes) -> object:
     event = decode_request(data)
     if isinstance(event, Malformed):
         return event
-    judged = Signatures([KEY]).judge(event)
+    judged = Signatures([KEY]).verify(event)
     if judged.signer is not None:
         assert msgspec.structs.replace(event, sent_at=None) == signed(REQUEST, KEY)
     return event

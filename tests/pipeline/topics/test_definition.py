@@ -173,7 +173,7 @@ def test_definitions_that_are_gone_are_not_none(root: str, uri: str) -> None:
     with pytest.raises(TableNotFoundError, match=TOPIC_TABLES.name):
         topics.poll()
     assert topics.catalogue() == {}
-    with pytest.raises(TableMissing, match=rf"{definitions}, which says where they are"):
+    with pytest.raises(TableMissing, match=rf"{definitions} is missing"):
         create_log_topic(root, "other", 1)
     assert not definitions.exists()
     gone.rename(definitions)

@@ -541,7 +541,9 @@ def test_an_index_that_contradicts_itself_is_its_topic_s_problem_and_can_be_begu
     append(uri, range(10, 15))
     append(other, range(5, 9))
     topics = opened(root)
-    assert "does not follow offset 10: `topics reindex`" in str(topics.problems()["t"])
+    assert "does not follow offset 10: restart it with `topics reindex`" in str(
+        topics.problems()["t"]
+    )
     # Somebody may have been told of a later end than the one that is known here.
     with pytest.raises(Failure, match="does not follow"):
         topics.log_end("t", 0)

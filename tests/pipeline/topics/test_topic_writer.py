@@ -66,7 +66,7 @@ def test_an_append_that_others_are_faster_than_ends_in_time(
     monkeypatch.setattr(Log, "create", too_late)
     (outcome,) = writer.append([batch(0, "a")], monotonic())
     assert isinstance(outcome, AppendStateUnknown)
-    assert "others appended to 't'" in str(outcome)
+    assert "records were not appended to topic 't' in time" in str(outcome)
     assert values(opened(root)) == [(0, "other")]
     monkeypatch.setattr(Log, "create", create)
     assert offsets(writer.append([batch(0, "a")], monotonic())) == [1]
