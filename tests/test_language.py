@@ -47,6 +47,7 @@ FINISHED = (
     "schemas",
     "schemas/kafka",
     "tests",
+    "tests/coordinator",
     "tests/end_to_end",
     "tests/golden",
     "tests/object_store",

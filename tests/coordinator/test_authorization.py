@@ -1,4 +1,4 @@
-"""ACLs: who may do what, as Kafka's StandardAuthorizer decides, and what groups' requests need."""
+"""ACLs: authorization as by Kafka's StandardAuthorizer, and the permissions of groups' requests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ BINDINGS = st.builds(
     operation=st.sampled_from(["READ", "WRITE", "DESCRIBE", "ALL", "ALTER_CONFIGS"]),
     permission=st.sampled_from(["ALLOW", "ALLOW", "DENY"]),
 )
-# Any name that a pattern could tell from others: `c` is in no ACL, and "*" as a prefix is a letter.
+# Names that patterns could distinguish: `c` is in no ACL, and "*" as a prefix is a letter.
 ALL_NAMES = ["".join(each) for n in range(1, 5) for each in itertools.product("abc*", repeat=n)]
 
 
@@ -93,7 +93,7 @@ def covers(one: AclBinding, name: str) -> bool:
 
 
 def decided(acls: list[AclBinding], operation: str, name: str) -> bool:
-    """What Kafka's rules say of Alice and a topic: StandardAuthorizerData, KIP-11 and KIP-290."""
+    """Return Kafka's decision for Alice and a topic (StandardAuthorizerData, KIP-11, KIP-290)."""
     implying = {"DESCRIBE": {"READ", "WRITE"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
     mine = [
         each

@@ -1,4 +1,4 @@
-"""One group in a micro-batch: the rules of the stream around the rules of Kafka."""
+"""One group in a micro-batch: the rules of the stream in addition to Kafka's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHECK = 10 * MINUTE
 
 
 class Stream:
-    """A group's stream: batches go in one after the other, the state goes round."""
+    """A group's stream: batches are processed one after the other, each with the previous state."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
         config = parse_config({"group.initial.rebalance.delay.ms": 0, **(settings or {})})
@@ -46,13 +46,13 @@ class Stream:
         self.deadline: int | None = None
 
     def batch(self, now: int, *events: str) -> GroupOutput:
-        """Process one batch; its output, an empty one if there is nothing to say."""
+        """Process one batch; return its output, which may be empty."""
         result = BatchMachine(self.settings).process(GROUP_ID, self.state, list(events), now)
         self.state, self.deadline = result.state, result.deadline
         return result.output or GroupOutput([], [], [], [])
 
     def restart(self) -> None:
-        """The coordinator starts anew."""
+        """Restart the coordinator."""
         epoch = self.settings.start_epoch + 1
         self.settings = msgspec.structs.replace(self.settings, start_epoch=epoch)
 
@@ -67,7 +67,7 @@ class Stream:
         return group
 
     def stable(self, now: int = 0) -> str:
-        """One member, joined and synced; returns its id."""
+        """Create a group of one member, joined and synced; return its id."""
         self.batch(now, join("setup-join"))
         member_id = next(iter(self.group.members))
         self.batch(now, sync("setup-sync", member_id))
@@ -76,7 +76,7 @@ class Stream:
 
 
 def event(request_id: str | None, api: str, body: Any, **fields: Any) -> str:
-    """A request event as it comes out of the table."""
+    """Return a request event as it is read from the table."""
     whole = {"request_id": request_id, "group_id": GROUP_ID, "api": api, api: body, **fields}
     return json.dumps({name: value for name, value in whole.items() if value is not None})
 
@@ -112,13 +112,13 @@ def commit(request_id: str, offset: int, member_id: str = "", generation: int = 
 
 
 def load_event(records: list[CoordinatorRecord]) -> str:
-    """The control event that loads the group from these records."""
+    """Return the control event that loads the group from these records."""
     rows = msgspec.json.encode(records).decode()
     return f'{{"control":"load","records":{rows}}}'
 
 
 def codes(output: GroupOutput) -> dict[str, int]:
-    """The codes by request id; fails if a request is answered twice."""
+    """Return the error codes by request id; fail if a request is answered twice."""
     found = {response.request_id: response.error_code for response in output.responses}
     assert len(found) == len(output.responses)
     return found
@@ -178,7 +178,7 @@ def test_a_commit_that_comes_again_within_the_window_is_not_decided_whatever_cam
 
 
 def test_commits_are_refused_while_the_window_has_no_room_for_them() -> None:
-    """To forget a commit would let its repetition set the offset back."""
+    """If a commit were forgotten, its repetition could set the offset back."""
     stream = Stream(dedup_max_ids=3, dedup_window_ms=1_000)
     first = stream.batch(0, *(commit(name, 1) for name in "abcd"))
     refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -218,7 +218,7 @@ def test_heartbeats_and_fetches_are_answered_while_commits_are_refused() -> None
 
 
 def test_of_heartbeats_the_last_are_remembered() -> None:
-    """A second answer to an older one does no harm."""
+    """A second response to an older one does no harm."""
     stream = Stream()
     member_id = stream.stable()
     stream.batch(1, *(heartbeat(f"h{number}", member_id) for number in range(MAX_RECENT + 1)))
@@ -371,11 +371,11 @@ def test_events_without_a_group_are_rejected_whole() -> None:
     assert machine.process(None, None, [], 5).output is None
 
 
-# --- a bug of ours --------------------------------------------------------------------------------
+# --- a bug of this project ------------------------------------------------------------------------
 
 
 def ruin(decision: Decision, *_: object) -> None:
-    """A handler that does all the damage it can before it fails."""
+    """Change everything that a handler can change, and fail."""
     decision.present.generation_id = 99
     decision.present.members.clear()
     decision.append(decision.group_record(None, "ruin"))
@@ -728,7 +728,7 @@ def test_member_ids_come_from_the_request() -> None:
     assert new_member_uuid("a") != new_member_uuid("b")
 
 
-# --- what is kept, and when the group is called again ---------------------------------------------
+# --- retained state, and the next call of the group -----------------------------------------------
 
 
 def test_a_quiet_batch_says_nothing() -> None:
@@ -741,7 +741,7 @@ def test_a_quiet_batch_says_nothing() -> None:
 def test_nothing_is_kept_of_a_group_that_was_never_there() -> None:
     stream = Stream(dedup_window_ms=1000)
     stream.batch(0, heartbeat("h", "stranger"))
-    # But for the window in which the request may come again.
+    # Except during the window in which the request may be repeated.
     assert stream.deadline == 1000
     assert stream.state is not None
     stream.batch(1000)
@@ -777,7 +777,7 @@ def test_offsets_are_looked_through_one_interval_after_a_change() -> None:
     assert stream.deadline == 7 + CHECK
     output = stream.batch(7 + CHECK)
     assert output.records == []
-    # The second offset has not been there for a minute: the next run is one interval away.
+    # The second offset is less than a minute old: the next run is one interval away.
     assert stream.deadline == 7 + 2 * CHECK
     output = stream.batch(7 + 2 * CHECK)
     assert [record.reason for record in output.records] == ["offsets expired"]
@@ -820,7 +820,7 @@ DAY = 24 * 60 * MINUTE
 
 
 def run_until(stream: Stream, end: int) -> list[tuple[int, GroupOutput]]:
-    """Let time pass: the group is called when it is due, and at no other time."""
+    """Let time pass; the group is called when it is due, and at no other time."""
     said: list[tuple[int, GroupOutput]] = []
     while stream.deadline is not None and stream.deadline <= end:
         at = stream.deadline
@@ -829,7 +829,7 @@ def run_until(stream: Stream, end: int) -> list[tuple[int, GroupOutput]]:
 
 
 def taken_over(records: list[CoordinatorRecord], now: int, **settings: Any) -> Stream:
-    """The group at another coordinator, which loaded it from these records."""
+    """Return the group at another coordinator, which loaded it from these records."""
     stream = Stream(settings)
     stream.batch(now, load_event(records))
     return stream

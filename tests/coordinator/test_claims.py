@@ -1,4 +1,4 @@
-"""A coordinator of some offsets partitions: what is another's is not its business."""
+"""A coordinator of some offsets partitions ignores groups of other partitions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def parked_join() -> str:
 
 
 def parked(claim: int) -> tuple[BatchSettings, bytes]:
-    """A group in which somebody waits, under a claim."""
+    """Return a group with a parked request, under a claim."""
     slow = msgspec.structs.replace(CONFIG, group_initial_rebalance_delay_ms=3_000)
     settings = BatchSettings(config=slow, claims={MINE: claim})
     result = BatchMachine(settings).process(GROUP_ID, None, [parked_join()], 5)
@@ -112,7 +112,7 @@ def test_whoever_waits_in_a_group_that_is_given_up_is_told_so():
 
 
 def test_of_a_group_that_is_another_s_nothing_is_said():
-    """Its new coordinator may have answered who waited in it."""
+    """Its new coordinator may have answered the parked requests."""
     settings, state = parked(4)
     for unloading, events in (({}, [UNLOAD_EVENT]), ({MINE: 9}, [UNLOAD_EVENT]), ({MINE: 4}, [])):
         other = msgspec.structs.replace(settings, claims={}, unloading=unloading)

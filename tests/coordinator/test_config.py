@@ -80,7 +80,7 @@ def test_a_value_that_kafka_would_not_take_is_refused_by_name(name: str, value: 
 
 
 def test_x02_the_longest_retention_does_not_overflow() -> None:
-    """In Kafka it did, until 0.10.1.1 (KAFKA-4472)."""
+    """It overflowed in Kafka until 0.10.1.1 (KAFKA-4472)."""
     config = parse_config({"offsets.retention.minutes": 2**31 - 1})
     assert config.offsets_retention_ms == (2**31 - 1) * 60_000
 

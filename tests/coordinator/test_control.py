@@ -1,4 +1,4 @@
-"""Control events: a group taken over from its records, or given up, before its requests."""
+"""Control events: a group is loaded from its records, or unloaded, before its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that names a deadline is not carried out after it."""
+"""A request with a deadline is not executed after it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANGES: list[tuple[str, Any]] = [
 
 @pytest.fixture
 def ctx() -> Context:
-    """A group whose offset of t-0 is 5, one minute after its coordinator's clock began."""
+    """Return a group with offset 5 of t-0, one minute after its coordinator's clock began."""
     ctx = Context()
     ctx.now = MINUTE
     ctx.commit({("t", 0): 5})
@@ -37,7 +37,7 @@ def ctx() -> Context:
 
 
 def codes_of(response: m.Response) -> set[int]:
-    """The code of a response, or of each of its partitions or members."""
+    """Return the error code of a response, or of each of its partitions or members."""
     body = getattr(response, response.api)
     topics = getattr(body, "topics", ())
     members = getattr(body, "members", None) or ()
@@ -64,7 +64,7 @@ def test_after_it_the_request_is_answered_and_changes_nothing(
 
 
 def test_a_clock_that_is_set_back_puts_the_deadline_off_by_as_much(ctx: Context) -> None:
-    """The deadline is one of the coordinator's clock, whatever the writer's says."""
+    """The deadline is a time of the coordinator's clock, whatever the writer's clock says."""
     deadline = ctx.now + 1_000
     ctx.now += 31_000 - MINUTE
     assert codes_of(ctx.send("offset_commit", COMMIT, deadline=deadline).response) == {0}
@@ -74,7 +74,7 @@ def test_a_clock_that_is_set_back_puts_the_deadline_off_by_as_much(ctx: Context)
 
 
 def test_a_row_that_is_read_again_in_time_is_not_decided_after_all() -> None:
-    """Its request id was answered: a batch that has an earlier time changes nothing of that."""
+    """Its request id was answered: a batch with an earlier time does not change this."""
     stream = Stream()
     late = event("r", "delete_groups", {}, deadline=MINUTE)
     (answer,) = stream.batch(MINUTE + 1, late).responses
@@ -83,7 +83,7 @@ def test_a_row_that_is_read_again_in_time_is_not_decided_after_all() -> None:
 
 
 def test_a_deadline_is_signed_with_the_request() -> None:
-    """Who may append rows cannot put another one into somebody's request."""
+    """A writer of rows cannot put another deadline into a signed request."""
     key = RequestKey("a", "User:alice", b"a" * 32)
     request = signed(m.RequestEvent("r", "g", "offset_commit", offset_commit=COMMIT), key)
     assert Signatures([key]).verify(request).problem is None

@@ -1,4 +1,4 @@
-"""What a group remembers of the requests that it has seen: a window of some, the last of others."""
+"""The requests that a group remembers: all of a window for some APIs, the last ones for others."""
 
 from __future__ import annotations
 

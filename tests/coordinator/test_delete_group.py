@@ -1,4 +1,4 @@
-"""DeleteGroups (KIP-229): an Empty group goes, with all its offsets."""
+"""DeleteGroups (KIP-229): an Empty group is deleted, with all its offsets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import DeleteGroupsRequest
 from tests.context import NOT_OWNED, Context, committed
 
-# K02, a null group id: an event without one is rejected before there is anybody to ask.
+# K02, a null group id, is not here: an event without one is rejected before it reaches a group.
 
 
 def emptied_group() -> Context:
-    """A group whose only member has committed two offsets and left."""
+    """Return a group with two committed offsets; its only member has left."""
     ctx = Context()
     member = ctx.stable_group()
     assert ctx.commit({("orders", 0): 5, ("orders", 1): 6}, member).code == ErrorCode.NONE
@@ -98,7 +98,7 @@ def test_a_simple_group_has_no_record_to_bury() -> None:
 
 
 def test_a_simple_group_that_had_a_member_has_a_record_to_bury() -> None:
-    """Its record was written when it emptied, though no leader ever synced."""
+    """Its record was written when it became empty, although no leader ever synced."""
     ctx = Context()
     ctx.commit({("orders", 0): 5})
     ctx.leave(ctx.dynamic_join())
@@ -129,7 +129,7 @@ def test_a_dead_group_is_not_found() -> None:
 
 @pytest.mark.parametrize("force", [True, False, None])
 def test_force_is_refused(force: bool | None) -> None:
-    """It would throw members out; nobody has said yet how they are to be told."""
+    """It would remove members, and there is no defined response to them yet."""
     ctx = emptied_group()
     call = ctx.send("delete_groups", DeleteGroupsRequest(force))
     if force:
@@ -142,7 +142,7 @@ def test_force_is_refused(force: bool | None) -> None:
 
 
 def test_a_group_whose_tombstones_cannot_be_written_stays() -> None:
-    """Else its offsets would be back with the next coordinator."""
+    """Otherwise the next coordinator would load its offsets again."""
     ctx = emptied_group()
     logged = len(ctx.log)
     ctx.log_refuses = True

@@ -1,4 +1,4 @@
-"""DescribeGroups: what is shown of a group in each state."""
+"""DescribeGroups: the description of a group in each state."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_b05_a_rebalancing_group_tells_neither_protocol_nor_metadata() -> None:
 
 
 def test_a_rebalancing_group_shows_the_assignments_that_still_hold() -> None:
-    """Members go on with the old ones till they rejoin; Kafka's Java coordinator shows them."""
+    """Members use the old ones until they rejoin; Kafka's Java coordinator describes them."""
     ctx = Context()
     leader, _ = ctx.stable_pair()
     ctx.join(leader.member_id)
@@ -96,7 +96,7 @@ def test_a_simple_group_has_no_protocol_type() -> None:
 
 
 def test_the_empty_group_id_can_be_described() -> None:
-    """F05's part: old clients commit without a group id."""
+    """Part of F05: old clients commit without a group id."""
     ctx = Context(group_id="")
     ctx.commit({("orders", 0): 5})
     call = ctx.describe()

@@ -1,4 +1,4 @@
-"""Which offsets are past their retention, and when the group goes with them (Kafka 2.8.2+)."""
+"""The expiry of offsets, and of a group with its last offset (Kafka 2.8.2 and later)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BAR = ("bar", 0)
 
 
 def context() -> Context:
-    """A coordinator that keeps offsets for an hour and members for as long as they like."""
+    """Return a coordinator that keeps offsets for an hour, and has no session limit."""
     return Context(
         offsets_retention_minutes=60, group_max_session_timeout_ms=2**31 - 1, group_max_size=100
     )
 
 
 def immortal(ctx: Context, **options: object) -> Call:
-    """A Stable group of one member that needs no heartbeats."""
+    """Return a Stable group of one member that needs no heartbeats."""
     return ctx.stable_group(session_ms=2**31 - 1, **options)
 
 
 def tombstones(ctx: Context) -> list[tuple[str | None, int | None]]:
-    """Topic and partition of the tombstones in the log; (None, None) is the group's."""
+    """Return topic and partition of the tombstones in the log; (None, None) is the group's."""
     return [
         (record.topic, record.topic_partition)
         for record in ctx.log
@@ -372,7 +372,7 @@ def test_next_expiry_is_when_a_run_would_first_find_something() -> None:
 
 
 def test_an_offset_of_the_last_time_never_expires() -> None:
-    """Its expiry is past the last time that a timer of Spark's can have."""
+    """Its expiry is after the maximum time of Spark's timers."""
     ctx = context()
     ctx.commit({FOO: OffsetCommitPartition(0, 1, commit_timestamp=2**63 - 1)})
     assert ctx.group is not None

@@ -1,4 +1,4 @@
-"""FindCoordinator: which node a group's requests go to."""
+"""FindCoordinator: the node that decides a group's requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_partition_that_nobody_owns_now() -> None:
 
 @pytest.mark.parametrize("key_type", [1, 2, -1])
 def test_only_groups_are_coordinated_here(key_type: int | None) -> None:
-    """1 is a transaction's coordinator, 2 a share group's."""
+    """1 is the coordinator of a transaction, 2 of a share group."""
     call = find(Context(), key_type)
     assert call.code == ErrorCode.INVALID_REQUEST
     assert call.response.error_message.startswith(f"key_type {key_type} is not a group's")
@@ -48,7 +48,7 @@ def test_only_groups_are_coordinated_here(key_type: int | None) -> None:
 
 @pytest.mark.parametrize("ownership", [ErrorCode.NONE, *NOT_OWNED])
 def test_anyone_may_be_asked(ownership: ErrorCode) -> None:
-    """That this coordinator has not the group is why it is asked."""
+    """Also a coordinator that does not have the group answers."""
     ctx = Context()
     ctx.ownership = ownership
     assert find(ctx).code == ErrorCode.NONE

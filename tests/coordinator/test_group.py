@@ -86,7 +86,7 @@ def test_an_empty_group_takes_whoever_says_what_it_speaks(
 def test_a_group_with_members_takes_who_shares_a_protocol_with_all(
     kind: str, names: list[str], supported: bool
 ) -> None:
-    """It is not enough to share one with each of them."""
+    """It is not enough to share a protocol with each of them."""
     group = group_of(member("a", "range", "roundrobin"), member("b", "range", "sticky"))
     assert group.supports_protocols(kind, offer(*names)) is supported
 
@@ -118,11 +118,11 @@ def test_a_protocol_named_twice_counts_once() -> None:
     [
         ([["range"]], "range"),
         ([["range", "sticky"], ["sticky", "range"], ["sticky", "range"]], "sticky"),
-        # Most would have roundrobin, but not all can.
+        # Most would have roundrobin, but not all support it.
         ([["roundrobin", "range"], ["roundrobin", "range"], ["range"]], "range"),
-        # Each votes for the first of its own that all support.
+        # Each votes for the first of its protocols that all support.
         ([["mine", "sticky", "range"], ["range", "sticky"], ["sticky", "range"]], "sticky"),
-        # A tie: Kafka takes any of the tied, here it is the one first voted for.
+        # A tie: Kafka takes any of the tied, here it is the one with the first vote.
         ([["range", "sticky"], ["sticky", "range"]], "range"),
         ([["sticky", "range"], ["range", "sticky"]], "sticky"),
     ],
@@ -162,7 +162,7 @@ def test_a_generation_with_members_chooses_its_protocol() -> None:
 
 
 def test_a_generation_without_members_is_empty_and_counts() -> None:
-    """The protocol type stays, for the sake of the offsets: the group was not a simple one."""
+    """The protocol type stays because of the offsets: the group was not a simple one."""
     group = group_of()
     group.generation_id, group.protocol_name = 4, "range"
     group.begin_generation(7)
@@ -170,7 +170,7 @@ def test_a_generation_without_members_is_empty_and_counts() -> None:
     assert (group.state, group.protocol_type) == (GroupState.EMPTY, "consumer")
 
 
-# --- who leads ----------------------------------------------------------------------------------
+# --- the leader -----------------------------------------------------------------------------------
 
 
 def test_the_first_member_leads() -> None:
@@ -206,7 +206,7 @@ def test_without_members_nobody_leads() -> None:
 
 
 def test_a_stored_leader_that_is_no_member_is_replaced() -> None:
-    """Not from a coordinator's hand, but the offsets topic may be written by others."""
+    """This coordinator never writes that, but others may write the offsets topic."""
     group = group_of(member("a", waiting=True))
     group.leader_id = "nobody"
     assert group.elect_joined_leader() is True
@@ -278,7 +278,7 @@ def test_a_new_generation_is_owed_nothing_for_the_old_one() -> None:
     [
         ("a", None, ErrorCode.NONE),
         ("s", "instance", ErrorCode.NONE),
-        # A static member may speak by its member id alone.
+        # A static member may use its member id alone.
         ("s", None, ErrorCode.NONE),
         ("stranger", None, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", None, ErrorCode.UNKNOWN_MEMBER_ID),

@@ -1,4 +1,4 @@
-"""Heartbeat, and the session that it keeps alive."""
+"""Heartbeat, and the session that it renews."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LONG_MS = 10_000
 
 
 def completing(ctx: Context, **options: object) -> Call:
-    """The leader of a generation whose assignment is owed."""
+    """Return the leader of a generation without an assignment."""
     leader = ctx.dynamic_join(**options)
     assert ctx.state is GroupState.COMPLETING_REBALANCE
     return leader
 
 
-# --- who may heartbeat ----------------------------------------------------------------------------
+# --- accepted and refused heartbeats --------------------------------------------------------------
 
 
 def test_h02_there_is_no_such_group() -> None:
@@ -238,6 +238,6 @@ def test_h16_the_session_of_a_member_that_left_ends_without_effect() -> None:
     ctx.advance(400)
     assert ctx.heartbeat(again).code == ErrorCode.NONE
     ctx.advance(400)
-    # In 0.10 the stale timer began a rebalance that nobody needed.
+    # In 0.10 the stale timer began a needless rebalance.
     assert ctx.state is GroupState.STABLE
     assert len(ctx.events) == events

@@ -1,6 +1,6 @@
-"""group.initial.rebalance.delay.ms (KIP-134): an empty group lets its members gather.
+"""group.initial.rebalance.delay.ms (KIP-134): an empty group waits for more members.
 
-Context's delay is 50 ms.
+The delay of `Context` is 50 ms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.context import INITIAL_DELAY_MS, TWO_STEP, Call, Context
 
 
 def completed_at(ctx: Context, join: Call) -> int:
-    """Run until the join is answered; the time."""
+    """Run until the join is answered; return the time."""
     while join.parked:
         ctx.advance(1)
     return join.response.responded_at
@@ -46,7 +46,7 @@ def test_d02_a_newcomer_extends_the_delay_once_more() -> None:
 def test_newcomers_extend_the_delay_no_further_than_the_rebalance_timeout(
     rebalance_ms: int,
 ) -> None:
-    """The first member's timeout bounds it, but the first delay is always waited for."""
+    """The first member's timeout is the limit, but the first delay always passes."""
     ctx = Context(group_max_size=1000)
     first = ctx.join(rebalance_ms=rebalance_ms)
     while first.parked and ctx.now < 1000:
@@ -72,7 +72,7 @@ def test_delay_zero_completes_at_once() -> None:
 
 
 def test_delay_zero_extends_nothing() -> None:
-    """Each newcomer finds a group that is rebalancing, or must."""
+    """Each new member joins a group that rebalances, or causes a rebalance."""
     ctx = Context(group_initial_rebalance_delay_ms=0)
     first = ctx.join()
     second = ctx.join()
@@ -96,7 +96,7 @@ def test_an_emptied_group_delays_again() -> None:
 
 
 def test_the_delay_does_not_wait_for_half_finished_joins() -> None:
-    """Later rebalances wait for whoever was given an id; the first one ends with its delay."""
+    """Later rebalances wait for members with a new id; the first one ends with its delay."""
     ctx = Context()
     join = ctx.join()
     half = ctx.join(version=TWO_STEP)
@@ -106,7 +106,7 @@ def test_the_delay_does_not_wait_for_half_finished_joins() -> None:
 
 
 def test_an_id_that_lapses_ends_the_delay_if_everybody_else_is_there() -> None:
-    """Kafka looks then, and only then, whether all have joined."""
+    """Kafka checks then, and only then, whether all members have joined."""
     ctx = Context()
     join = ctx.join()
     ctx.join(version=TWO_STEP, session_ms=20)

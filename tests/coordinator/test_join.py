@@ -1,4 +1,4 @@
-"""JoinGroup of dynamic members: who is let in, and who is answered at once."""
+"""JoinGroup of dynamic members: accepted joins, and immediate responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG_SESSION_MS = 305_000
 
 
 def in_completing_rebalance(ctx: Context) -> tuple[Call, Call]:
-    """Two members that were told generation 1 and have not synced: the leader's and the other's."""
+    """Return the joins of two members of generation 1 that have not synced, the leader's first."""
     leader, follower = ctx.join(), ctx.join()
     ctx.advance(2 * INITIAL_DELAY_MS)
     assert ctx.state is GroupState.COMPLETING_REBALANCE
@@ -71,7 +71,7 @@ def test_a_bad_session_timeout_is_told_before_a_wrong_coordinator() -> None:
     assert ctx.join(session_ms=1).code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-# --- members that nobody knows ------------------------------------------------------------------
+# --- unknown members ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("instance_id", [None, "instance"])
@@ -95,7 +95,7 @@ def test_j06_a_member_id_that_the_group_does_not_know(synced: bool) -> None:
 
 @pytest.mark.parametrize("member_id", ["", "somebody"])
 def test_j07_a_dead_group_sends_its_members_to_find_the_coordinator(member_id: str) -> None:
-    """A group is dead for no longer than it takes to forget it; a join may still meet it."""
+    """A group is dead only until it is forgotten; a join may still reach it."""
     ctx = Context()
     ctx.stable_group()
     ctx.group.transition_to(GroupState.DEAD, ctx.now)
@@ -125,7 +125,7 @@ def test_j08_the_first_member_leads_generation_one() -> None:
     [
         ("orders", None, "orders-"),
         ("", None, "-"),
-        # A Java broker prints the client id that is not there.
+        # A Java broker prints the missing client id.
         (None, None, "null-"),
         ("orders", "till-7", "till-7-"),
     ],
@@ -209,7 +209,7 @@ def test_a_member_that_comes_back_must_share_a_protocol_too() -> None:
 def test_j11_j12_an_empty_group_wants_to_know_the_protocol(
     asked: dict[str, Any], instance_id: str | None, version: int | None
 ) -> None:
-    """The group it was asked of exists from then on, and takes a better member."""
+    """The group exists from this request on, and accepts a valid member."""
     ctx = Context()
     join = ctx.join(instance_id=instance_id, version=version, **asked)
     assert join.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -231,7 +231,7 @@ def test_an_emptied_group_takes_another_protocol_type() -> None:
 
 
 def test_j14_an_unchanged_follower_is_told_the_generation_again() -> None:
-    """It may have missed the first answer: nothing changes, nobody is disturbed."""
+    """It may have missed the first response: nothing changes, and no rebalance begins."""
     ctx = Context()
     leader, follower = in_completing_rebalance(ctx)
     again = ctx.join(follower.member_id)
@@ -243,7 +243,7 @@ def test_j14_an_unchanged_follower_is_told_the_generation_again() -> None:
 
 
 def test_an_unchanged_leader_is_told_the_members_again() -> None:
-    """While it owes the assignment a leader is answered as a follower is, with its list."""
+    """Before its sync a leader is answered like a follower, with the list of members."""
     ctx = Context()
     leader, _ = in_completing_rebalance(ctx)
     again = ctx.join(leader.member_id)
@@ -263,7 +263,7 @@ def test_an_unchanged_follower_does_not_disturb_a_stable_group() -> None:
 
 
 def test_j15_an_unchanged_leader_forces_a_rebalance() -> None:
-    """Partitions may have been added: the assignment is to be made anew."""
+    """Partitions may have been added, so the leader must assign again."""
     ctx = Context()
     leader, follower = ctx.stable_pair()
     again = ctx.join(leader.member_id)
@@ -302,7 +302,7 @@ def test_a_changed_follower_starts_a_rebalance(synced: bool, changed: dict[str, 
 
 
 def test_the_order_of_protocols_is_a_change() -> None:
-    """The order is the member's preference: it votes by it."""
+    """The order is the member's preference, and decides its vote."""
     ctx = Context()
     _, follower = ctx.join(protocols=SUPERSET), ctx.join(protocols=SUPERSET)
     ctx.advance(2 * INITIAL_DELAY_MS)
@@ -311,7 +311,7 @@ def test_the_order_of_protocols_is_a_change() -> None:
 
 
 def test_new_timeouts_alone_are_no_change() -> None:
-    """They are taken over by the next join that is."""
+    """They take effect with the next join that changes something."""
     ctx = Context()
     _, follower = ctx.stable_pair()
     assert ctx.join(follower.member_id, session_ms=999, rebalance_ms=999).code == ErrorCode.NONE
@@ -323,7 +323,7 @@ def test_new_timeouts_alone_are_no_change() -> None:
 
 
 def test_j18_an_answered_member_is_timed_by_its_own_session() -> None:
-    """Its session is longer than a new member's time to wait, which is over with the answer."""
+    """Its session is longer than a new member's limit, which ends with the response."""
     ctx = Context()
     member = ctx.stable_group(session_ms=LONG_SESSION_MS)
     ctx.advance(300_100)
@@ -347,7 +347,7 @@ def test_j20_both_answered_members_are_timed_by_their_own_sessions() -> None:
     assert ctx.members == []
 
 
-# --- what the answer tells ------------------------------------------------------------------------
+# --- the content of the response ------------------------------------------------------------------
 
 
 def test_j24_an_error_tells_no_protocol() -> None:

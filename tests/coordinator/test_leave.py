@@ -1,4 +1,4 @@
-"""LeaveGroup: one member or many, by themselves or removed by an administrator."""
+"""LeaveGroup: one member or several leave, or an administrator removes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_MS = 10_000
 
 
 def pending_setup(ctx: Context) -> tuple[Call, Call, Call]:
-    """A rebalance that waits for a member that was only given its id; that, and who waits."""
+    """Return a member with only an id, and the two joins of a rebalance that wait for it."""
     first, second = ctx.stable_pair()
     waiting = ctx.join(first.member_id)
     pending = ctx.join(version=TWO_STEP, session_ms=100)
@@ -223,7 +223,7 @@ def test_a_member_leaves_while_syncs_wait() -> None:
     ctx.advance(3 * INITIAL_DELAY_MS)
     syncs = [ctx.sync(follower), ctx.sync(third)]
     ctx.leave(follower)
-    # Kafka forgets the sync of the one that left; here every request gets its answer.
+    # Kafka never answers the sync of the member that left; here each request is answered.
     assert syncs[0].code == ErrorCode.UNKNOWN_MEMBER_ID
     assert syncs[1].code == ErrorCode.REBALANCE_IN_PROGRESS
     assert ctx.state is GroupState.PREPARING_REBALANCE

@@ -1,4 +1,4 @@
-"""Taking a group over: what its records bring back."""
+"""Loading a group: the state that its records restore."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOO, BAR = ("foo", 0), ("bar", 0)
 
 
 def member(member_id: str = "member", **fields: object) -> MemberMetadata:
-    """A member as it is stored."""
+    """Return a member as it is stored."""
     return MemberMetadata(
         **{
             "member_id": member_id,
@@ -56,7 +56,7 @@ def member(member_id: str = "member", **fields: object) -> MemberMetadata:
 
 
 def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> CoordinatorRecord:
-    """A group record: with members of "range", without them of no protocol."""
+    """Return a group record: with members of "range", without members of no protocol."""
     value = GroupMetadataValue(
         **{
             "protocol_type": "consumer",
@@ -72,7 +72,7 @@ def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> 
 
 
 def offset(where: tuple[str, int], at: int | None, **fields: int) -> CoordinatorRecord:
-    """An offset record, or its tombstone."""
+    """Return an offset record, or its tombstone."""
     value = None if at is None else OffsetCommitValue(at, -1, "", 5, **fields)
     topic, partition = where
     return CoordinatorRecord(
@@ -84,7 +84,7 @@ GROUP_TOMBSTONE = CoordinatorRecord(0, GROUP_METADATA, GROUP_ID, 0)
 
 
 def loaded(*records: CoordinatorRecord, **settings: object) -> Context:
-    """A coordinator that has loaded these records, a second after its start."""
+    """Return a coordinator that has loaded these records, a second after its start."""
     ctx = Context(**settings)
     ctx.advance(1000)
     ctx.load(records)
@@ -92,7 +92,7 @@ def loaded(*records: CoordinatorRecord, **settings: object) -> Context:
 
 
 def at(records: list[CoordinatorRecord], offsets: Mapping[int, int]) -> list[CoordinatorRecord]:
-    """The records with log offsets by their place in the list."""
+    """Return the records with log offsets by their index in the list."""
     names = CoordinatorRecord.__struct_fields__
     return [
         CoordinatorRecord(
@@ -311,7 +311,7 @@ def test_a_group_of_another_protocol_type_is_not_known_to_consume_anything() -> 
 def unknown(
     key: bytes, value: bytes | None, kind: str = "member_metadata", at: int = 0
 ) -> CoordinatorRecord:
-    """A record of a kind that is not known here; its value None is its tombstone."""
+    """Return a record of an unknown kind; with value None it is a tombstone."""
     return CoordinatorRecord(0, kind, GROUP_ID, 0, at, key=key, value=value)
 
 

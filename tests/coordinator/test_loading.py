@@ -1,4 +1,4 @@
-"""Requests that reach a coordinator whose partition is still loading, or belongs to another."""
+"""Requests to a coordinator with a partition that is loading, or belongs to another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.context import NOT_OWNED, Call, Context
 
 @pytest.fixture
 def leader_and_ctx() -> tuple[Call, Context]:
-    """A Stable group of one member, with a committed offset."""
+    """Return a Stable group of one member, with a committed offset."""
     ctx = Context()
     leader = ctx.stable_group()
     ctx.commit({("foo", 0): 7}, leader)
@@ -48,7 +48,7 @@ def test_x01_a_join_waits_for_the_load(
 
 def test_x01_a_sync_waits_for_the_load(loading: tuple[Call, Context]) -> None:
     leader, ctx = loading
-    # The Scala coordinator said 27 here, for clients too old to expect 14; the Java one says 14.
+    # The Scala coordinator returned 27 to clients too old for 14; the Java one returns 14.
     assert ctx.sync(leader).code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -170,7 +170,7 @@ def test_k03_a_deletion_is_sent_to_the_right_coordinator(elsewhere: tuple[Call, 
     assert ctx.delete_offsets({"bar": [0]}).code == ErrorCode.NOT_COORDINATOR
 
 
-# --- what is looked at first ----------------------------------------------------------------------
+# --- the order of checks --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ownership", NOT_OWNED)
@@ -185,7 +185,7 @@ def test_a_request_that_is_wrong_in_itself_is_refused_before_ownership_is_looked
     assert ctx.leave("member").code == ErrorCode.INVALID_GROUP_ID
     assert ctx.delete_offsets({"foo": [0]}).code == ErrorCode.INVALID_GROUP_ID
     assert ctx.join(session_ms=9, group_id="g").code == ErrorCode.INVALID_SESSION_TIMEOUT
-    # Old clients store offsets under the empty id: for these it is a group like any other.
+    # Old clients store offsets under the empty id, which is a group like any other.
     busy = [ctx.commit({("foo", 0): 1}), ctx.fetch(), ctx.describe(), ctx.delete_group()]
     assert ErrorCode.INVALID_GROUP_ID not in [call.code for call in busy]
     assert ErrorCode.NONE not in [call.code for call in busy]

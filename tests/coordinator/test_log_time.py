@@ -1,4 +1,4 @@
-"""After a take-over a group's time does not run back behind its log, wherever the clock is."""
+"""After a take-over a group's time does not fall below its log's, whatever the clock says."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_group_is_decided_by_its_log_s_time_until_the_clock_has_caught_up() ->
 
 
 def test_its_timers_are_called_by_the_clock() -> None:
-    """The join of an empty group waits for group.initial.rebalance.delay.ms, and no minutes."""
+    """The join of an empty group waits for group.initial.rebalance.delay.ms, not for minutes."""
     waits = decide(None, NOW, TOLD, join("j"))
     assert waits.deadline == NOW + -(-3_000 * 10 // 9)
     early = decide(waits.state, waits.deadline - 1)

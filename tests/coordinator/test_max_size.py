@@ -71,7 +71,7 @@ def test_m05_those_who_wait_may_repeat_their_join() -> None:
 
 
 def test_a_refused_id_is_forgotten() -> None:
-    """Nobody waits any longer for the id that came too late."""
+    """No rebalance waits for the id that came too late."""
     ctx = Context()
     late = ctx.join(version=TWO_STEP)
     for _ in range(4):
@@ -105,7 +105,7 @@ def test_a_loaded_group_over_the_limit_rebalances_and_leaves_the_last_ones_out()
     assert ctx.join(last.member_id, **PATIENT).code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert ctx.events[-1].event == "member_left"
     assert "group.max.size (2)" in ctx.events[-1].reason
-    # Kafka does not look whether the rest is complete: it waits for the timeout.
+    # Kafka does not check whether the rest is complete: it waits for the timeout.
     assert all(join.parked for join in rejoined)
     ctx.advance(REBALANCE_MS)
     assert codes(rejoined) == [ErrorCode.NONE] * 2

@@ -1,4 +1,4 @@
-"""OffsetCommit: who may commit, what is stored, and what is told when it is not."""
+"""OffsetCommit: accepted commits, stored offsets, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BAR = ("bar", 1)
 
 
 def annotated(index: int, metadata: str | None) -> OffsetCommitPartition:
-    """An offset to commit with metadata."""
+    """Return an offset to commit with metadata."""
     return OffsetCommitPartition(index, 42, committed_metadata=metadata)
 
 
-# --- who may commit -------------------------------------------------------------------------------
+# --- accepted and refused commits -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_commit_while_the_assignment_is_owed_keeps_nothing() -> None:
     assert ctx.heartbeat(leader).code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# --- what is stored -------------------------------------------------------------------------------
+# --- stored offsets -------------------------------------------------------------------------------
 
 
 def test_q01_what_is_committed_is_stored_and_fetched() -> None:
@@ -302,7 +302,7 @@ def test_q04_one_oversize_partition_does_not_keep_the_others_out() -> None:
 
 
 def test_q05_only_oversize_partitions_store_nothing_and_make_a_group_all_the_same() -> None:
-    """Kafka makes a simple consumer's group before it looks at the metadata."""
+    """Kafka creates a simple consumer's group before it checks the metadata."""
     ctx = Context()
     commit = ctx.commit({FOO: annotated(0, "x" * 4097)})
     assert commit.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -349,7 +349,7 @@ def twice(ctx: Context, partitions: list[OffsetCommitPartition]) -> Call:
     return ctx.send("offset_commit", OffsetCommitRequest(topics=(topic,), generation_id=-1))
 
 
-# --- the code at the top --------------------------------------------------------------------------
+# --- the top-level error code ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_the_requests_own_code_is_the_one_that_all_partitions_share(
     assert Context().commit(offsets).code == code
 
 
-# --- the log does not take it ---------------------------------------------------------------------
+# --- the log refuses the commit -------------------------------------------------------------------
 
 
 def test_q03_a_failed_append_is_told_and_nothing_is_visible() -> None:

@@ -1,4 +1,4 @@
-"""OffsetDelete: committed offsets of what the group does not consume."""
+"""OffsetDelete: committed offsets of topics that the group does not consume."""
 
 from __future__ import annotations
 

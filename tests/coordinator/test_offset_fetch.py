@@ -1,4 +1,4 @@
-"""OffsetFetch: what is committed, whatever the group is doing."""
+"""OffsetFetch: the committed offsets, in any state of the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets in runs: whatever is committed and dropped in whatever batches is there."""
+"""Committed offsets in runs: all commits and deletions, in any batches, are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from group_coordinator.coordinator.group import offsets as module
 from group_coordinator.coordinator.group.offsets import Offsets, Topics
 from group_coordinator.schemas.records import OffsetCommitValue
 
-# A commit of (topic, partition), a drop of it, or the end of a batch.
+# A commit of (topic, partition), its deletion, or the end of a batch.
 KEYS = st.tuples(st.sampled_from(["orders", "pays", ""]), st.integers(0, 4))
 ACTIONS = st.one_of(st.tuples(st.just("commit"), KEYS), st.tuples(st.just("drop"), KEYS))
 BATCHES = st.lists(st.lists(ACTIONS, max_size=8), max_size=12)
@@ -24,7 +24,7 @@ def value(offset: int) -> OffsetCommitValue:
 
 
 def stored(offsets: Offsets) -> Offsets:
-    """What a later batch finds."""
+    """Return the offsets as a later batch reads them."""
     offsets.pack()
     return msgspec.msgpack.decode(msgspec.msgpack.encode(offsets), type=Offsets)
 

@@ -1,4 +1,4 @@
-"""Coordinators share the offsets partitions: who has which, who takes and gives what next."""
+"""Coordinators share the offsets partitions: the owners, and the next claims and releases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NODES = st.integers(1, 4)
 
 
 class Cluster:
-    """A log of decisions and the nodes that are alive; each decision is an epoch."""
+    """A log of decisions and the live nodes; each decision is an epoch."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
         self.partitions = partitions
@@ -72,7 +72,7 @@ class Cluster:
         self.alive.discard(node_id)
 
     def release_to_second(self) -> int:
-        """Settle, and have node 1 give up a partition that is to be node 2's; returns it."""
+        """Settle, and let node 1 release a partition that is assigned to node 2; return it."""
         self.settle()
         (partition, *_) = self.cluster.owned_by(1)
         self.say(MOVE, OPERATOR, partition, to=2)
@@ -84,7 +84,7 @@ class Cluster:
         return decide(self.cluster, node_id, self.alive, self.partitions, self.held)
 
     def act(self, node_id: int) -> bool:
-        """The node does what it plans; whether there was anything to do."""
+        """Let the node do its plan; return whether it had one."""
         plan = self.plan(node_id)
         if plan.unload:
             self.say(UNLOADING, node_id, *plan.unload)
@@ -96,7 +96,7 @@ class Cluster:
         return plan != Plan()
 
     def under_way(self) -> int:
-        """How many partitions are meant for a node that lives and does not have them yet."""
+        """Return the number of partitions that are moving to a live node."""
         return sum(
             state.to_node in self.alive and state.to_node != state.owner
             for state in self.cluster.partitions.values()
@@ -139,7 +139,7 @@ def test_a_node_that_joins_is_given_its_share():
 
 
 def test_nodes_that_start_at_once_come_to_even_shares():
-    """The fourth node comes while what was meant for the second one is still on its way."""
+    """The fourth node joins while partitions are still moving to the second one."""
     cluster = Cluster(50)
     cluster.start(1)
     cluster.act(1)
@@ -330,7 +330,7 @@ def test_a_move_to_a_node_that_is_away_waits_and_can_be_cancelled():
 
 
 def test_a_move_to_a_node_that_starts_anew_waits_until_it_is_ready():
-    """Unloaded at once, the partition would be served by nobody for as long as a start takes."""
+    """If the partition were unloaded at once, it would have no owner during the start."""
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
@@ -365,7 +365,7 @@ def test_if_nobody_is_ready_a_released_partition_goes_to_whom_it_is_meant_for():
 
 
 def test_a_partition_that_is_held_stays_with_its_owner():
-    """The node that it is meant for still prepares; what is being given up is past that."""
+    """The target still prepares; the release of a partition that is being unloaded continues."""
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
@@ -411,7 +411,7 @@ def test_a_node_that_stopped_finds_its_partitions_again_if_nobody_took_them():
 
 
 def test_a_node_that_is_told_to_end_gives_what_it_has_to_those_with_the_fewest():
-    """All at once, so that its groups wait once; and nobody gives anything back to it."""
+    """They move at once, so that its groups wait once; no partition moves back to it."""
     cluster = Cluster(40)
     cluster.start(1, 2, 3)
     cluster.settle()
@@ -466,7 +466,7 @@ def test_what_is_meant_for_a_node_that_is_told_to_end_stays_or_goes_elsewhere():
 
 
 def test_nodes_that_are_told_to_end_together_keep_what_nobody_can_take():
-    """The second one's word comes when the first one has begun to give: that is then nobody's."""
+    """The second one stops while the first one releases partitions, which then have no target."""
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
@@ -529,7 +529,7 @@ def test_an_event_that_a_later_release_may_write_changes_nothing():
 
 
 class ComingAndGoing(RuleBasedStateMachine):
-    """Nodes come and go, an operator moves partitions; each node does what it plans, or a part."""
+    """Nodes come and go, an operator moves partitions; nodes execute their plans in part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -571,7 +571,7 @@ class ComingAndGoing(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3))
     def begin_to_unload(self, number: int) -> None:
-        """The node dies, or others decide, before it has released what it gives up."""
+        """The node dies, or others decide, before it has released its unloaded partitions."""
         node_id = self.pick(number)
         for partition in self.nodes.plan(node_id).unload[:1]:
             self.nodes.say(UNLOADING, node_id, partition)
@@ -597,7 +597,7 @@ class ComingAndGoing(RuleBasedStateMachine):
         assert fold(ClusterState(), self.nodes.log) == self.nodes.cluster
 
     def teardown(self) -> None:
-        """Left alone, every partition finds one owner that lives, and shares are even."""
+        """Without further changes each partition gets one live owner, and shares are even."""
         nodes = self.nodes
         if not nodes.alive:
             return

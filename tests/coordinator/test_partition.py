@@ -1,4 +1,4 @@
-"""The offsets partition of a group: Java's String.hashCode decides, to the bit."""
+"""The offsets partition of a group, by Java's String.hashCode, to the bit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ INTEGER_MIN = -(2**31)
         # Java's own examples of colliding strings.
         ("Aa", 2112),
         ("BB", 2112),
-        # Past 32 bits it wraps around, and may be negative.
+        # It wraps around at 32 bits, and may be negative.
         ("Hello, World!", 1498789909),
         ("polygenelubricants", INTEGER_MIN),
         ("é", 0xE9),
         ("日本", 0x65E5 * 31 + 0x672C),
         # Beyond the basic plane a character is two units.
         ("😀", 0xD83D * 31 + 0xDE00),
-        # Half of one is a string to Java, and may come out of JSON.
+        # Half of a surrogate pair is a valid Java string, and may come out of JSON.
         ("\ud83d", 0xD83D),
     ],
 )
@@ -48,7 +48,7 @@ def test_the_hash_fits_in_32_bits(text: str) -> None:
         ("a", 50, 47),
         ("hello", 50, 22),
         ("hello", 1, 0),
-        # The one value whose positive twin does not exist.
+        # The only value without a positive counterpart.
         ("polygenelubricants", 50, 0),
         ("polygenelubricants", 7, 0),
     ],

@@ -1,4 +1,4 @@
-"""The rebalance: whom it waits for, how long, who leads, and what the audit log says of it."""
+"""The rebalance: the members it waits for, its duration, its leader, and the audit log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from tests.context import INITIAL_DELAY_MS, REBALANCE_MS, SUPERSET, TWO_STEP, Call, Context
 
-# Members whose sessions outlast every rebalance told here.
+# Members with sessions longer than all rebalances here.
 PATIENT = {"session_ms": 60_000}
 STATIC = {"version": TWO_STEP, "protocols": SUPERSET}
 
 
 def patient_group(*rebalance_timeouts: int) -> tuple[Context, list[Call]]:
-    """A Stable group of patient dynamic members with these rebalance timeouts."""
+    """Return a Stable group of such dynamic members with these rebalance timeouts."""
     ctx = Context(group_max_size=100)
     joins = [ctx.join(**PATIENT, rebalance_ms=ms) for ms in rebalance_timeouts]
     ctx.advance(10 * INITIAL_DELAY_MS)
@@ -32,11 +32,11 @@ def transitions(ctx: Context) -> list[tuple[str | None, str | None]]:
 
 
 def last_reason(ctx: Context) -> str:
-    """Why the group last changed its state."""
+    """Return the reason of the group's last transition."""
     return next(e.reason for e in reversed(ctx.events) if e.event == "transition")
 
 
-# --- who is waited for ----------------------------------------------------------------------------
+# --- the members that a rebalance waits for -------------------------------------------------------
 
 
 def test_the_generation_begins_when_everybody_is_back() -> None:
@@ -73,7 +73,7 @@ def test_the_largest_rebalance_timeout_is_the_group_s() -> None:
 
 
 def test_the_timeout_is_the_one_the_rebalance_began_with() -> None:
-    """A member that comes while it runs makes it no longer."""
+    """A member that joins during the rebalance does not extend it."""
     ctx, _ = patient_group(500)
     first = ctx.join(**PATIENT)
     ctx.advance(100)
@@ -95,7 +95,7 @@ def test_members_that_do_not_come_back_are_dropped() -> None:
 
 
 def test_a_dropped_member_s_session_disturbs_nobody_later() -> None:
-    """KAFKA-7196: its old timer is gone with it."""
+    """KAFKA-7196: its timer is cancelled with it."""
     ctx = Context()
     leader = ctx.join(**PATIENT)
     ctx.join(session_ms=1000)
@@ -121,7 +121,7 @@ def test_a_session_that_ends_during_the_rebalance_completes_it() -> None:
 
 
 def test_the_session_of_one_who_waits_does_not_end() -> None:
-    """The member has nothing else to send; its session starts again with the answer."""
+    """The member has nothing else to send; its session restarts with the response."""
     ctx, (leader, other) = patient_group(5000, 5000)
     waiting = ctx.join(other.member_id, metadata=b"new", session_ms=100, rebalance_ms=5000)
     ctx.advance(3000)
@@ -138,7 +138,7 @@ def test_the_session_of_one_who_waits_does_not_end() -> None:
 
 
 def test_a_new_member_waits_five_minutes_and_no_longer() -> None:
-    """KAFKA-7610: its client may be gone, and could not be told apart from one that waits."""
+    """KAFKA-7610: its client may be dead, which looks like a client that waits."""
     ctx, (leader,) = patient_group(900_000)
     newcomer = ctx.join(session_ms=600_000)
     for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 50_000 - 1):
@@ -171,7 +171,7 @@ def test_a_known_member_waits_as_long_as_the_rebalance() -> None:
     assert waiting.parked
 
 
-# --- who leads ------------------------------------------------------------------------------------
+# --- the leader -----------------------------------------------------------------------------------
 
 
 def leaders_elected(ctx: Context) -> list[tuple[str | None, int | None]]:
@@ -182,7 +182,7 @@ def test_a_leader_that_was_dropped_is_succeeded() -> None:
     ctx, (leader, second, third) = patient_group(500, 500, 500)
     calls = [ctx.join(m.member_id, metadata=b"new", **PATIENT) for m in (third, second)]
     ctx.advance(REBALANCE_MS)
-    # The one that has been there longest, whoever was back first.
+    # The member with the oldest join, in whatever order they rejoined.
     assert {call.body.leader for call in calls} == {second.member_id}
     assert len(calls[1].body.members) == 2
     assert leaders_elected(ctx) == [(leader.member_id, 1), (second.member_id, 2)]
@@ -230,7 +230,7 @@ def test_a_static_leader_that_did_not_rejoin_stays_and_leads_no_more() -> None:
     assert rejoined.body.leader == follower.member_id
     assert {m.group_instance_id for m in rejoined.body.members} == {"leader", "follower"}
     assert leaders_elected(ctx)[-1] == (follower.member_id, 2)
-    # It is a member still: back again, it is told the present generation.
+    # It is still a member: when it rejoins, it gets the present generation.
     late = ctx.join(leader.member_id, "leader", **PATIENT, **STATIC)
     assert (late.code, late.generation) == (ErrorCode.NONE, 2)
     assert late.body.leader == follower.member_id
@@ -255,7 +255,7 @@ def test_a_static_member_is_kept_till_its_session_ends() -> None:
 
 
 def test_a_group_whose_static_members_all_stay_away_waits_for_their_sessions() -> None:
-    """A newcomer began the rebalance and left; there is nobody to begin a generation with."""
+    """A new member began the rebalance and left; no member is there to begin a generation."""
     ctx = Context()
     ctx.static_pair(session_ms=1200, rebalance_ms=500)
     newcomer = ctx.two_step_join(protocols=SUPERSET, **PATIENT)
@@ -286,7 +286,7 @@ def test_one_static_member_that_comes_back_while_the_others_stay_away() -> None:
 
 @pytest.mark.parametrize("rebalance_ms", [0, -1])
 def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(rebalance_ms: int) -> None:
-    """A timer armed again for the same instant would be due for ever."""
+    """A timer that is set again for the same time would be due forever."""
     ctx = Context()
     ctx.static_pair(**PATIENT, rebalance_ms=REBALANCE_MS)
     for member in ctx.group.members.values():
@@ -302,7 +302,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(rebalance_ms: in
 
 
 def test_a_generation_ends_when_the_last_member_leaves() -> None:
-    """The empty generation has a number too, and is stored; the next one counts on."""
+    """The empty generation has a number too, and is stored; the next one continues from it."""
     ctx, (member,) = patient_group(500)
     ctx.leave(member)
     assert ctx.state is GroupState.EMPTY
@@ -317,7 +317,7 @@ def test_a_generation_ends_when_the_last_member_leaves() -> None:
 
 
 def test_an_empty_generation_that_cannot_be_stored_begins_nevertheless() -> None:
-    """The one in the log would come back at worst, and its members time out."""
+    """At worst the stored one is loaded, and its members time out."""
     ctx, (member,) = patient_group(500)
     logged = len(ctx.log)
     ctx.log_refuses = True
@@ -350,7 +350,7 @@ def test_the_leader_reads_each_member_s_bytes_for_the_chosen_protocol() -> None:
 
 @pytest.mark.parametrize("instance_id", [None, "instance"])
 def test_a_join_that_is_repeated_answers_the_one_before(instance_id: str | None) -> None:
-    """Kafka never answers it; here every request has its answer."""
+    """Kafka never answers it; here each request is answered."""
     ctx, (leader,) = patient_group(500)
     newcomer = ctx.join(instance_id=instance_id, version=TWO_STEP)
     if instance_id is None:
@@ -366,7 +366,7 @@ def test_a_join_that_is_repeated_answers_the_one_before(instance_id: str | None)
 
 
 def test_a_repeated_join_may_offer_other_protocols() -> None:
-    """What it said last counts."""
+    """The last join counts."""
     ctx, (leader,) = patient_group(500)
     first = ctx.join(leader.member_id, protocols=["range"])
     assert first.generation == 2
@@ -392,7 +392,7 @@ def test_a_newcomer_sends_those_who_wait_for_an_assignment_back() -> None:
 
 
 def test_those_sent_back_hold_no_assignment_any_more() -> None:
-    """They were told a new generation, and so gave up what the old one had assigned."""
+    """They got a new generation, and so have released the old assignment."""
     ctx = Context()
     leader, follower = ctx.stable_pair()
     ctx.join(leader.member_id)
@@ -404,7 +404,7 @@ def test_those_sent_back_hold_no_assignment_any_more() -> None:
 
 
 def test_the_session_of_one_sent_back_starts_again() -> None:
-    """It may have passed while the member waited for its assignment."""
+    """It may have expired while the member waited for its assignment."""
     ctx = Context()
     ctx.join(**PATIENT, rebalance_ms=5000)
     follower = ctx.join(session_ms=300, rebalance_ms=5000)
@@ -452,7 +452,7 @@ def test_a_first_rebalance_as_the_audit_log_tells_it() -> None:
         f"Adding new member {member.member_id} with group instance id None; client reason: I am new"
     )
     assert (completing.generation, completing.at) == (1, INITIAL_DELAY_MS)
-    # A timer did that, no request.
+    # A timer caused that, not a request.
     assert completing.request_id is None
     assert elected.member_id == member.member_id
     assert stable.reason == "leader synced"

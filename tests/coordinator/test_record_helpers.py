@@ -1,4 +1,4 @@
-"""What is written of a group, why, at whose request, and how large it is."""
+"""A group's records: their content, reason, request and size."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_w03_a_group_with_members_is_stored_in_one_record() -> None:
         generation=1,
         protocol="range",
         leader=leader.member_id,
-        # The state of the record is that of the generation, which began with the joins' answers.
+        # The record's state is that of the generation, which began with the responses to the joins.
         current_state_timestamp=100,
         members=(
             MemberMetadata(leader.member_id, None, "clientId", "clientHost", 500, 600, b"L", b"1"),

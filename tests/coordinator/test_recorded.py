@@ -1,4 +1,4 @@
-"""A coordinator is killed between record and answer; who takes over answers by the records."""
+"""A coordinator is killed between record and response; the next one answers by the records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECOND = 1_000
 
 
 class Log:
-    """Groups whose coordinators come and go; only the offsets topic goes from one to the next."""
+    """Groups with changing coordinators; only the offsets topic passes from one to the next."""
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
@@ -42,7 +42,7 @@ class Log:
         self.stream = Stream(**fields)
 
     def batch(self, now: int, *events: str) -> GroupOutput:
-        """A batch whose records stand."""
+        """Decide a batch, and store its records."""
         output = self.stream.batch(now, *events)
         for record in output.records:
             placed = msgspec.structs.replace(record, log_offset=len(self.records))
@@ -50,20 +50,20 @@ class Log:
         return output
 
     def take_over(self, now: int, *waiting: str) -> GroupOutput:
-        """Another coordinator's first batch: it loads the group, and these requests wait."""
+        """Decide another coordinator's first batch: it loads the group, and these requests wait."""
         self.stream = Stream(**self.fields)
         newest = {(r.record_type, r.topic, r.topic_partition): r for r in self.records}
         load = load_event(list(newest.values()))
         return self.batch(now, load, *map(self.with_records, waiting))
 
     def with_records(self, text: str) -> str:
-        """A request that waits, with its records if they stand."""
+        """Return a waiting request, with its records if they were written."""
         request_id = msgspec.json.decode(text)["request_id"]
         mine = [msgspec.json.encode(r) for r in self.records if r.request_id == request_id]
         return recorded_event(text, b",".join(mine).decode()) if mine else text
 
     def stable(self, *instances: str | None, version: int = 3) -> list[str]:
-        """Members that have joined and synced; the first leads. Returns their ids."""
+        """Join and sync members, the first as leader; return their ids."""
         for number, instance in enumerate(instances):
             self.batch(0, join(f"j{number}", version=version, group_instance_id=instance))
             members = list(self.stream.group.members)
@@ -78,13 +78,13 @@ class Log:
 
 
 def answers(output: GroupOutput) -> dict[str, Response]:
-    """The answers by request, without their time."""
+    """Return the responses by request, without their time."""
     assert len(codes(output)) == len(output.responses)
     return {r.request_id: msgspec.structs.replace(r, responded_at=None) for r in output.responses}
 
 
 def unanswered(log: Log, *requests: str) -> None:
-    """The requests are decided, the coordinator is killed before it answers, and so is the next."""
+    """Decide the requests, and kill the coordinator before it answers; then kill the next one."""
     before = log.batch(SECOND, *requests)
     assert before.records
     known = list(log.records)
@@ -177,7 +177,7 @@ def test_of_a_commit_what_has_no_record_and_would_be_taken_now_is_to_be_asked_ag
 
 
 def test_a_record_of_another_offset_is_that_of_another_request() -> None:
-    """Its id came again, long after."""
+    """Its id was used again, long after."""
     log = Log()
     log.batch(0, commit("c", 5))
     after = log.take_over(SECOND, commit("c", 9))
@@ -313,7 +313,7 @@ def test_the_last_member_has_left(version: int) -> None:
 def test_a_static_member_that_came_back_has_the_id_that_it_was_given(
     version: int, instance: str
 ) -> None:
-    """Below version 9 a leader is told its old id, so that it does not assign."""
+    """Below version 9 a leader gets its old id, so that it does not assign."""
     log = Log()
     log.stable("a", "b")
     unanswered(log, join("r", version=version, group_instance_id=instance))
@@ -341,7 +341,7 @@ def test_a_group_that_was_made_and_deleted_is_not_recorded_again() -> None:
     assert codes(log.batch(4 * SECOND, join("again", pending, 9))) == {"again": 0}
 
 
-# --- whatever else --------------------------------------------------------------------------------
+# --- other cases ----------------------------------------------------------------------------------
 
 
 def decided(log: Log, text: str, with_records: bool) -> dict[str, Response]:
@@ -351,7 +351,7 @@ def decided(log: Log, text: str, with_records: bool) -> dict[str, Response]:
 
 
 def test_records_of_another_kind_are_no_answer() -> None:
-    """As an id has that came again, long after."""
+    """For example, an id that was used again, long after."""
     commits, syncs = Log(), Log()
     commits.batch(0, commit("x", 5))
     syncs.batch(0, join("j"))

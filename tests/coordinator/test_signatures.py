@@ -1,4 +1,4 @@
-"""A principal is believed by its signature, where a coordinator has keys."""
+"""A principal is believed only with a signature, if a coordinator has keys."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def ask(machine: BatchMachine, event: m.RequestEvent) -> m.Response:
 
 def test_a_claim_that_is_not_believed_is_refused_with_its_reason() -> None:
     settings = BatchSettings(keys=Signatures(KEYS).fingerprints)
-    # Workers unpickle how to make a machine.
+    # Workers unpickle the factory of the machine.
     machine = pickle.loads(pickle.dumps(partial(BatchMachine, settings, KEYS)))()
     assert ask(machine, signed(EVENT, ALICE)).error_code == 0
     assert ask(machine, EVENT).error_code == 0

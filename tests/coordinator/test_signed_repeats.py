@@ -1,4 +1,4 @@
-"""Where requests are signed, an id is its signer's: no other row takes its place."""
+"""If requests are signed, an id belongs to its signer: no other row replaces the request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNBELIEVED = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 
 class Signed(Stream):
-    """A group's stream of a coordinator that has keys."""
+    """A group's stream at a coordinator that has keys."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
         keys = Signatures([GATEWAY, BOB]).fingerprints
@@ -40,7 +40,7 @@ class Signed(Stream):
 
 
 def by(key: RequestKey, text: str, principal: str | None = "User:alice", **fields: Any) -> str:
-    """A row, signed."""
+    """Return a signed row."""
     event = msgspec.json.decode(text, type=RequestEvent)
     event = signed(replace(event, principal=principal, **fields), key)
     return msgspec.json.encode(event).decode()
@@ -66,7 +66,7 @@ OTHERS = [unsigned, badly_signed, of_bob]
 @pytest.mark.parametrize("forged", OTHERS)
 @pytest.mark.parametrize("now", [0, 1], ids=["in its batch", "before its batch"])
 def test_a_guessed_id_displaces_no_signed_request(forged: Any, now: int) -> None:
-    """The signed commit was not decided, and its member was told what the other row was."""
+    """Otherwise the signed commit is not decided, and its member gets the other response."""
     stream = Signed()
     rows = [forged(commit("r", 1)), by(GATEWAY, commit("r", 5))]
     answers = [
@@ -86,7 +86,7 @@ def test_nor_within_one_batch() -> None:
 @pytest.mark.parametrize("forged", [unsigned, badly_signed])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_copied_id_is_not_answered(forged: Any, together: bool) -> None:
-    """Whoever waits for the answer to the signed request would take this one for it."""
+    """A client that waits for the response to the signed request would take this one."""
     stream = Signed()
     rows = [by(GATEWAY, commit("r", 5)), forged(commit("r", 1))]
     if together:
@@ -112,7 +112,7 @@ def test_nor_is_that_of_a_request_that_is_parked_for_longer_than_the_window() ->
 
 
 def test_a_copy_of_a_join_that_is_still_parked_is_not_answered() -> None:
-    """Whoever waits would take REQUEST_TIMED_OUT for the answer to the join, and join again."""
+    """The client would take REQUEST_TIMED_OUT for the response to its join, and join again."""
     stream = Signed()
     member = next(iter(stream.batch(0, by(GATEWAY, join("j"))).responses)).join_group
     assert member is not None
@@ -136,7 +136,7 @@ def test_a_signed_request_that_comes_again_is_known() -> None:
 
 @pytest.mark.parametrize("row", [by(GATEWAY, commit("r", 5)), unsigned(commit("r", 5))])
 def test_what_was_answered_before_a_take_over_is_known(row: str) -> None:
-    """`responses` has ids alone, and so have the states of earlier releases."""
+    """`responses` has only ids, as have the states of earlier releases."""
     stream = Signed()
     remembered = remember_event(digest_bytes("r"))
     assert stream.batch(0, remembered, row) == GroupOutput([], [], [], [])
@@ -149,7 +149,7 @@ def test_without_keys_an_id_is_remembered_as_it_always_was() -> None:
     assert stream.snapshot.recent.repeats([digest("r")]) == {digest("r")}
 
 
-# --- the room of the window -----------------------------------------------------------------------
+# --- the capacity of the window -------------------------------------------------------------------
 
 ACL = AclBinding("GROUP", GROUP_ID, "LITERAL", "User:alice", "*", "READ", "ALLOW")
 OF_TOPIC = AclBinding("TOPIC", "*", "LITERAL", "User:alice", "*", "READ", "ALLOW")
@@ -157,7 +157,7 @@ OF_TOPIC = AclBinding("TOPIC", "*", "LITERAL", "User:alice", "*", "READ", "ALLOW
 
 @pytest.mark.parametrize("forged", [unsigned, badly_signed])
 def test_what_is_refused_takes_no_room_of_the_window(forged: Any) -> None:
-    """Three such rows filled it, and every commit of the group was refused until it was over."""
+    """Three such rows filled it, and all commits of the group were refused until it was over."""
     stream = Signed(dedup_max_ids=3, acls=(ACL, OF_TOPIC))
     answers = stream.batch(0, *(forged(commit(f"f{n}", 1)) for n in range(9))).responses
     assert len(answers) == 9
@@ -175,7 +175,7 @@ def test_a_signed_deadline_bounds_for_how_long_a_row_can_be_written_again() -> N
     row = by(GATEWAY, commit("r", 5), deadline=WINDOW_MS)
     assert codes(stream.batch(0, row)) == {"r": 0}
     stream.batch(1, by(GATEWAY, commit("s", 6)))
-    # While it could be carried out, it is known; when it is forgotten, it is too late.
+    # Before its deadline it is remembered; when it is forgotten, it is too late.
     assert stream.batch(WINDOW_MS - 1, row) == GroupOutput([], [], [], [])
     (late,) = stream.batch(2 * WINDOW_MS, row).responses
     assert late.offset_commit is not None

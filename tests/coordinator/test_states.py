@@ -1,4 +1,4 @@
-"""The states of a group: which may follow which."""
+"""The states of a group, and the allowed transitions."""
 
 from __future__ import annotations
 

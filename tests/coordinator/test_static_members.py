@@ -1,4 +1,4 @@
-"""Static members (KIP-345): a member with a group.instance.id keeps its place when it restarts."""
+"""Static members (KIP-345): a member with a group.instance.id stays a member after a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENT = {**STATIC, "session_ms": 60_000}
 
 
 def rejoin(ctx: Context, instance_id: str, **options: Any) -> Call:
-    """The instance is back after a restart: it has forgotten its member id."""
+    """Join as an instance after a restart, which has forgotten its member id."""
     return ctx.join(instance_id=instance_id, **{**STATIC, **options})
 
 
@@ -25,7 +25,7 @@ def timeouts(ctx: Context) -> set[tuple[int, int]]:
 
 
 def unchanged_generation(ctx: Context, call: Call) -> bool:
-    """The call was answered at once, in generation 1 of a group that stayed Stable."""
+    """Return whether the call was answered at once, in generation 1 of a still Stable group."""
     return (call.code, call.generation, ctx.state) == (ErrorCode.NONE, 1, GroupState.STABLE)
 
 
@@ -85,7 +85,7 @@ def test_t06_an_unchanged_member_is_told_the_generation_again() -> None:
 
 
 def test_t07_a_restarted_leader_skips_the_assignment() -> None:
-    """From version 9 on it is told that it leads, and that there is nothing to assign (KIP-814)."""
+    """From version 9 on the response says that it leads, and that it need not assign (KIP-814)."""
     ctx = Context()
     old, follower = ctx.static_pair()
     new = rejoin(ctx, "leader")
@@ -98,7 +98,7 @@ def test_t07_a_restarted_leader_skips_the_assignment() -> None:
 
 
 def test_t07_an_older_restarted_leader_takes_itself_for_a_follower() -> None:
-    """Told its old id as the leader's, it does not assign what it cannot skip."""
+    """It gets its old id as the leader's, because it could not skip the assignment."""
     ctx = Context()
     old, _ = ctx.static_pair()
     new = rejoin(ctx, "leader", version=TWO_STEP - 1)
@@ -139,7 +139,7 @@ def test_t09_a_dead_group_sends_the_instance_to_find_the_coordinator() -> None:
 
 
 def test_t10_an_empty_group_that_has_the_member_takes_it_for_unknown() -> None:
-    """No group is ever empty and has members; if one were, the member would join anew."""
+    """No group is ever empty and has members; in such a group the member would join as new."""
     ctx = Context()
     leader, _ = ctx.static_pair()
     ctx.group.state = GroupState.EMPTY
@@ -167,7 +167,7 @@ def test_t14_a_restarted_member_may_offer_less_as_long_as_the_vote_stands() -> N
 
 
 def test_the_new_id_is_stored_with_the_old_assignment() -> None:
-    """Another coordinator that takes the group over knows the member by its new id."""
+    """Another coordinator that loads the group knows the member by its new id."""
     ctx = Context()
     leader, old = ctx.static_pair()
     new = rejoin(ctx, "follower", protocols=RANGE)
@@ -283,7 +283,7 @@ def test_a_restarted_member_that_changes_the_vote_starts_a_rebalance() -> None:
 def test_a_new_id_of_a_rebalance_that_was_not_stored_is_fenced_as_in_kafka() -> None:
     """Only the leader's sync, or a return to a Stable group, stores an id: a load has the old one.
 
-    The process has to join anew, as it does after a restart.
+    The process must join again, as after a restart.
     """
     ctx = Context()
     leader, old = ctx.static_pair(**PATIENT)
@@ -299,7 +299,7 @@ def test_a_new_id_of_a_rebalance_that_was_not_stored_is_fenced_as_in_kafka() -> 
     assert ctx.sync(again, instance_id="follower").assignment == b"follower"
 
 
-# --- two with one name ----------------------------------------------------------------------------
+# --- two processes with one name ------------------------------------------------------------------
 
 
 def test_t22_a_duplicate_fences_the_member_that_waits() -> None:
@@ -346,7 +346,7 @@ def test_t24_while_others_are_waited_for() -> None:
 
 
 def test_a_duplicate_fences_the_member_that_waits_for_its_assignment() -> None:
-    """The leader may be assigning to the old id: all are told to join anew."""
+    """The leader may be assigning to the old id: all members must join again."""
     ctx = Context()
     leader = ctx.join(instance_id="leader", **STATIC)
     follower = ctx.join(instance_id="follower", **STATIC)
@@ -364,7 +364,7 @@ def test_a_duplicate_fences_the_member_that_waits_for_its_assignment() -> None:
 
 
 def test_a_duplicate_of_a_new_member_waits_as_a_known_one() -> None:
-    """It was there before, be it only to wait: the five minutes of new members are not its own."""
+    """It was a member before, even if it only waited: the limit of new members does not hold."""
     ctx = Context()
     leader = ctx.stable_group(session_ms=600_000, rebalance_ms=900_000)
     ctx.join(instance_id="till", session_ms=600_000)

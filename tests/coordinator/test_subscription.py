@@ -1,4 +1,4 @@
-"""Reading the topics out of a consumer's metadata."""
+"""Reading the topics of a consumer's metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nobody_subscribes_to_nothing() -> None:
         pytest.param(subscription("t4", user_data=b"a sticky assignment"), id="user-data"),
         pytest.param(subscription("t4", version=3) + b"generation and rack", id="v3"),
         pytest.param(subscription("t4", version=999) + b"whatever comes", id="from-the-future"),
-        # Kafka does not look at the version, only at what version 0 has
+        # Kafka ignores the version, and reads only the fields of version 0
         pytest.param(subscription("t4", version=-1), id="negative-version"),
     ],
 )

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment is stored, and then every member is told its part."""
+"""SyncGroup: the leader's assignment is stored, and then each member gets its part."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.context import GROUP_ID, INITIAL_DELAY_MS, Call, Context
 
 
 def completing_pair(ctx: Context, **options: object) -> tuple[Call, Call]:
-    """A leader and a follower of generation 1 that have not synced."""
+    """Return a leader and a follower of generation 1 that have not synced."""
     leader, follower = ctx.join(**options), ctx.join(**options)  # type: ignore[arg-type]
     ctx.advance(2 * INITIAL_DELAY_MS + 1)
     assert ctx.state is GroupState.COMPLETING_REBALANCE
     return leader, follower
 
 
-# --- who may sync ---------------------------------------------------------------------------------
+# --- accepted and refused syncs -------------------------------------------------------------------
 
 
 def test_s02_there_is_no_such_group() -> None:
@@ -204,7 +204,7 @@ def test_a_parked_sync_that_is_repeated_is_answered_and_the_new_one_waits() -> N
     ctx = Context()
     leader, follower = completing_pair(ctx)
     first, second = ctx.sync(follower), ctx.sync(follower)
-    # Kafka would leave the first without an answer; here every request gets one.
+    # Kafka would never answer the first one; here each request is answered.
     assert first.code == ErrorCode.REBALANCE_IN_PROGRESS
     assert second.parked
     ctx.sync(leader, {follower.member_id: b"part"})
@@ -258,7 +258,7 @@ def test_after_a_store_that_failed_the_members_sessions_run() -> None:
     assert ctx.state is GroupState.EMPTY
 
 
-# --- sessions, and the time there is to sync ------------------------------------------------------
+# --- sessions, and the time for syncs -------------------------------------------------------------
 
 
 def test_s09_follower_is_told_when_the_leader_dies() -> None:
@@ -288,7 +288,7 @@ def test_a_sync_in_stable_does_not_refresh_the_session() -> None:
     ctx = Context()
     leader = ctx.stable_group()
     ctx.advance(400)
-    # The Scala coordinator refreshed it here, the Java one does not.
+    # The Scala coordinator renewed it here, the Java one does not.
     assert ctx.sync(leader).code == ErrorCode.NONE
     ctx.advance(101)
     assert ctx.heartbeat(leader).code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
-"""Which timer fires first, and how timers start afresh."""
+"""The order of timers, and their restart."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_timer_that_an_earlier_one_stopped_does_not_fire() -> None:
 
 
 def test_sessions_that_end_together_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for the earliest timer after each of n is n times n steps."""
+    """A search for the earliest timer after each of n would take n times n steps."""
     found = group(*(member(f"member {number}", 10) for number in range(20)))
     looks = []
     monkeypatch.setattr(
@@ -165,7 +165,7 @@ def test_an_id_given_out_and_never_used_lapses() -> None:
     assert ctx.state is GroupState.STABLE
 
 
-# --- a coordinator that was away ------------------------------------------------------------------
+# --- a coordinator that was suspended -------------------------------------------------------------
 
 
 def test_sessions_start_afresh() -> None:

@@ -1,6 +1,6 @@
-"""A topic is deleted from the catalogue, and its offsets from every group.
+"""A topic is deleted from the catalogue, with its offsets of all groups.
 
-Kafka: GroupCoordinatorService.onPartitionsDeleted.
+Source: Kafka's GroupCoordinatorService.onPartitionsDeleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BOTH = Catalogue({"foo": 3, "bar": 3})
 
 
 class Stream:
-    """A group's batches, each by the catalogue that is in force then."""
+    """A group's batches, each with the catalogue that is valid then."""
 
     def __init__(self, catalogue: Catalogue | None = BOTH) -> None:
         self.machine = BatchMachine(BatchSettings(config=CONFIG))
@@ -103,7 +103,7 @@ def test_the_requests_of_the_batch_come_after_it() -> None:
 
 
 def test_a_topic_that_was_created_again_begins_without_the_offsets_of_the_old_one() -> None:
-    """Whether or not the group was looked at in between."""
+    """Whether or not the group was decided in between."""
     stream = Stream()
     stream.batch(commit("c", ("foo", 0)))
     stream.machine.set_topics(Catalogue({"foo": 1, "bar": 3}, {"foo": 100}))
@@ -151,7 +151,7 @@ def test_a_loaded_group_has_no_offsets_of_a_topic_that_is_deleted() -> None:
 
 
 def test_a_loaded_group_keeps_offsets_of_a_topic_that_was_created_again() -> None:
-    """They may be the new topic's: the log does not say under which catalogue they were taken."""
+    """They may belong to the new topic: the log does not record the catalogue of a commit."""
     stream = Stream(Catalogue({"foo": 1, "bar": 3}, {"foo": 100}))
     assert tombstones(stream.batch(loaded("foo"))) == []
     assert stream.committed == {"foo": [0]}

@@ -1,4 +1,4 @@
-"""The two-step join (KIP-394): a dynamic member is given its id first, and joins with it."""
+"""The two-step join (KIP-394): a dynamic member gets its id first, and joins with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_step(ctx: Context, **options: Any) -> Call:
 
 
 def pending_setup() -> tuple[Context, list[Call], Call]:
-    """Both members of a synced group have rejoined; a third was given its id and not used it."""
+    """Create a group with both members rejoined, and a third one that has not used its id."""
     ctx = Context()
     first, second = ctx.stable_pair()
     rejoined = [ctx.join(first.member_id)]
@@ -108,7 +108,7 @@ def test_the_rebalance_completes_without_a_pending_member_whose_id_lapses() -> N
 
 
 def test_the_rebalance_timeout_does_not_wait_for_a_pending_member() -> None:
-    """Its id stays good: it joins the generation after."""
+    """Its id stays valid: it joins the next generation."""
     ctx = Context()
     leader = ctx.stable_group(session_ms=60_000)
     pending = first_step(ctx, session_ms=10_000)
@@ -149,7 +149,7 @@ def test_a_pending_id_is_no_member_yet() -> None:
 
 
 def test_an_id_given_to_a_dynamic_member_does_not_become_static() -> None:
-    """Kafka takes this for a bug of its own, and so answers that the server failed."""
+    """Kafka treats this as a bug of the server, and answers with its error."""
     ctx = Context()
     pending = first_step(ctx)
     join = ctx.join(pending.member_id, "instance", version=TWO_STEP)

@@ -1,4 +1,4 @@
-"""Giving a group up to another coordinator."""
+"""Unloading a group for another coordinator."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_first_generation_that_was_never_synced_is_lost_on_the_way() -> None:
 
 
 def test_who_waits_for_a_generation_that_was_never_synced_is_told_that_it_is_over() -> None:
-    """Its sync comes again to the group as it was stored: one generation before."""
+    """Its sync is repeated to the group as it was stored, one generation before."""
     ctx = Context()
     leader, follower = ctx.stable_pair()
     joins = [ctx.join(leader.member_id), ctx.join(follower.member_id)]
