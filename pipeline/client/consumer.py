@@ -37,10 +37,9 @@ from group_coordinator.coordinator.consumer.subscription_state import (
     SubscriptionError,
     SubscriptionType,
 )
-from group_coordinator.pipeline.client.consumer_base import CLOSE_TIMEOUT_MS, ConsumerBase
+from group_coordinator.pipeline.client.consumer_base import CLOSE_TIMEOUT_MS, ConsumerBase, OnCommit
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord, OffsetAndTimestamp
 from group_coordinator.pipeline.client.member_driver import now_ms
-from group_coordinator.pipeline.client.member_events import OnCommit
 from group_coordinator.pipeline.errors import Failure
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.pipeline.client.consumer import Consumer, Topics
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.client.member_events import OnPartitions
+    from group_coordinator.pipeline.client.consumer_base import OnPartitions
     from group_coordinator.pipeline.client.request_client import RequestClient
 
 EndOffset = Callable[[TopicPartition], int]
