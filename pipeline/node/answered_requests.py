@@ -187,8 +187,8 @@ class RecentAnswers:
         behind_ms = max(times, default=now_ms) - now_ms
         if behind_ms > MOST_BEHIND_MS:
             log.warning(
-                "an answer is %.0f s ahead of this machine's clock, more than clocks may differ: a "
-                "request that is repeated now may be decided twice",
+                "an answer is %.0f s ahead of this machine's clock, more than clocks may differ: "
+                "synchronize the clocks, because a repeated request may be decided twice",
                 behind_ms / 1000,
             )
         elif behind_ms > _TOLD_MS:

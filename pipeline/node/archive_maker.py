@@ -49,7 +49,9 @@ class ArchiveMaker:
         """Start the process, unless `archive` is None because there is no archive to make."""
         if archive is None:
             return
-        log.info("making %s, by which the next start is shorter", archive)
+        log.info(
+            "creating the archive %s of Spark's classes, which makes later starts faster", archive
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, str(archive)],
             stdin=subprocess.PIPE,
@@ -116,7 +118,7 @@ def make_archive(archive: Path, options: str = "", record: Record = record_start
             made = Path(folder) / archive.name
             record(Path(folder), f"{options} {QUIET_ARCHIVE} -XX:ArchiveClassesAtExit={made}")
             if not made.exists():
-                raise Failure(f"the JVM wrote no archive of its classes to {made}")
+                raise Failure(f"the JVM did not write the archive of its classes: {made}")
             made.replace(archive)
     return True
 

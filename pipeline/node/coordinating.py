@@ -124,7 +124,7 @@ def _watch(
         while hand_over.advance() and not stop.at_once.wait(coordinator.pause_s()):
             pass
         coordinator.stop()
-        log.info("stopped; other nodes need not wait for its lease to end")
+        log.info("stopped; other nodes take over without waiting for the lease to end")
     finally:
         maker.stop()
         coordinator.abandon()
@@ -163,16 +163,16 @@ class HandOver:
         try:
             if not self._is_said:
                 count = node.left_to_hand_over()
-                log.info("%d partitions are handed over before the stop", count)
+                log.info("handing %d partitions over before the stop", count)
                 node.hand_over()
                 self._is_said = True
             node.tick()
         except STORE_FAILS as error:
-            log.warning("others take over after the stop, not before: %s", error)
+            log.warning("the hand-over failed, and other nodes take over after the stop: %s", error)
             return False
         took_s, left = monotonic() - self._began, node.left_to_hand_over()
         if not left:
-            log.info("no partition is left to hand over after %.1f s", took_s)
+            log.info("no partitions left to hand over after %.1f s", took_s)
         elif took_s >= self._timeout_s:
             log.warning("%d partitions were not handed over in %.1f s", left, took_s)
         return left > 0 and took_s < self._timeout_s

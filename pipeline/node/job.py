@@ -114,7 +114,7 @@ def run(
             )
     except (StartAborted, KeyboardInterrupt):
         _end_jvm()
-        log.info("stopped before it had begun")
+        log.info("stopped before Spark had started")
     except (PackagesMissing, JavaMissing, SparkNotStarted) as error:
         # The tables may not exist yet, so their state must not be part of the message.
         process_log.fail(" ".join(str(error).split()))
@@ -169,7 +169,9 @@ def _failed(error: Exception, root: str, stop: StopSignals, process_log: Process
     """Report why the coordinator ended; return the exit status."""
     if stop.request.requested.is_set():
         # A supervisor often signals the child processes too, so the JVM may end first.
-        log.warning("the JVM ended before the query was stopped; its batch will be run again")
+        log.warning(
+            "the JVM ended before the query was stopped; the next start runs the last batch again"
+        )
         return 0
     process_log.fail(*_told(error, root, stop))
     return 1
@@ -179,7 +181,7 @@ def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
     """Return the line that reports a failure to the user, and further details for the log."""
     if stop.jvm_has_ended():
         # The consequences of the JVM's end, such as a refused connection, are less helpful.
-        return "Spark's JVM has ended: it was killed, or had no memory", str(error)
+        return "Spark's JVM has ended: it was killed, or ran out of memory", str(error)
     # The tables may not exist before the first task, so their state must not be part of the
     # message.
     told = str(error) if isinstance(error, NoTask) else one_line(error, root)
@@ -189,7 +191,7 @@ def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
 def _where(process_log: ProcessLog) -> str:
     if process_log.file is None:
         return ""
-    return f"; its log, with all that Spark says: {process_log.file.path}"
+    return f"; log file, with Spark's log: {process_log.file.path}"
 
 
 def _end_jvm() -> None:
@@ -210,15 +212,23 @@ def _what_ends_it() -> tuple[type[Exception], ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job from spark-submit, after `needed` has found no missing module."""
     parser = argparse.ArgumentParser(prog="job.py", description="Run a group coordinator.")
-    parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
-    parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
-    parser.add_argument("--node-id", type=int, help="which coordinator of the root this is")
+    parser.add_argument("--root", required=True, help="folder or URI of the tables")
+    parser.add_argument(
+        "--config", help="TOML file with settings that override conf/coordinator.toml"
+    )
+    parser.add_argument(
+        "--node-id", type=int, help="number of this coordinator among those of the root"
+    )
     parser.add_argument(
         "--take-over", action="store_true", help="end another process that runs this node"
     )
     parser.add_argument("--log-format", type=LogFormat, choices=list(LogFormat), default="text")
-    parser.add_argument("--log-file", type=Path, help="where all is logged, beside the terminal")
-    parser.add_argument("--verbose", action="store_true", help="log all of it to the terminal too")
+    parser.add_argument(
+        "--log-file", type=Path, help="file for the whole log, in addition to the terminal"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="write the whole log to the terminal too"
+    )
     options = parser.parse_args(arguments)
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
@@ -240,7 +250,7 @@ def check_executors(spark: SparkSession) -> None:
         return
     missing = None
     # Sent by value, because an executor without this package cannot import the function.
-    with unless_missing("what executors lack is not looked for"), by_value(needed):
+    with unless_missing("missing packages of executors are not detected"), by_value(needed):
         task = spark.sparkContext.parallelize([needed.NEEDED], 1).map(needed.missing_modules)
         try:
             (missing,) = task.collect()
@@ -274,7 +284,7 @@ def _trouble(root: Path, text: str) -> str | None:
     # A check of the root itself is not enough: the writer of a checkpoint recreates its parent
     # folders.
     if not (root / REQUESTS.name / "_delta_log").is_dir():
-        return f"the tables under {root} are gone"
+        return f"the tables in {root} are missing"
     if shutil.disk_usage(root).free < _FULL_BYTES:
         return f"the disk of {root} is full"
     return None

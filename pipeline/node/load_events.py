@@ -158,8 +158,8 @@ def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
     found = engine.run("SELECT record_type, count(*) FROM unknown GROUP BY ALL ORDER BY ALL")
     for record_type, count in found:
         log.warning(
-            "offsets topic: %d groups have records of the kind %r, which this release does not "
-            "know: nothing is decided for them",
+            "offsets topic: %d groups have records of type %r, which this release does not know; "
+            "requests to these groups are refused",
             count,
             record_type,
         )

@@ -142,7 +142,7 @@ class CoordinatorNode:
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Wait for `is_ready`. Raises QueryFailed, also if no batch comes within the timeout."""
-        assert self.running_query is not None, "this node has no partition yet"
+        assert self.running_query is not None, "the query has not begun: call `tick` first"
         self.running_query.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
@@ -155,7 +155,8 @@ class CoordinatorNode:
     def check(self) -> None:
         """Raise Failure if the query has ended or hangs, FencedError if the node is fenced.
 
-        Raises DecisionsLost if the table of decisions lacks the start of this node, or a partition.
+        Raises DecisionsLost if the table of decisions lacks the start of this node, or the claim of
+        a partition that it serves.
         """
         if self.running_query is not None:
             self.running_query.check()
@@ -175,7 +176,10 @@ class CoordinatorNode:
         if self._progress.is_hung():
             # The error ends this process if no other node takes over, so that a supervisor restarts
             # it.
-            raise QueryHung(f"no batch of the query has ended for {self._progress.stuck_s():.0f} s")
+            raise QueryHung(
+                f"the query has completed no batch for {self._progress.stuck_s():.0f} s: "
+                "start the coordinator again"
+            )
 
     def tick(self) -> None:
         """Read the cluster state if it is time, and carry out the node's plan."""
@@ -334,7 +338,7 @@ class CoordinatorNode:
             if cluster is None:
                 return
             self._cluster = cluster
-        log.info("giving up %d partitions: %s", len(partitions), named(partitions))
+        log.info("releasing %d partitions: %s", len(partitions), named(partitions))
         self._update_query(partitions)
 
     def _release(self) -> None:
@@ -348,9 +352,9 @@ class CoordinatorNode:
         """Fence the dead owners of partitions, claim the partitions, and load them."""
         for node_id in plan.fence:
             if self._cluster.nodes[node_id].stopped:
-                log.info("node %d has stopped: its partitions are taken over", node_id)
+                log.info("node %d has stopped: taking over its partitions", node_id)
             else:
-                log.warning("node %d is gone: its partitions are taken over", node_id)
+                log.warning("the lease of node %d has ended: taking over its partitions", node_id)
         fenced = partial(fence_dead, self._root, self._cluster, plan.fence)
         if not Patience(self._config.offsets_commit_timeout_ms).until_done("fence", fenced):
             # The cluster state has changed and must be read first.

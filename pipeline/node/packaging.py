@@ -99,7 +99,7 @@ def licence_line(one: Distribution) -> str:
         if text.startswith("License :: ")
     ]
     written = [text.strip().partition("\n")[0] for text in told.get_all("License") or ()]
-    licence = ", ".join(expressed or classified or written) or "not told"
+    licence = ", ".join(expressed or classified or written) or "not stated"
     return f"{told['Name']} {one.version}: {licence}\n"
 
 

@@ -27,7 +27,7 @@ def check_start(root: str) -> None:
         check_release(root)
         return
     if folder.exists():
-        raise UsageError(f"the root {root} is no folder")
+        raise UsageError(f"the root {root} is not a folder")
     parent = folder.absolute().parent
     if not parent.is_dir():
-        raise UsageError(f"the root {root} cannot be made: there is no folder {parent}")
+        raise UsageError(f"the root {root} cannot be created: the folder {parent} does not exist")

@@ -84,7 +84,9 @@ class CoordinatorProcess:
             seconds = time.monotonic() - began
             self.check()
             if seconds > timeout_s:
-                raise Failure(f"no coordinator after {seconds:.0f} s: {self.last_lines()}")
+                raise Failure(
+                    f"the coordinator is not ready after {seconds:.0f} s: {self.last_lines()}"
+                )
             waiting(seconds)
             time.sleep(look_s)
         return time.monotonic() - began

@@ -154,7 +154,7 @@ class NodeQuery:
         self.served = frozenset(kept)
         if unload:
             self._changing = _Change(frozenset(), tuple(unload), is_written=True)
-        log.info("query begun for %d partitions after %.1f s", len(kept), monotonic() - began)
+        log.info("query started for %d partitions after %.1f s", len(kept), monotonic() - began)
         return self.running
 
     def change(self, cluster: ClusterState, unload: Collection[int] = ()) -> None:
@@ -231,7 +231,7 @@ class NodeQuery:
         end = partial(bootstrap_end, self._bootstrap)
         running.expect(patience.until_done("read the bootstrap", end))
         self.served = frozenset(kept)
-        log.info("%d partitions from now on: %s", len(kept), named(kept))
+        log.info("deciding for %d partitions from now on: %s", len(kept), named(kept))
 
     def _append_claims(
         self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int

@@ -128,10 +128,10 @@ class ClaimReadAhead:
         try:
             self.read_on()
         except STORE_FAILS as error:
-            log.warning("nothing was read ahead of a claim: %s", error)
+            log.warning("reading ahead for a claim failed: %s", error)
         else:
             if is_first:
-                log.info("read ahead of a claim in %.1f s", monotonic() - now)
+                log.info("read ahead for a claim in %.1f s", monotonic() - now)
         self._read_at = monotonic() + max(_AGAIN_S, _AGAIN_SHARE * (now - self._began_at))
 
     def present(self) -> ReadAhead:

@@ -219,11 +219,11 @@ def find_resumption(
     if reason is None and bootstrap is not None and reads_another_table(root, bootstrap):
         reason = "has read another table of requests than the present one"
     if reason is None and lacks_read(planned, bootstrap_end(bootstrap_uri)):
-        reason = "has read more of its bootstrap than there is, as after a restore"
+        reason = "has read more of its bootstrap than exists, as after a restore"
     if reason is None and not is_newest_stream(root, bootstrap_uri, node_id):
-        reason = "is older than another that this node has begun since, as after a restore"
+        reason = "is older than another one that this node has started since, as after a restore"
     if reason is not None or bootstrap is None:
-        log.warning("the streaming checkpoint %s: the tables bring groups back", reason)
+        log.warning("the streaming checkpoint %s: the groups are loaded from the tables", reason)
         return None
     found = Resumption(planned, bootstrap, newest_claim(bootstrap_uri))
     return None if is_void(found, claims) else found
@@ -235,9 +235,9 @@ def loss_reason(planned: Planned, bootstrap: Bootstrap | None, written: int) -> 
     `written` is the last batch of its query that the tables have, -1 if they have none.
     """
     if bootstrap is None or offset_of(planned.offset) is None:
-        return "is none of ours"
+        return "was written by another source or release"
     if planned.query_id is None:
-        return "names no query"
+        return "has no query id"
     if written > planned.batch_id:
         return (
             f"is older than the tables, as after a restore: they have batch {written} of its "

@@ -90,7 +90,7 @@ class StopSignals:
         self._jvm_pid = jvm_of(os.getpid())
         # Spark has just installed its handler for Ctrl-C, which would cancel the current batch.
         self.install()
-        with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
+        with unless_missing("a SIGTERM to the JVM interrupts a batch, which is run again"):
             before_jvm_ends(spark, self._on_jvm_end, self._jvm_waits_s)
 
     def jvm_has_ended(self) -> bool:

@@ -48,8 +48,8 @@ class DecisionsLost(Failure):
 
     def __init__(self, node_id: int) -> None:
         super().__init__(
-            f"the table {COORDINATORS.name} has lost rows of node {node_id}, as by DELETE or "
-            "RESTORE: start the node again"
+            f"the table {COORDINATORS.name} has lost rows of node {node_id}, for example by "
+            "DELETE or RESTORE: start the node again"
         )
 
 
@@ -175,7 +175,7 @@ class DecisionLog:
 
     def _say(self, app_id: str, version: int) -> None:
         append = partial(self._appender.append, None, app_id, version)
-        Patience(self._timeout_ms).until_done(f"say {app_id} {version}", append)
+        Patience(self._timeout_ms).until_done(f"record {app_id} {version}", append)
 
     def _is_rewritten(self) -> bool:
         """Return whether the table no longer contains a file that was read."""

@@ -55,7 +55,7 @@ def read_lease(root: str, node_id: int, timeout_ms: int) -> ObservedLease:
     """
     check_whole_table(root, COORDINATORS)
     look = partial(_see, root, node_id)
-    return Patience(timeout_ms).until_done(f"look at the lease of node {node_id}", look)
+    return Patience(timeout_ms).until_done(f"read the lease of node {node_id}", look)
 
 
 def _see(root: str, node_id: int) -> ObservedLease:
@@ -81,11 +81,11 @@ def check_not_running(seen: ObservedLease, node: NodeState | None, lease: int) -
         return
     started = datetime.fromtimestamp(node.started_at / 1000, UTC).replace(tzinfo=None)
     raise NodeAlreadyRunning(
-        f"node {node.node_id} runs already, at {address(node.host, node.port)} since "
+        f"node {node.node_id} is already running at {address(node.host, node.port)} since "
         f"{started.isoformat(' ', 'seconds')} UTC"
         + (f" as {node.process}" if node.process else "")
-        + ", and has just renewed its lease; give this one a --node-id of its own, or end that one "
-        "by --take-over"
+        + " and has just renewed its lease: give this coordinator another --node-id, or end the "
+        "other one with --take-over"
     )
 
 

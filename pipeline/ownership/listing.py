@@ -89,7 +89,7 @@ def describe_nodes(root: str) -> list[str]:
     nodes = sorted(cluster.nodes.items())
     lines = [_of_node(cluster, node, leases(number)) for number, node in nodes]
     free = [number for number, state in cluster.partitions.items() if state.owner is None]
-    return lines + ([f"Nobody owns {_partitions(free)}."] if free else [])
+    return lines + ([f"Without an owner: {_partitions(free)}."] if free else [])
 
 
 def _of_node(cluster: ClusterState, node: NodeState, lease: int) -> str:
@@ -99,12 +99,12 @@ def _of_node(cluster: ClusterState, node: NodeState, lease: int) -> str:
     if node.stopped:
         return f"{name} has stopped, and {owns}."
     if node.stopping:
-        doing = "is giving its partitions away to stop"
+        doing = "is handing its partitions over to stop"
     else:
         doing = "answers" if node.ready else "is starting"
     age_s = max(0, clock_ms() - lease) / 1000
-    line = f"{name} {doing}, said {age_s:.1f} s ago that it is alive, and {owns}."
-    return f"{line} On their way to it: {named(coming)}." if coming else line
+    line = f"{name} {doing}, renewed its lease {age_s:.1f} s ago, and {owns}."
+    return f"{line} Moving to it: {named(coming)}." if coming else line
 
 
 def _partitions(numbers: Collection[int]) -> str:

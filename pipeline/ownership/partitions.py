@@ -37,9 +37,9 @@ def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
         state = _known(cluster, partition)
         if to_node not in cluster.nodes:
             known = ", ".join(map(str, sorted(cluster.nodes)))
-            raise Failure(f"no node {to_node} ever started here; there are {known}")
+            raise Failure(f"node {to_node} has never started on this root; known nodes: {known}")
         if state.unloading:
-            raise Failure(f"partition {partition} is already on its way to node {state.to_node}")
+            raise Failure(f"partition {partition} is already moving to node {state.to_node}")
         if state.owner == to_node and state.to_node is None:
             return []
         return [_event(MOVE, partition, to_node)]
@@ -57,11 +57,11 @@ def cancel(decisions: DecisionLog, partition: int) -> None:
         state = _known(cluster, partition)
         if state.unloading or state.owner is None:
             raise Failure(
-                f"too late: partition {partition} has been given up for node {state.to_node}; "
-                "move it back once it is there"
+                f"too late to cancel: partition {partition} is already moving to node "
+                f"{state.to_node}; move it back when that node owns it"
             )
         if state.to_node is None:
-            raise Failure(f"partition {partition} is not about to be moved")
+            raise Failure(f"partition {partition} has no move to cancel")
         return [_event(CANCELLED, partition)]
 
     decisions.decide_until(asked)
@@ -89,8 +89,8 @@ def await_move(
             said = text
         if monotonic() > limit:
             raise Failure(
-                f"partition {partition} is not at node {to_node} after {timeout_s:g} s; "
-                "the move goes on once both nodes run, or take it back with --cancel"
+                f"node {to_node} does not own partition {partition} after {timeout_s:g} s; "
+                "the move continues when both nodes run, or cancel it with --cancel"
             )
         sleep(_POLL_S)
 
@@ -100,7 +100,7 @@ def _stage(cluster: ClusterState, state: PartitionState) -> str:
     if state.owner is None:
         stage = f"released, node {state.to_node} loads it"
     elif state.unloading:
-        stage = f"node {state.owner} gives it up"
+        stage = f"node {state.owner} unloads it"
     else:
         to = None if state.to_node is None else cluster.nodes.get(state.to_node)
         is_ready = to is not None and to.ready and not to.stopping
@@ -112,7 +112,9 @@ def _stage(cluster: ClusterState, state: PartitionState) -> str:
 def _known(cluster: ClusterState, partition: int) -> PartitionState:
     state = cluster.partitions.get(partition)
     if state is None:
-        raise Failure(f"there is no offsets partition {partition} among {len(cluster.partitions)}")
+        raise Failure(
+            f"there is no offsets partition {partition}; the root has {len(cluster.partitions)}"
+        )
     return state
 
 

@@ -144,7 +144,7 @@ class ArrowGroupState:
         Raises ValueError if the state was not updated or `ms` is not positive.
         """
         if self._value is None or ms <= 0:
-            raise ValueError(f"a timer of {ms} ms without an update, or none at all")
+            raise ValueError(f"a timer needs an updated state and a positive duration, not {ms} ms")
         self._timeout = self.getCurrentProcessingTimeMs() + ms
 
     def to_write(self) -> tuple[bytes, bytes, bytes | None] | None:

@@ -90,7 +90,7 @@ class ForkServer:
         script.chmod(0o700)
         if not os.access(script, os.X_OK):
             self.end()
-            raise OSError(f"{folder} is on a disk from which no program can be started")
+            raise OSError(f"{folder} is on a disk that does not allow to start programs")
         self.python = str(script)
 
     def end(self) -> None:
@@ -133,8 +133,8 @@ def main(fd: int, folder: str, modules: Iterable[str]) -> None:
                 importlib.import_module(name)
         if others := _other_threads():
             print(
-                f"fork server: has threads ({', '.join(others)}), so that no fork is safe: each "
-                "Python process of Spark imports for itself",
+                f"fork server: no fork is safe, because it has threads ({', '.join(others)}): each "
+                "Python process of Spark imports its modules itself",
                 file=sys.stderr,
             )
             shutil.rmtree(folder, ignore_errors=True)

@@ -37,8 +37,8 @@ def say_if_unknown() -> None:
     """Log a warning with the cost if the installed Spark is not a known release."""
     if not is_known_spark():
         log.warning(
-            "Spark %s was not tried with this release, only %s: it starts in its own way,"
-            " which takes some seconds longer, and what its JVM writes goes to the terminal",
+            "Spark %s was not tested with this release, only %s: it starts in Spark's default way,"
+            " which takes some seconds longer, and the JVM's output goes to the terminal",
             pyspark.__version__,
             " and ".join(each.rstrip(".") for each in KNOWN_SPARK),
         )
@@ -51,7 +51,7 @@ def unless_missing(cost: str) -> Iterator[None]:
         yield
     except _MISSING as missing:
         reason = str(missing).partition("\n")[0]
-        log.warning("%s: Spark %s lacks something (%s)", cost, pyspark.__version__, reason)
+        log.warning("%s: Spark %s lacks a private API (%s)", cost, pyspark.__version__, reason)
 
 
 def replace_method(owner: object, method: str, by: Callable[..., object]) -> None:

@@ -66,7 +66,9 @@ def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
             # Another process may have resolved them while this one waited for the lock.
             known = with_known_jars(wanted)
             if known is None:
-                log.info("fetching Spark's packages, once for this machine: %s", wanted[PACKAGES])
+                log.info(
+                    "downloading Spark's packages, once for this machine: %s", wanted[PACKAGES]
+                )
                 spark = start(wanted)
                 _write(found, spark.sparkContext.getConf().get(_JARS) or "")
                 return spark
@@ -95,7 +97,7 @@ def _await(lock: IO[bytes]) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        log.info("waiting for another start on this machine, which fetches Spark's packages")
+        log.info("waiting for another start on this machine, which downloads Spark's packages")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 

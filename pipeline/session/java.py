@@ -47,13 +47,15 @@ def check_java() -> str:
     java = find_java()
     advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
     if java is None or not Path(java).exists():
-        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and there is none: {advice}")
+        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA} or newer, and found none: {advice}")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = java_version(answer.stderr)
     if found is None:
-        raise JavaMissing(f"{java} -version does not tell its version: {advice}")
+        raise JavaMissing(f"{java} -version does not print its version: {advice}")
     if found < OLDEST_JAVA:
-        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {found}: {advice}")
+        raise JavaMissing(
+            f"Spark needs Java {OLDEST_JAVA} or newer, and {java} is Java {found}: {advice}"
+        )
     return answer.stderr
 
 

@@ -201,7 +201,7 @@ class JvmLog:
     def _log_record(self, record: JvmLogRecord) -> None:
         jar = downloaded_jar(record)
         if jar is not None and not self._is_shown:
-            log.info("fetching %s", jar)
+            log.info("downloading %s", jar)
         self.cause = self.cause or failure_cause(record)
         file_only = not (self._is_shown and needs_action(record))
         name = f"spark.{record.logger}" if record.logger else "spark"

@@ -138,7 +138,7 @@ def spare_forks(spark: SparkSession, packages: str) -> None:
     missing, a warning names `packages`.
     """
     if not has_class(spark, _BARE_FILES):
-        log.warning("batches take 40 ms longer than they must: start Spark with %s", packages)
+        log.warning("batches take 40 ms longer than necessary: start Spark with %s", packages)
         return
     spark.conf.set("fs.file.impl", _BARE_FILES)
     spark.conf.set("fs.file.impl.disable.cache", "true")
@@ -153,7 +153,7 @@ def keep_file_manager(spark: SparkSession) -> None:
     manager = spark.conf.get(FILE_MANAGER, None)
     if manager is not None and not has_class(spark, manager):
         spark.conf.unset(FILE_MANAGER)
-        log.warning("batches take 100 ms longer than they must: this Spark has no %s", manager)
+        log.warning("batches take 100 ms longer than necessary: this Spark has no %s", manager)
 
 
 def forget_clusters(spark: SparkSession) -> None:

@@ -132,7 +132,7 @@ class SessionStart:
             say_if_unknown()
         if self._active is None and is_submitted():
             # That JVM has the master and the settings of spark-submit.
-            with unless_missing("settings that Spark takes as it begins are those of spark-submit"):
+            with unless_missing("settings that Spark reads at its start are those of spark-submit"):
                 launch_jvm()
                 master = master or SparkConf().get("spark.master")
             if not runs_jvm():
@@ -179,15 +179,15 @@ class SessionStart:
             spark = self._build(wanted)
         else:
             spark = self._with_packages(wanted)
-        with unless_missing("jars that Spark lacks are not looked for"):
+        with unless_missing("missing jars are not detected"):
             _check_jars(spark, wanted, self._location, self._delta)
         if is_local(self._location):
-            with unless_missing("batches take 40 ms longer than they must"):
+            with unless_missing("batches take 40 ms longer than necessary"):
                 spare_forks(spark, packages(self._delta))
-            with unless_missing("the class that writes the streaming checkpoint is not looked for"):
+            with unless_missing("the class that writes the streaming checkpoint is not checked"):
                 keep_file_manager(spark)
             if self._active is None:
-                with unless_missing("batches take 5 ms longer than they must"):
+                with unless_missing("batches take 5 ms longer than necessary"):
                     forget_clusters(spark)
         return spark
 
@@ -201,7 +201,7 @@ class SessionStart:
             if BARE_FILES not in asked or f"unresolved dependency: {name}" not in str(error):
                 raise
             # `spare_forks` warns of the cost once Spark runs.
-            log.info("%s; it starts without %s", error, BARE_FILES)
+            log.info("%s; Spark starts without %s", error, BARE_FILES)
             others = [each for each in asked if each != BARE_FILES]
             settings = {key: value for key, value in wanted.items() if key != PACKAGES}
             if others:
@@ -226,7 +226,7 @@ class SessionStart:
         assert self._jvm_log is not None
         pipe = self._jvm_log.pipe()
         try:
-            with unless_missing("Spark begins later, and what its JVM writes goes to the terminal"):
+            with unless_missing("Spark starts later, and the JVM's output goes to the terminal"):
                 return start_jvm(settings, pipe)
         finally:
             os.close(pipe)
@@ -239,7 +239,7 @@ class SessionStart:
         if begun is None:
             return
         try:
-            with unless_missing("Spark begins a second JVM, which writes to the terminal"):
+            with unless_missing("Spark starts a second JVM, which writes to the terminal"):
                 connect_jvm(begun)
                 return
         except JvmEnded as error:
@@ -288,7 +288,10 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
         try:
             os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs), imports).python
         except OSError as error:
-            log.warning("each Python process of Spark imports for itself, 6 s of CPU: %s", error)
+            log.warning(
+                "each Python process of Spark imports its modules itself, 6 s of CPU time: %s",
+                error,
+            )
 
 
 def missing_archive(settings: Settings, root: str) -> Path | None:

@@ -45,7 +45,7 @@ def session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSe
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     by_default = False
     if jvm_log is not None:
-        with unless_missing("what the JVM writes goes to the terminal"):
+        with unless_missing("the JVM's output goes to the terminal"):
             stderr_to(jvm_log.named_pipe())
             by_default = logs_by_default()
     given = SparkConf()
@@ -63,7 +63,7 @@ def session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSe
             resources.as_file(
                 resources.files("group_coordinator.conf") / "log4j2.properties"
             ) as log4j2,
-            unless_missing("Spark logs by its own profile"),
+            unless_missing("Spark logs with its default profile"),
         ):
             log_as(log4j2.as_uri())
         if level is not None:
@@ -116,4 +116,4 @@ def apply(spark: SparkSession, wanted: dict[str, str]) -> None:
     ]
     if late:
         pairs = ", ".join(f"{key}={wanted[key]}" for key in late)
-        log.warning("Spark runs already; to be set before its start: %s", pairs)
+        log.warning("Spark is already running; set this before its start: %s", pairs)

@@ -338,6 +338,6 @@ class EventTables:
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:
     return EventsGoneError(
-        f"version {version} of {uri} is gone before it was read. Delete the node's streaming"
-        " checkpoint: the tables bring its groups back, and the requests that wait"
+        f"version {version} of {uri} was deleted before it was read. Delete the node's streaming"
+        " checkpoint: its groups and waiting requests are then loaded from the tables"
     )

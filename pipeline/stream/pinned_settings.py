@@ -94,8 +94,8 @@ class PinsGone(Failure):
     def __init__(self, uri: str, batch_id: int) -> None:
         super().__init__(
             f"{uri} does not have the settings that batch {batch_id} was decided by, as after a "
-            f"restore: delete {uri.rpartition('/')[0]} and start again; the tables bring the "
-            "groups back"
+            f"restore: delete {uri.rpartition('/')[0]} and start again; the groups "
+            "are then loaded from the tables"
         )
 
 
@@ -247,7 +247,7 @@ def _poll(watcher: TopicWatcher | AclWatcher) -> None:
     try:
         watcher.poll()
     except TableReplacedError as error:
-        log.warning("%s. It is read anew", error)
+        log.warning("%s. It is read again", error)
         watcher.poll()
 
 
@@ -269,8 +269,9 @@ def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
     gone = [name for name, mark in (pinned.keys or {}).items() if there.get(name) != mark]
     if gone:
         raise KeysGone(
-            f"the key {gone[0]!r} of requests was changed or removed before a batch that knew it "
-            "was finished: put it back into requests.keys.file, start, and then change it"
+            f"the key {gone[0]!r} of requests was changed or removed before a batch that was "
+            "verified with it was finished: restore it in requests.keys.file, start, and then "
+            "change it"
         )
 
 

@@ -205,7 +205,7 @@ class SparkQuery:
             if self.sink.batches > batches:
                 batches, limit = self.sink.batches, monotonic() + timeout_s
             if monotonic() > limit:
-                raise QueryFailed(f"no batch within {timeout_s:g} s")
+                raise QueryFailed(f"the query completed no batch within {timeout_s:g} s")
             sleep(0.02)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
@@ -249,7 +249,9 @@ class SparkQuery:
         error = self.query.exception()
         if _SOURCE_IS_LATE in str(error) and self._late_starts < _LATE_STARTS:
             self._late_starts += 1
-            log.warning("the source's Python process did not start in 10 s: the query begins anew")
+            log.warning(
+                "the source's Python process did not start in 10 s: the query is started again"
+            )
             self.query = self._begin()
             return
         raise QueryFailed("the query was stopped" if error is None else root_cause(str(error)))

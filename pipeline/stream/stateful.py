@@ -164,7 +164,7 @@ def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
     arrow = str(requests.sparkSession.conf.get(arrow_groups.SETTING, "true")).lower() == "true"
     if arrow and not is_known_spark():
         log.warning(
-            "Spark %s: groups go through pandas, which takes a millisecond for each",
+            "Spark %s: groups are passed through pandas, which takes a millisecond for each",
             pyspark.__version__,
         )
     return requests.groupBy("group_id").applyInPandasWithState(

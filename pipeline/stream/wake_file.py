@@ -46,7 +46,11 @@ class WakeFile:
             found = cls(Path(path))
         # ValueError: the file is too short.
         except (OSError, ValueError) as error:
-            log.warning("timers are looked at every trigger.interval.ms: %s: %s", path, error)
+            log.warning(
+                "timers are checked every trigger.interval.ms, because %s cannot be opened: %s",
+                path,
+                error,
+            )
             return None
         found._numbers[_IS_OPEN] = 1
         return found

@@ -75,7 +75,7 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
         os.kill(first.pid, signal.SIGTERM)
         # Java's status after SIGTERM, also after an orderly end.
         check_end(first.wait(120), standalone.text("first")[-2_000:], 143)
-        assert "stopped; other nodes need not wait" in standalone.text("first")
+        assert "stopped; other nodes take over without waiting" in standalone.text("first")
         standalone.submit("second", *submitted)
         standalone.wait_ready("second")
         assert is_committed(member, 4)

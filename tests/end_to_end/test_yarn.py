@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 
-STOPPED = "stopped; other nodes need not wait"
+STOPPED = "stopped; other nodes take over without waiting"
 # A batch waits for executors that YARN must start, on a busy machine. Its query does not hang.
 SETTINGS = "[coordinator]\nprogress.timeout.ms = 600000\n"
 

@@ -97,13 +97,13 @@ def test_a_host_that_nobody_knows(refused) -> None:
 def test_a_root_that_is_a_file(refused, tmp_path: Path) -> None:
     root = tmp_path / "file"
     root.touch()
-    assert refused(root=root) == f"the root {root} is no folder"
+    assert refused(root=root) == f"the root {root} is not a folder"
 
 
 def test_a_root_in_a_folder_that_is_not_there(refused, tmp_path: Path) -> None:
     root = tmp_path / "typo" / "root"
     assert refused(root=root) == (
-        f"the root {root} cannot be made: there is no folder {root.parent}"
+        f"the root {root} cannot be created: the folder {root.parent} does not exist"
     )
 
 

@@ -71,7 +71,7 @@ def test_one_that_was_cut_off_is_none(archive: Path, failure: BaseException) -> 
 
 
 def test_a_jvm_that_wrote_none_is_a_failure(archive: Path) -> None:
-    with pytest.raises(Failure, match="wrote no archive"):
+    with pytest.raises(Failure, match="the JVM did not write the archive of its classes: "):
         make_archive(archive, record=Recording(writes=None))
 
 

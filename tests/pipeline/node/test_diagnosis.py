@@ -54,7 +54,7 @@ def test_a_full_disk_is_named_by_the_error_or_by_itself(
 
 def test_a_root_that_is_gone_is_named_also_if_a_checkpoint_made_its_folder_anew(root: Path) -> None:
     shutil.rmtree(root)
-    gone = f"the tables under {root} are gone: it broke"
+    gone = f"the tables in {root} are missing: it broke"
     assert one_line(Failure("it broke"), str(root)) == gone
     (root / "_checkpoints").mkdir(parents=True)
     assert one_line(Failure("it broke"), str(root)) == gone

@@ -97,7 +97,7 @@ def test_the_archive_lists_the_licences_of_what_it_hands_on(tmp_path: Path) -> N
 def test_nothing_is_handed_on_under_a_licence_that_binds_whoever_hands_it_on() -> None:
     licences = [packaging.licence_line(one) for one in packaging.distributions()]
     assert len(licences) > 20
-    assert not [line for line in licences if "GPL" in line or "not told" in line]
+    assert not [line for line in licences if "GPL" in line or "not stated" in line]
 
 
 def test_the_project_depends_on_what_is_packed_and_spark_brings_its_own() -> None:

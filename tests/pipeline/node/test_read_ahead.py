@@ -157,7 +157,7 @@ def test_what_cannot_be_read_ahead_is_read_after_the_claim(root, monkeypatch, ca
         broken.setattr(Answers, "read_on", _fails)
         mine.read()
         mine.read()
-    assert caplog.text.count("nothing was read ahead of a claim: no answer") == 1
+    assert caplog.text.count("reading ahead for a claim failed: no answer") == 1
     mine.present().read_on()
     assert waiting(mine.present()) == ["a"]
     mine.close()

@@ -51,11 +51,14 @@ BEGAN = Bootstrap("bootstrap", 1, 1)
 
 @pytest.mark.parametrize("offset", ['{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'])
 def test_a_batch_of_another_source_is_none_of_ours(offset: str) -> None:
-    assert loss_reason(Planned(7, offset, QUERY), BEGAN, 7) == "is none of ours"
+    assert (
+        loss_reason(Planned(7, offset, QUERY), BEGAN, 7)
+        == "was written by another source or release"
+    )
 
 
 def test_nor_is_a_checkpoint_of_which_nobody_says_where_it_began() -> None:
-    assert loss_reason(OURS, None, 7) == "is none of ours"
+    assert loss_reason(OURS, None, 7) == "was written by another source or release"
 
 
 def test_states_of_this_release_are_gone_on_with_and_others_are_not() -> None:
@@ -76,7 +79,7 @@ def test_a_checkpoint_behind_the_tables_is_older(written: int, older: bool) -> N
 
 def test_a_checkpoint_that_names_no_query_is_not_gone_on_with() -> None:
     """Spark would give it another id, under which the last batch would be written twice."""
-    assert loss_reason(Planned(7, OFFSET), BEGAN, -1) == "names no query"
+    assert loss_reason(Planned(7, OFFSET), BEGAN, -1) == "has no query id"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_a_bootstrap_that_was_cut_off_is_none(
 ) -> None:
     write_deltalake(uri, PACKED_SCHEMA.empty_table())
     assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
-    assert "none of ours" in told(caplog)[0]
+    assert "another source or release" in told(caplog)[0]
 
 
 def test_a_first_batch_that_was_cut_off_begins_where_it_began(
@@ -202,7 +205,7 @@ def test_an_older_copy_of_a_bootstrap_makes_its_checkpoint_a_lost_one(
     assert find_resumption(engine, root, "checkpoint", uri, [4], 1) == Resumption(planned, began, 9)
     assert find_resumption(engine, root, "checkpoint", f"{root}/copy", [4], 1) is None
     (line,) = told(caplog)
-    assert "more of its bootstrap than there is" in line
+    assert "more of its bootstrap than exists" in line
 
 
 def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
@@ -217,7 +220,7 @@ def test_a_copy_from_before_a_stream_that_was_begun_since_counts_as_a_lost_one(
     begin_new_checkpoint(FakeEngine(), root, "newer", f"{root}/newer", None, 4, start=Epoch(1, 8))
     assert find_resumption(engine, root, "checkpoint", uri, [4], 1) is None
     (line,) = told(caplog)
-    assert "has begun since" in line
+    assert "has started since" in line
     assert find_resumption(engine, root, "checkpoint", f"{root}/newer", [4], 1) is not None
 
 
@@ -274,4 +277,4 @@ def test_states_of_another_version_count_as_a_lost_checkpoint(
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each for each in caplog.messages if "the tables bring groups back" in each]
+    return [each for each in caplog.messages if "the groups are loaded from the tables" in each]

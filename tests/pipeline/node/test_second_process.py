@@ -89,7 +89,7 @@ def world(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def test_a_second_process_is_refused_in_one_line(world: World, attempt: str | None) -> None:
     world.attempt = attempt
     assert world.run() == 1
-    assert FakeLog.said.startswith("node 1 runs already, at localhost:9092 since ")
+    assert FakeLog.said.startswith("node 1 is already running at localhost:9092 since ")
     assert not world.is_ended()
 
 

@@ -71,7 +71,7 @@ def _logs_as_before() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("seen", "line"),
     [
-        ([7, None], "Spark's JVM has ended: it was killed, or had no memory"),
+        ([7, None], "Spark's JVM has ended: it was killed, or ran out of memory"),
         ([7, 7], "[Errno 111] Connection refused"),
         ([None, None], "[Errno 111] Connection refused"),
     ],

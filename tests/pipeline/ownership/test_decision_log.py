@@ -170,21 +170,23 @@ def test_a_move_is_asked_for_and_taken_back(root: str) -> None:
     assert DecisionLog(root).read().partitions[3].to_node == 2
     cancel(open_decisions(root), 3)
     assert decisions.read().partitions[3].to_node is None
-    with pytest.raises(Failure, match="partition 3 is not about to be moved"):
+    with pytest.raises(Failure, match="partition 3 has no move to cancel"):
         cancel(decisions, 3)
 
 
 def test_what_cannot_be_moved_is_said(root: str) -> None:
     decisions = cluster(root)
-    with pytest.raises(Failure, match="there is no offsets partition 9 among 4"):
+    with pytest.raises(Failure, match="there is no offsets partition 9; the root has 4"):
         move(decisions, 9, 2)
-    with pytest.raises(Failure, match="no node 7 ever started here; there are 1, 2"):
+    with pytest.raises(Failure, match="node 7 has never started on this root; known nodes: 1, 2"):
         move(decisions, 3, 7)
     move(decisions, 3, 2)
     decisions.decide(decisions.read(), [event(UNLOADING, 1, 3)])
-    with pytest.raises(Failure, match="too late: partition 3 has been given up for node 2"):
+    with pytest.raises(
+        Failure, match="too late to cancel: partition 3 is already moving to node 2"
+    ):
         cancel(decisions, 3)
-    with pytest.raises(Failure, match="already on its way to node 2"):
+    with pytest.raises(Failure, match="already moving to node 2"):
         move(decisions, 3, 1)
 
 
@@ -192,7 +194,7 @@ def test_who_waits_for_a_move_hears_that_it_takes_too_long_or_was_cancelled(root
     decisions = cluster(root)
     move(decisions, 3, 2)
     said: list[str] = []
-    with pytest.raises(Failure, match="partition 3 is not at node 2 after 0 s"):
+    with pytest.raises(Failure, match="node 2 does not own partition 3 after 0 s"):
         await_move(decisions, 3, 2, 0, said.append)
     decisions.decide(decisions.read(), [event(READY, 2)])
     with pytest.raises(Failure):
@@ -235,10 +237,9 @@ def test_the_nodes_are_told_in_words(root: str, monkeypatch: pytest.MonkeyPatch)
         assert decisions.decide(decisions.read(), events) is not None
     monkeypatch.setattr(listing, "clock_ms", lambda: 100_000)
     assert listing.describe_nodes(root) == [
-        "Node 1 at h:9092 is starting, said 2.5 s ago that it is alive, and owns "
-        "3 partitions (1-3).",
+        "Node 1 at h:9092 is starting, renewed its lease 2.5 s ago, and owns 3 partitions (1-3).",
         "Node 2 at h:9092 has stopped, and owns no partition.",
-        "Nobody owns 1 partition (0).",
+        "Without an owner: 1 partition (0).",
     ]
 
 

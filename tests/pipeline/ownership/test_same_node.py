@@ -73,9 +73,9 @@ def test_the_holder_is_named_and_what_to_do(process: str | None, words: str) -> 
     with pytest.raises(NodeAlreadyRunning) as refused:
         check_not_running(ObservedLease(500, 7), node(3, process=process), 501)
     assert str(refused.value) == (
-        f"node 1 runs already, at kafka.example:9092 since 2023-11-14 22:13:20 UTC{words}, and has "
-        "just renewed its lease; give this one a --node-id of its own, or end that one by "
-        "--take-over"
+        f"node 1 is already running at kafka.example:9092 since 2023-11-14 22:13:20 UTC{words} and "
+        "has just renewed its lease: give this coordinator another --node-id, or end the other "
+        "one with --take-over"
     )
 
 
@@ -124,7 +124,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(nodes: Nodes) -> None
     first = nodes.start(nodes.see())
     seen = nodes.see()
     nodes.renew()
-    here = f"as process {os.getpid()} of {socket.gethostname()}, "
+    here = f"as process {os.getpid()} of {socket.gethostname()} and has just renewed its lease"
     with pytest.raises(NodeAlreadyRunning, match=here):
         nodes.start(seen)
     first.tick()

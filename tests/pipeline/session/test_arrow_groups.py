@@ -205,10 +205,12 @@ def test_so_the_jvm_pickles_a_row(spark):
 
 def test_a_timer_needs_a_state_and_a_time():
     state = ArrowGroupState(Properties(False, NOW, b"", b""), b"key", None)
-    with pytest.raises(ValueError, match="without an update"):
+    with pytest.raises(
+        ValueError, match="a timer needs an updated state and a positive duration, not "
+    ):
         state.setTimeoutDuration(5)
     state.update((b"s",))
-    with pytest.raises(ValueError, match="timer of 0 ms"):
+    with pytest.raises(ValueError, match="a positive duration, not 0 ms"):
         state.setTimeoutDuration(0)
 
 

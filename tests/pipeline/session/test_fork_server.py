@@ -106,7 +106,10 @@ def test_a_server_that_has_another_thread_forks_nothing_and_says_so(
     server.end()
     check_end(done.returncode, done.stderr)
     assert (done.stdout, done.stderr) == ("False\n", "")
-    assert "fork server: has threads (fork-server)" in capfd.readouterr().err
+    assert (
+        "fork server: no fork is safe, because it has threads (fork-server): "
+        in capfd.readouterr().err
+    )
 
 
 def test_without_a_server_python_itself_is_started() -> None:

@@ -72,7 +72,9 @@ def test_what_is_missing_is_left_out_and_said_in_one_line(missing: Exception, ca
     with unless_missing("batches take longer"):
         raise missing
     (line,) = lines(caplog)
-    assert line.startswith(f"batches take longer: Spark {pyspark.__version__} lacks something (")
+    assert line.startswith(
+        f"batches take longer: Spark {pyspark.__version__} lacks a private API ("
+    )
 
 
 def test_what_else_fails_is_no_matter_of_a_release():
@@ -86,7 +88,7 @@ def test_a_release_that_was_tried_is_not_spoken_of(monkeypatch, caplog):
     monkeypatch.setattr(pyspark, "__version__", "4.4.0")
     say_if_unknown()
     (line,) = lines(caplog)
-    assert line.startswith("Spark 4.4.0 was not tried with this release, only 4.2 and 4.3:")
+    assert line.startswith("Spark 4.4.0 was not tested with this release, only 4.2 and 4.3:")
 
 
 class BareSpark:
@@ -125,7 +127,7 @@ class BareSpark:
 
 
 @pytest.fixture
-def without_traceback(monkeypatch: pytest.MonkeyPatch) -> BareSpark:
+def bare(monkeypatch: pytest.MonkeyPatch) -> BareSpark:
     """What SparkSession.builder makes, in a process that has no session."""
     made = BareSpark()
     monkeypatch.setattr(SparkSession, "builder", made)
@@ -140,10 +142,10 @@ def without_traceback(monkeypatch: pytest.MonkeyPatch) -> BareSpark:
 
 # What a session is begun without, once it is there.
 LATER = [
-    "jars that Spark lacks are not looked for",
-    "batches take 40 ms longer than they must",
-    "the class that writes the streaming checkpoint is not looked for",
-    "batches take 5 ms longer than they must",
+    "missing jars are not detected",
+    "batches take 40 ms longer than necessary",
+    "the class that writes the streaming checkpoint is not checked",
+    "batches take 5 ms longer than necessary",
 ]
 
 
@@ -159,7 +161,7 @@ def test_a_session_begins_without_all_of_it(bare: BareSpark, monkeypatch, tmp_pa
     assert begin(tmp_path) is bare
     assert bare.settings["spark.sql.codegen.wholeStage"] == "false", "it has our settings"
     said = [line.partition(":")[0] for line in lines(caplog)]
-    assert said == ["Spark begins later, and what its JVM writes goes to the terminal", *LATER]
+    assert said == ["Spark starts later, and the JVM's output goes to the terminal", *LATER]
 
 
 def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp_path, caplog):
@@ -174,14 +176,14 @@ def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp
         assert begin(tmp_path) is bare
         check_end(process.wait(10), expected=-signal.SIGTERM)
     said = [line.partition(":")[0] for line in lines(caplog)]
-    assert said == ["Spark begins a second JVM, which writes to the terminal", *LATER]
+    assert said == ["Spark starts a second JVM, which writes to the terminal", *LATER]
 
 
 def test_of_another_release_nothing_is_begun_beside(bare: BareSpark, monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(pyspark, "__version__", "4.9.0")
     monkeypatch.setattr(start, "start_jvm", None)
     assert begin(tmp_path) is bare
-    assert lines(caplog)[0].startswith("Spark 4.9.0 was not tried with this release")
+    assert lines(caplog)[0].startswith("Spark 4.9.0 was not tested with this release")
     monkeypatch.setattr(fork_server, "begin", None)
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     start._prepare_workers({}, "local[2]", ())
@@ -212,7 +214,7 @@ def test_files_that_spare_forks_and_cannot_be_fetched_are_done_without(
     assert asked == [",".join([packages(), *theirs]), ",".join(theirs) or None]
     line = caplog.records[0].getMessage()
     assert line.startswith("Spark did not start: [unresolved dependency: com.globalmentor#")
-    assert line.endswith(f"it starts without {packages()}")
+    assert line.endswith(f"Spark starts without {packages()}")
 
 
 def test_what_a_user_asked_for_and_cannot_be_fetched_ends_the_start(
@@ -243,7 +245,7 @@ def test_a_spark_submit_that_hides_its_jvm_gets_what_can_be_set_later(
     assert "spark.ui.enabled" not in bare.settings, "it cannot be set any more"
     assert str(PACKAGE.parents[2]) in bare.environment["PYTHONPATH"]
     said = [line.partition(":")[0] for line in lines(caplog)]
-    assert said[0] == "settings that Spark takes as it begins are those of spark-submit"
+    assert said[0] == "settings that Spark reads at its start are those of spark-submit"
 
 
 def test_a_submitted_jvm_that_cannot_be_told_how_to_log_goes_on(
@@ -265,8 +267,8 @@ def test_a_submitted_jvm_that_cannot_be_told_how_to_log_goes_on(
     assert begin(tmp_path) is bare
     said = [line.partition(":")[0] for line in lines(caplog)]
     assert [each for each in said if each not in LATER] == [
-        "what the JVM writes goes to the terminal",
-        "Spark logs by its own profile",
+        "the JVM's output goes to the terminal",
+        "Spark logs with its default profile",
     ]
 
 
@@ -278,7 +280,9 @@ def test_where_no_script_can_be_started_each_process_imports_for_itself(monkeypa
     start._prepare_workers({}, "local[2]", ())
     assert start.os.environ["PYSPARK_PYTHON"] == sys.executable
     (line,) = lines(caplog)
-    assert line.startswith("each Python process of Spark imports for itself, 6 s of CPU:")
+    assert line.startswith(
+        "each Python process of Spark imports its modules itself, 6 s of CPU time:"
+    )
 
 
 def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
@@ -287,7 +291,7 @@ def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
     spark.settings["spark.master"] = "spark://host:7077"
     job.check_executors(spark)  # type: ignore[arg-type]
     (line,) = lines(caplog)
-    assert line.startswith("what executors lack is not looked for:")
+    assert line.startswith("missing packages of executors are not detected:")
     assert needed.missing_modules() is None
 
 

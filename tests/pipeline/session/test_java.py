@@ -44,9 +44,9 @@ def test_a_new_java_is_taken(tmp_path, monkeypatch):
 
 def test_no_java_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(JavaMissing, match="there is none: install"):
+    with pytest.raises(JavaMissing, match="found none: install"):
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaMissing, match="there is none: install"):
+    with pytest.raises(JavaMissing, match="found none: install"):
         check_java()

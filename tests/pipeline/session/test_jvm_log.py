@@ -178,7 +178,7 @@ def test_before_spark_runs_only_its_jars_are_told(heard: list[logging.LogRecord]
     os.write(pipe, b":: loading settings\ndownloading https://r/o/a-1.jar ...\nError: no master")
     os.close(pipe)
     jvm_log.await_end(WAIT_S)
-    assert lines(heard, file_only=False) == ["fetching a-1.jar"]
+    assert lines(heard, file_only=False) == ["downloading a-1.jar"]
     assert ":: loading settings" in lines(heard, file_only=True), "the file has it"
     assert jvm_log.cause == "Error: no master"
 

@@ -47,7 +47,7 @@ def test_a_late_source_is_started_again(root: str, caplog: pytest.LogCaptureFixt
             serving.check()
     assert serving.query.isActive
     assert [record.getMessage() for record in caplog.records] == [
-        "the source's Python process did not start in 10 s: the query begins anew"
+        "the source's Python process did not start in 10 s: the query is started again"
     ] * 2
 
 
