@@ -10,7 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
+    from group_coordinator.pipeline.delta.appender import (
+        Appender,
+        Epoch,
+        FencedError,
+        TableWatch,
+        raise_epoch,
+    )
     from group_coordinator.pipeline.delta.checkpoint import clean_log
     from group_coordinator.pipeline.delta.commit import (
         Action,
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
         parse_commit,
         removes_files,
     )
-    from group_coordinator.pipeline.delta.commit_reader import GoneCheck, commit_time_s, read_commit
     from group_coordinator.pipeline.delta.data_file import (
         COMMITTABLE_S,
         ROW_GROUP_BYTES,
@@ -32,12 +37,18 @@ if TYPE_CHECKING:
         to_table,
         write_rows,
     )
-    from group_coordinator.pipeline.delta.engine import Engine, UnfitRows, quoted
-    from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+    from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
     from group_coordinator.pipeline.delta.failures import STORE_FAILS
     from group_coordinator.pipeline.delta.feature_removal import asked_features, make_plain
     from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
-    from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
+    from group_coordinator.pipeline.delta.identity import (
+        GoneCheck,
+        SameTable,
+        TableAway,
+        TableReplacedError,
+        commit_time_s,
+        read_commit,
+    )
     from group_coordinator.pipeline.delta.log import (
         LogGone,
         has_first_commit,
@@ -56,12 +67,11 @@ if TYPE_CHECKING:
         read_whole,
         why_undecodable,
     )
-    from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
     from group_coordinator.pipeline.delta.patience import Patience
-    from group_coordinator.pipeline.delta.plain_table import Ask, PlainTable, read_plain_table
     from group_coordinator.pipeline.delta.protocol import UnsupportedTable
+    from group_coordinator.pipeline.delta.replay import Ask, PlainTable, quoted, read_plain_table
     from group_coordinator.pipeline.delta.snapshot import Change, LiveFiles
-    from group_coordinator.pipeline.delta.store import CommitStateUnknown
+    from group_coordinator.pipeline.delta.storage import CommitStateUnknown
     from group_coordinator.pipeline.delta.store_check import check_clock, check_store
     from group_coordinator.pipeline.delta.store_files import (
         AT_ONCE,
@@ -72,13 +82,14 @@ if TYPE_CHECKING:
     )
     from group_coordinator.pipeline.delta.table import (
         ATTEMPTS,
+        OUTSIDE,
+        is_outside,
         local_folder,
         open_delta,
         open_store,
         refresh,
     )
     from group_coordinator.pipeline.delta.table_files import TableFiles, VersionFiles
-    from group_coordinator.pipeline.delta.table_watch import TableWatch
     from group_coordinator.pipeline.delta.tail import Position, RowGroups, appended
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
     from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter
@@ -88,6 +99,9 @@ if TYPE_CHECKING:
 _NAMES = {
     "appender": (
         "Appender",
+        "Epoch",
+        "FencedError",
+        "TableWatch",
         "raise_epoch",
     ),
     "checkpoint": ("clean_log",),
@@ -96,11 +110,6 @@ _NAMES = {
         "AddedFile",
         "parse_commit",
         "removes_files",
-    ),
-    "commit_reader": (
-        "GoneCheck",
-        "commit_time_s",
-        "read_commit",
     ),
     "data_file": (
         "COMMITTABLE_S",
@@ -118,11 +127,6 @@ _NAMES = {
     "engine": (
         "Engine",
         "UnfitRows",
-        "quoted",
-    ),
-    "epoch": (
-        "Epoch",
-        "FencedError",
     ),
     "failures": ("STORE_FAILS",),
     "feature_removal": (
@@ -135,9 +139,12 @@ _NAMES = {
         "follow",
     ),
     "identity": (
+        "GoneCheck",
         "SameTable",
         "TableAway",
         "TableReplacedError",
+        "commit_time_s",
+        "read_commit",
     ),
     "log": (
         "LogGone",
@@ -157,22 +164,19 @@ _NAMES = {
         "read_whole",
         "why_undecodable",
     ),
-    "paths": (
-        "OUTSIDE",
-        "is_outside",
-    ),
     "patience": ("Patience",),
-    "plain_table": (
+    "protocol": ("UnsupportedTable",),
+    "replay": (
         "Ask",
         "PlainTable",
+        "quoted",
         "read_plain_table",
     ),
-    "protocol": ("UnsupportedTable",),
     "snapshot": (
         "Change",
         "LiveFiles",
     ),
-    "store": ("CommitStateUnknown",),
+    "storage": ("CommitStateUnknown",),
     "store_check": (
         "check_clock",
         "check_store",
@@ -186,6 +190,8 @@ _NAMES = {
     ),
     "table": (
         "ATTEMPTS",
+        "OUTSIDE",
+        "is_outside",
         "local_folder",
         "open_delta",
         "open_store",
@@ -195,7 +201,6 @@ _NAMES = {
         "TableFiles",
         "VersionFiles",
     ),
-    "table_watch": ("TableWatch",),
     "tail": (
         "Position",
         "RowGroups",

@@ -6,6 +6,10 @@ Its versions rise with each append, as the query's batch ids do.
 A commit survives a crash of the process at any instant. Unless the appender is `flushed`, it does
 not fsync. Then a power loss may remove the latest commits, as with a Kafka broker's default
 settings. It may also leave a commit with an empty file (`pipeline.delta.torn`).
+
+Epochs decide which start of a node may still write. Every start gets a higher number. Each table
+that nodes write records the latest number of every node, and a start with an earlier number is
+refused. Kafka fences a coordinator by its leader epoch in the same way.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness
@@ -26,9 +32,12 @@ from group_coordinator.pipeline.delta.data_file import (
     Layout,
     write_rows,
 )
+from group_coordinator.pipeline.delta.identity import SameTable, check_not_restored
+from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.delta.table import open_store
 from group_coordinator.pipeline.delta.writer import TooOld, Writer
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -36,7 +45,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from group_coordinator.pipeline.delta.epoch import Epoch
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +53,36 @@ log = logging.getLogger(__name__)
 def _beside() -> ThreadPoolExecutor:
     """Return the thread pool that writes files ahead, shared by all appenders of the process."""
     return ThreadPoolExecutor(4, "write-ahead")
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """One start of a node: the node, and the number of this start.
+
+    A table records a node's latest epoch as the version of a transaction identifier.
+    """
+
+    node_id: int
+    number: int
+
+    @property
+    def app_id(self) -> str:
+        """The transaction identifier that has the node's latest epoch as its version."""
+        return f"coordinator-epoch-{self.node_id}"
+
+    def check(self, table: str, latest: int | None) -> None:
+        """Raise FencedError if `latest`, the epoch that the table records, is a later one."""
+        if latest is not None and latest > self.number:
+            raise FencedError(table, self, latest)
+
+
+class FencedError(Failure):
+    """A later start of the node has taken over: this start may not write any more."""
+
+    def __init__(self, table: str, mine: Epoch, latest: int) -> None:
+        super().__init__(
+            f"fenced: the coordinator of epoch {latest} has taken over from node {mine.node_id}; "
+            f"this one, of epoch {mine.number}, writes nothing more to {table}"
+        )
 
 
 class Appender:
@@ -199,3 +237,45 @@ def raise_epoch(uri: str, epoch: Epoch) -> None:
     appender = Appender(uri)
     if not appender.append(None, epoch.app_id, epoch.number):
         epoch.check(uri, appender.last_version(epoch.app_id))
+
+
+class TableWatch:
+    """Compares the table of an appender from another thread, which only reads its version.
+
+    The appender compares before each commit; this finds what happens while there is none. On a disk
+    it costs some `stat`s a second, in a store one or two HEADs, and of `offsets_topic` one GET,
+    every ten seconds.
+    """
+
+    def __init__(self, uri: str, appender: Appender, ends_by_restore: bool) -> None:
+        self._uri = uri
+        self._appender = appender
+        self._same = SameTable(uri, appender.table_id, appender.version)
+        self._log = open_log(uri) if ends_by_restore else None
+        self._at = appender.version
+
+    def check_if_due(self) -> None:
+        """Raise TableReplacedError if the table is another one, or was restored.
+
+        Raises TableAway, DeltaError and OSError if that cannot be told now.
+        """
+        if not self._same.is_due():
+            return
+        self._at = max(self._at, self._appender.version)
+        if self._log is not None:
+            self._look_for_restore()
+        self._same.check(self._at)
+
+    def _look_for_restore(self) -> None:
+        """Read the commits of others behind the appender's version."""
+        assert self._log is not None
+        while True:
+            try:
+                actions = self._log.next_commit(self._at)
+            except LogGone:
+                # The appender reads the table anew.
+                return
+            if actions is None:
+                return
+            check_not_restored(self._uri, self._at + 1, actions)
+            self._at += 1

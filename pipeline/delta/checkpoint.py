@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.disk import flush
 from group_coordinator.pipeline.delta.failures import STORE_FAILS
 from group_coordinator.pipeline.delta.log import checkpoint_name, commit_name, log_uri, open_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.storage import flush
 from group_coordinator.pipeline.delta.table import (
     NOTE,
     decode_last_checkpoint,

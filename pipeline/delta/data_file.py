@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow import dataset as ds
 
-    from group_coordinator.pipeline.delta.store import Store
+    from group_coordinator.pipeline.delta.storage import Store
 
 # The age up to which a written data file may be committed, s. VACUUM's retention is in whole hours,
 # and spares younger files. If a writer was suspended for longer, as on a sleeping laptop, VACUUM

@@ -106,8 +106,3 @@ class Engine:
         self._connection.execute(
             f"CREATE OR REPLACE TEMP VIEW {view} AS {table.rows(files, by_name)}"
         )
-
-
-def quoted(text: str) -> str:
-    """Return the text as an SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

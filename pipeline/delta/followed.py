@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, RowsRemoved
-from group_coordinator.pipeline.delta.identity import SameTable, TableReplacedError
+from group_coordinator.pipeline.delta.identity import GoneCheck, SameTable, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import read_rows, read_whole
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
-from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.delta.tail import Position, RowsRemoved, appended
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:

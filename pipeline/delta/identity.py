@@ -1,19 +1,28 @@
-"""The check of followers and writers that a table is still the one that they read.
+"""The checks of followers and writers that a table and its log are still those that they read.
 
 A table that was deleted and created again has another id (`metaData.id`). An older copy that was
 put back has the same id. But its log is shorter, or has another commit in place of one that was
 read. Measured with delta-rs 1.6.6: ALTER and an overwrite of the schema keep the id. RESTORE sets
 the id of the version that it restores. `mode="overwrite"` of a new table gives a new id in the same
 log.
+
+A clean-up of the log deletes commits. A reader that finds no next commit checks whether that commit
+was cleaned up, or is not written yet (`GoneCheck`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from group_coordinator.pipeline.clock import monotonic
+from pyarrow.fs import FileSelector, FileSystem
+
+from group_coordinator.pipeline.clock import Freshness, monotonic
+from group_coordinator.pipeline.delta.log import LogGone, commit_name
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store_files import is_in_store
 from group_coordinator.pipeline.delta.table import (
     NOTE,
+    LastCheckpoint,
     newest_checkpoint,
     open_delta,
     open_store,
@@ -24,10 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from group_coordinator.pipeline.delta.commit import Action
-    from group_coordinator.pipeline.delta.store import Store
+    from group_coordinator.pipeline.delta.storage import Store
+
 
 # The interval between checks, s: on a disk, and in a store, where each look is a request.
 CHECK_S, STORE_CHECK_S = 1.0, 10.0
+
+# The interval at which a reader that finds no commit checks whether it was cleaned up, s.
+GONE_CHECK_S = 1.0
+# No clean-up of a log in a store deletes a commit that is younger than this, s.
+CLEANED_S = ObjectStore.costs.freed_s
 
 
 class TableReplacedError(Failure):
@@ -164,3 +179,81 @@ class SameTable:
     def _seen(self, version: int) -> _Known | None:
         stamp = self._store.stamp(f"{version:020}.json")
         return None if stamp is None else _Known(version, stamp)
+
+
+# --- commits of the log ---------------------------------------------------------------------------
+
+
+def read_commit(files: FileSystem, version: int) -> bytes | None:
+    """Return the content of a version's commit, None if the version does not exist yet."""
+    # No commit is empty: an empty file is being written in place.
+    return _read(files, f"_delta_log/{commit_name(version)}") or None
+
+
+def commit_time_s(files: FileSystem, version: int) -> float:
+    """Return the modification time of a version's commit, in seconds since 1970-01-01 UTC."""
+    info = files.get_file_info(f"_delta_log/{commit_name(version)}")
+    return (info.mtime_ns or 0) / 1e9
+
+
+def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint, None without a note; see `table.newest_checkpoint`."""
+    note = _read(files, f"_delta_log/{NOTE}")
+    if note is None:
+        return None
+    return newest_checkpoint(
+        note,
+        lambda: (each.base_name for each in files.get_file_info(FileSelector("_delta_log"))),
+    )
+
+
+class GoneCheck:
+    """A check that tells a commit that was cleaned up from one that is not written yet.
+
+    It also finds a commit of another table. Without the check, a reader that was suspended for
+    longer than `delta.logRetentionDuration` would wait forever for the first commit that it missed.
+    The check opens one more file. In a local folder it is done every `GONE_CHECK_S`. In a store it
+    is a request, so it is done only if the reader has not called for `CLEANED_S`.
+    """
+
+    def __init__(self, files: FileSystem, same: SameTable | None = None) -> None:
+        self._files = files
+        self._same = same
+        self._is_store = is_in_store(files)
+        self._checked_s = monotonic()
+        self._called = Freshness()
+
+    def __call__(self, version: int) -> None:
+        """Raise LogGone if `version` was cleaned up; its commit was not found.
+
+        Raises as `SameTable.check` does if the table was replaced, or cannot be found.
+        """
+        if self._same is not None:
+            self._same.check_if_due(version - 1)
+        if not self._is_due():
+            return
+        noted = noted_checkpoint(self._files)
+        if noted is None or noted.version < version:
+            return
+        # The commit and the checkpoint may both have been written since the reader looked.
+        if read_commit(self._files, version) is None:
+            raise LogGone(f"the log no longer has version {version}")
+
+    def _is_due(self) -> bool:
+        if self._is_store:
+            was_called = self._called.is_within(CLEANED_S)
+            self._called.renew(Freshness.now())
+            return not was_called
+        now = monotonic()
+        if now - self._checked_s < GONE_CHECK_S:
+            return False
+        self._checked_s = now
+        return True
+
+
+def _read(files: FileSystem, path: str) -> bytes | None:
+    try:
+        with files.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None

@@ -1,7 +1,7 @@
 """A table's log: looking up and creating commits, on a disk and in a store alike.
 
 In Delta's protocol a version belongs to the writer that creates its file, and only one writer can
-(`pipeline.delta.store.Store.create`). A look at the next commit is one attempt to open a file.
+(`pipeline.delta.storage.Store.create`). A look at the next commit is one attempt to open a file.
 
 A version's name is also free after its commit was cleaned up. A writer that was suspended meanwhile
 then creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import Freshness, back_off
 from group_coordinator.pipeline.delta.commit import Action, NotWhole, parse_commit
-from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed, Outcome, Store
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed, Outcome, Store
 from group_coordinator.pipeline.delta.table import (
     ATTEMPTS,
     NOTE,

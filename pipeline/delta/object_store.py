@@ -30,14 +30,14 @@ from group_coordinator.pipeline.delta.bucket import (
     StoreError,
     bucket_of,
 )
-from group_coordinator.pipeline.delta.store import Costs, Created, Listed, Outcome, settle
+from group_coordinator.pipeline.delta.storage import Costs, Created, Listed, Outcome, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from obstore import GetResult
 
-    from group_coordinator.pipeline.delta.store import Buffer
+    from group_coordinator.pipeline.delta.storage import Buffer
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
 from group_coordinator.pipeline.clock import back_off, monotonic
-from group_coordinator.pipeline.delta.epoch import FencedError
+from group_coordinator.pipeline.delta.appender import FencedError
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
-from group_coordinator.pipeline.delta.store import NotFlushed
+from group_coordinator.pipeline.delta.storage import NotFlushed
 from group_coordinator.pipeline.errors import Failure, first_line
 
 log = logging.getLogger(__name__)

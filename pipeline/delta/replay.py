@@ -3,19 +3,24 @@
 The caller selects the parts of the state to keep. The statistics of a large table and all its
 transaction identifiers do not fit in memory. The caller also passes the reader of Delta
 checkpoints, which are Parquet files: a command that only queries DuckDB does not import Arrow.
+
+`read_plain_table` is for such commands. Importing delta-rs, pyarrow and numpy takes 0.15 s of CPU,
+and reading the logs of a root 5 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
-from group_coordinator.pipeline.delta.commit import NotWhole
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.commit import Action, AddedFile, NotWhole, Transaction
+from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.table import (
+    LastCheckpoint,
     listed_checkpoint,
     listed_version,
     local_folder,
@@ -23,9 +28,10 @@ from group_coordinator.pipeline.delta.table import (
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.commit import Action, AddedFile
+    from collections.abc import Iterator
+
     from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.table import LastCheckpoint
+
 
 _File = TypeVar("_File")
 # Reads the Delta checkpoint of a version as actions. Raises OSError, and FileNotFoundError unless
@@ -182,3 +188,84 @@ def _follow(log: Log, state: TableState[Any]) -> None:
             return
         if state.version == before:
             raise NotWhole(f"version {before + 1} of {log.uri} cannot be found, {newest} is there")
+
+
+# --- plain tables, by DuckDB ---------------------------------------------------------------------
+
+# Runs one query of DuckDB's SQL and returns its rows.
+Ask = Callable[[str], list[tuple[Any, ...]]]
+PlainTable = TableState[AddedFile]
+
+# Files of a table with a later reader version may hold other rows than the table.
+_READER_VERSION = 1
+
+
+def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
+    """Read the newest version of the table in a folder; `ask` reads its Delta checkpoint.
+
+    None for a table that only delta-rs can read: it has a later reader version, or a Delta
+    checkpoint of several files. Other processes may write to the table and clean up its log
+    meanwhile. Raises Failure, OSError and DuckDB's errors if the log cannot be read.
+    """
+
+    def read(_log: Log, version: int) -> Iterator[Action]:
+        checkpoint = folder / "_delta_log" / checkpoint_name(version)
+        if not checkpoint.exists():
+            raise FileNotFoundError(f"{checkpoint} is not there")
+        return _actions(checkpoint, ask)
+
+    try:
+        table = replay(
+            open_log(str(folder)), read, lambda: TableState(lambda added: added, lambda _: True)
+        )
+    except NoPlainCheckpoint:
+        return None
+    except NotWhole as error:
+        raise Failure(str(error)) from error
+    reader_version = (table.protocol or {}).get("minReaderVersion")
+    return table if reader_version == _READER_VERSION else None
+
+
+def _actions(checkpoint: Path, ask: Ask) -> Iterator[Action]:
+    rows = ask(
+        "SELECT add.path, map_keys(add.partitionValues), map_values(add.partitionValues), "
+        "add.stats, txn.appId, txn.version, metaData.schemaString, metaData.partitionColumns, "
+        "map_keys(metaData.configuration), map_values(metaData.configuration), "
+        f"protocol.minReaderVersion FROM read_parquet({quoted(str(checkpoint))}, "
+        "hive_partitioning = false) "
+        "WHERE coalesce(add.path, txn.appId, metaData.schemaString) IS NOT NULL "
+        "OR protocol.minReaderVersion IS NOT NULL"
+    )
+    for (
+        file,
+        names,
+        values,
+        stats,
+        app_id,
+        version,
+        schema,
+        columns,
+        keys,
+        settings,
+        reader,
+    ) in rows:
+        if file is not None:
+            given = dict(zip(names or (), values or (), strict=True))
+            yield Action(add=AddedFile(file, partition_values=given, stats=stats))
+        elif app_id is not None:
+            yield Action(txn=Transaction(app_id, version))
+        elif schema is not None:
+            properties = dict(zip(keys or (), settings or (), strict=True))
+            described = {
+                "schemaString": schema,
+                "partitionColumns": columns or [],
+                "configuration": properties,
+            }
+            yield Action(meta_data=described)
+        else:
+            yield Action(protocol={"minReaderVersion": reader})
+
+
+def quoted(text: str) -> str:
+    """Return the text as an SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -13,8 +13,12 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction, parse_commit
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
-from group_coordinator.pipeline.delta.identity import SameTable, check_not_restored
+from group_coordinator.pipeline.delta.identity import (
+    GoneCheck,
+    SameTable,
+    check_not_restored,
+    read_commit,
+)
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features

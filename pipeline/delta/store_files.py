@@ -34,13 +34,12 @@ from pyarrow.fs import (
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.paths import is_outside
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.table import is_outside, local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.store import Listed
+    from group_coordinator.pipeline.delta.storage import Listed
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

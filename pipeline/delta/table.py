@@ -12,14 +12,18 @@ from urllib.parse import unquote, urlparse
 import msgspec
 
 from group_coordinator.pipeline.clock import back_off
-from group_coordinator.pipeline.delta.disk import Disk
+from group_coordinator.pipeline.delta.storage import Disk
 from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from group_coordinator.pipeline.delta.store import Store
+    from group_coordinator.pipeline.delta.storage import Store
 
+
+# The reason for which a file is not read.
+OUTSIDE = "it lies outside of its table's folder"
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 T = TypeVar("T")
 
 # Where a log notes its newest Delta checkpoint.
@@ -47,6 +51,21 @@ def local_folder(uri: str) -> Path | None:
     if url.scheme == "file":
         return Path(unquote(url.path))
     return None if url.scheme else Path(uri)
+
+
+def is_outside(path: str) -> bool:
+    """Return whether a percent-decoded path of a log may name a file outside the table's folder.
+
+    That is an absolute path, a URI, or any path with a part `..`, wherever it leads; no engine
+    writes one. Symbolic links are followed, as in Spark and delta-rs, because creating one requires
+    an account on the machine.
+    """
+    return (
+        path.startswith("/")
+        or _URI.match(path) is not None
+        or ".." in path.split("/")
+        or "\0" in path
+    )
 
 
 def open_store(uri: str) -> Store:

@@ -20,11 +20,11 @@ from pyarrow import fs
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.data_file import DataFile, data_files, new_path
-from group_coordinator.pipeline.delta.disk import flush
-from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import why_damaged
 from group_coordinator.pipeline.delta.protocol import check_readable
+from group_coordinator.pipeline.delta.replay import quoted
+from group_coordinator.pipeline.delta.storage import flush
 from group_coordinator.pipeline.delta.store_files import side_by_side
 from group_coordinator.pipeline.delta.table import local_folder, refresh
 from group_coordinator.pipeline.delta.writer import RewriteConflict, Writer

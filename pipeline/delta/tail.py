@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from group_coordinator.pipeline.delta.commit_reader import NewFile, Wanted, new_files
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.commit import parse_commit
+from group_coordinator.pipeline.delta.identity import read_commit
+from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import (
     UNREAD,
     Substitute,
     open_parquet,
     why_undecodable,
 )
-from group_coordinator.pipeline.delta.paths import OUTSIDE, is_outside
+from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
+from group_coordinator.pipeline.delta.table import OUTSIDE, is_outside
+
+# Selects the row groups of a file by its commit's version and its tags. None: the tags do not tell,
+# so all row groups are wanted.
+Wanted = Callable[[int, "Mapping[str, str | None] | None"], "Sequence[bool] | None"]
 
 
 class Position(NamedTuple):
@@ -220,3 +231,98 @@ class _Reading(NamedTuple):
                 return self._at(before + number, row)
             row -= count
         return self._at(before + groups.numbers[-1] + 1)
+
+
+# --- the files of each commit --------------------------------------------------------------------
+
+# The files of a commit are read ahead if their total size is at most this, bytes: they wait in
+# memory.
+_SMALL_BYTES = 1 << 20
+
+
+class RowsRemoved(LogGone):
+    """A commit that removed rows, such as DELETE, RESTORE or an overwrite."""
+
+
+class NewFile(NamedTuple):
+    """A file that a commit added, with its wanted row groups (None for all) and `open`.
+
+    `open` may be called once, and raises FileNotFoundError if the file is gone.
+    """
+
+    path: str
+    wanted: Sequence[bool] | None
+    open: Callable[[], pa.NativeFile]
+
+
+def new_files(
+    files: FileSystem,
+    version: int,
+    wanted: Wanted | None,
+    last: int | None = None,
+    refuses_removals: bool = False,
+) -> Iterator[list[NewFile]]:
+    """Yield the wanted files of each commit from `version` to the last commit.
+
+    A commit that removes files is a rewrite and yields no files. A commit without a wanted row
+    group yields none either. `last`, if known, is the last version to request; it must exist. With
+    `refuses_removals` a commit that removes rows raises RowsRemoved.
+    """
+    read = functools.partial(_new_of, files, wanted, refuses_removals)
+    found: list[NewFile] | None = None
+    if not is_in_store(files):
+        while (found := read(version)) is not None:
+            yield found
+            version += 1
+        return
+    asking: deque[Future[list[NewFile] | None]] = deque()
+    ask_next, count = version, 0
+    while True:
+        # Request all commits that are known to exist, within the limit; otherwise at least one.
+        most = max(1, count // 2) if last is None else last + 1 - ask_next + len(asking)
+        while len(asking) < min(AT_ONCE, most):
+            asking.append(background.submit(_beside(), functools.partial(read, ask_next)))
+            ask_next += 1
+        if found is not None:
+            yield found
+        found = asking.popleft().result() if asking else None
+        if found is None:
+            return
+        count += 1
+
+
+def _new_of(
+    files: FileSystem, wanted: Wanted | None, refuses_removals: bool, version: int
+) -> list[NewFile] | None:
+    content = read_commit(files, version)
+    if content is None:
+        return None
+    actions = parse_commit(content)
+    removed = [action.remove for action in actions if action.remove is not None]
+    if refuses_removals and any(each.data_change for each in removed):
+        raise RowsRemoved(f"version {version} has removed rows")
+    if removed:
+        return []
+    adds = [action.add for action in actions if action.add is not None]
+    flags = [None if wanted is None else wanted(version, add.tags) for add in adds]
+    if all(each is not None and not any(each) for each in flags):
+        return []
+    sizes = [_SMALL_BYTES if add.size is None else add.size for add in adds]
+    is_ahead = is_in_store(files) and sum(sizes) <= _SMALL_BYTES
+    return [
+        NewFile(add.file, each, _opener(files, add.file, is_ahead))
+        for add, each in zip(adds, flags, strict=True)
+    ]
+
+
+def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.NativeFile]:
+    opener: Callable[[], pa.NativeFile] = functools.partial(files.open_input_file, path)
+    if is_ahead and not is_outside(path):
+        return background.submit(_beside(), opener).result
+    return opener
+
+
+@functools.lru_cache(maxsize=1)
+def _beside() -> ThreadPoolExecutor:
+    """Return the thread pool that reads ahead, shared by all readers of the process."""
+    return ThreadPoolExecutor(AT_ONCE, "read-ahead")

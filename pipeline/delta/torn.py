@@ -33,10 +33,9 @@ from group_coordinator.pipeline.delta.commit import (
     encode_commit,
     parse_commit,
 )
-from group_coordinator.pipeline.delta.disk import flush, write_partial
 from group_coordinator.pipeline.delta.log import commit_path, open_log
-from group_coordinator.pipeline.delta.paths import is_outside
-from group_coordinator.pipeline.delta.table import NOTE
+from group_coordinator.pipeline.delta.storage import flush, write_partial
+from group_coordinator.pipeline.delta.table import NOTE, is_outside
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.quoting import quoted_text
 

@@ -27,12 +27,11 @@ from group_coordinator.pipeline.clock import back_off, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, CLEAN_UP_S, checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.data_file import COMMITTABLE_S
-from group_coordinator.pipeline.delta.disk import write_partial
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
-from group_coordinator.pipeline.delta.store import NotFlushed
+from group_coordinator.pipeline.delta.storage import NotFlushed, write_partial
 from group_coordinator.pipeline.delta.table import ATTEMPTS, local_folder
 from group_coordinator.pipeline.errors import Failure
 

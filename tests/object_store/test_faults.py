@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store import Outcome
+from group_coordinator.pipeline.delta.storage import Outcome
 from group_coordinator.pipeline.delta.store_check import (
     ClockSkew,
     UnfitStore,

@@ -17,9 +17,8 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED
-from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedError, raise_epoch
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED, STARTED
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.followed import Tail, follow
@@ -569,7 +569,7 @@ def test_a_topic_whose_table_was_away_for_one_look_goes_on_with_the_next(tmp_pat
 def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 60.0)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 60.0)
     OwnTable.begin(str(tmp_path))
     assert len(list(OwnTable.grow(str(tmp_path)))) == 3
     folder = OwnTable.folder(str(tmp_path))

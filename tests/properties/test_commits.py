@@ -27,9 +27,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import (
     checkpoint,
-    disk,
     log_trim,
     object_store,
+    storage,
     store_files,
     table,
     writer,
@@ -38,7 +38,7 @@ from group_coordinator.pipeline.delta.commit import ENGINE, EXPECTED, Bound, Cha
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.delta.writer import Writer
 from tests.clocks import AheadClocks
 from tests.examples import examples
@@ -221,7 +221,7 @@ class Commits(RuleBasedStateMachine):
 
     def at_creation(self, does: Callable[..., None]) -> None:
         """Replace the next creation of a commit by a function, which gets the original one."""
-        owner: Any = ObjectStore if self.is_store else disk.os
+        owner: Any = ObjectStore if self.is_store else storage.os
         name = "put_absent" if self.is_store else "link"
         create = getattr(owner, name)
 

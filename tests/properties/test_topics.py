@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafka.partitioner.default import murmur2
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta import storage
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics import Appended, LogAppender, TableTopics
 from group_coordinator.pipeline.topics.indexer import LOOK_AGAIN_S
@@ -208,7 +208,7 @@ class Logged(Topic):
 
     @rule(number=WHO, mine=st.integers(1, 2), others=st.integers(1, 2))
     def append_while_another_does(self, number: int, mine: int, others: int) -> None:
-        link = disk.os.link
+        link = storage.os.link
 
         def later(*arguments: Any) -> None:
             patch.undo()
@@ -216,7 +216,7 @@ class Logged(Topic):
             link(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disk.os, "link", later)
+            patch.setattr(storage.os, "link", later)
             self.append(self.appenders[number], self.batches([2] * mine))
 
     @rule(number=WHO, works=st.booleans(), count=st.integers(1, 3))
@@ -259,15 +259,15 @@ class Logged(Topic):
 
 def at_link(patch: pytest.MonkeyPatch, works: bool, error: BaseException) -> None:
     """Let the next link of a commit raise an error, after it was made if it `works`."""
-    link: Callable[..., None] = disk.os.link
+    link: Callable[..., None] = storage.os.link
 
     def failing(*arguments: Any) -> None:
-        patch.setattr(disk.os, "link", link)
+        patch.setattr(storage.os, "link", link)
         if works:
             link(*arguments)
         raise error
 
-    patch.setattr(disk.os, "link", failing)
+    patch.setattr(storage.os, "link", failing)
 
 
 PHASES = (Phase.explicit, Phase.generate)

@@ -26,11 +26,10 @@ import pytest
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import GenericError
 
-from group_coordinator.pipeline.delta import commit_reader, object_store, store_files
+from group_coordinator.pipeline.delta import identity, object_store, store_files
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
-from group_coordinator.pipeline.delta.disk import Disk
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store import Costs
+from group_coordinator.pipeline.delta.storage import Costs, Disk
 from group_coordinator.pipeline.delta.table import local_folder
 
 TOO_MANY_FILES = errno.EMFILE
@@ -159,8 +158,8 @@ def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
 
     Each look also checks whether the log was cleaned up, which otherwise happens now and then.
     """
-    patch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
-    patch.setattr(commit_reader, "CLEANED_S", 0.0)
+    patch.setattr(identity, "GONE_CHECK_S", 0.0)
+    patch.setattr(identity, "CLEANED_S", 0.0)
     patch.setattr(ObjectStore, "costs", Costs(is_remote=True, freed_s=0.0))
     if kind in STORE_KINDS:
         _count_requests(patch)

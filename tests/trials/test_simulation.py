@@ -23,7 +23,7 @@ from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.node import bootstrap, resumption
 from group_coordinator.pipeline.node.waiting_requests import RecordedRequests
 from group_coordinator.pipeline.stream.offset import Bootstrap

@@ -17,7 +17,7 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.node.process import descendants
 from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
 from tests.ends import check_end

@@ -19,7 +19,7 @@ READER = """
 import pickle, sys
 import deltalake
 from group_coordinator.pipeline.delta.data_file import dataset_of
-from group_coordinator.pipeline.delta.commit_reader import read_commit
+from group_coordinator.pipeline.delta.identity import read_commit
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.log import open_log

@@ -195,7 +195,7 @@ class Suspended:
 def test_client_suspended_past_the_log_retention_gets_its_answers(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.identity.GONE_CHECK_S", 0)
     with ResponseReader(root) as reader:
         suspended = reader._tail = Suspended(reader._tail)  # type: ignore[assignment]
         before, unanswered = reader.register("before"), reader.register("unanswered")

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import tail
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.tail import Position, appended
@@ -74,7 +74,7 @@ def numbers(files: StoreFiles, start: int, end: int | None = None) -> list[int]:
 
 def test_up_to_a_known_end_so_many_are_asked_at_once(tmp_path: Path, append: Append) -> None:
     append(30)
-    files = WatchedFiles(str(tmp_path), commit_reader.AT_ONCE)
+    files = WatchedFiles(str(tmp_path), tail.AT_ONCE)
     assert numbers(files, 1, 25) == [*range(24)]
     commits = [path for path in files.asked if path.endswith(".json")]
     assert len(files.asked) == 48
@@ -103,9 +103,7 @@ def test_what_is_not_there_is_asked_for_only_after_several_were(
     append(37)
     files.asked.clear()
     assert numbers(files, 1) == [*range(40)]
-    assert (
-        len({path for path in files.asked if path.endswith(".json")}) <= 40 + commit_reader.AT_ONCE
-    )
+    assert len({path for path in files.asked if path.endswith(".json")}) <= 40 + tail.AT_ONCE
 
 
 def test_a_file_that_is_gone_is_an_error_in_its_turn(tmp_path: Path, append: Append) -> None:
@@ -125,7 +123,7 @@ def test_a_file_that_is_gone_is_an_error_in_its_turn(tmp_path: Path, append: App
 def test_large_files_do_not_wait_in_memory(
     tmp_path: Path, append: Append, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_reader, "_SMALL_BYTES", 1)
+    monkeypatch.setattr(tail, "_SMALL_BYTES", 1)
     append(20)
     files = WatchedFiles(str(tmp_path))
     pages = appended(PyFileSystem(files), Position(1), ["n"], Position(21))

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedError, raise_epoch
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import WRITTEN, ensure_tables, table_uri

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta import checkpoint, disk, table_files
+from group_coordinator.pipeline.delta import checkpoint, storage, table_files
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.engine import Engine
@@ -40,10 +40,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield lambda: flush(path)
 
     real_link = os.link
-    monkeypatch.setattr(disk, "opened_to_flush", opened_to_flush)
-    for module in (checkpoint, disk, table_files):
+    monkeypatch.setattr(storage, "opened_to_flush", opened_to_flush)
+    for module in (checkpoint, storage, table_files):
         monkeypatch.setattr(module, "flush", flush)
-    monkeypatch.setattr(disk.os, "link", link)
+    monkeypatch.setattr(storage.os, "link", link)
     return found
 
 
@@ -74,24 +74,24 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
 ):
     """A second fsync may say that all is well: what the first one lost it does not write again."""
     appender = Appender(folder, flushed=True)
-    opened_to_flush = disk.opened_to_flush
+    opened_to_flush = storage.opened_to_flush
 
     @contextmanager
     def broken(path: Path) -> Iterator[Callable[[], None]]:
         def fail() -> None:
             if path.name != "_delta_log":
                 return
-            monkeypatch.setattr(disk, "opened_to_flush", opened_to_flush)
+            monkeypatch.setattr(storage, "opened_to_flush", opened_to_flush)
             raise OSError(errno.EIO, "Input/output error")
 
         yield fail
 
-    monkeypatch.setattr(disk, "opened_to_flush", broken)
+    monkeypatch.setattr(storage, "opened_to_flush", broken)
     for _ in range(2):
-        with pytest.raises(disk.NotFlushed, match="may not outlive a loss of power"):
+        with pytest.raises(storage.NotFlushed, match="may not outlive a loss of power"):
             appender.append(rows(1), "app", 1)
         appender.forget()
-    with pytest.raises(disk.NotFlushed):
+    with pytest.raises(storage.NotFlushed):
         appender.append(rows(2), "app", 2)
     again = Appender(folder, flushed=True)
     assert not again.append(rows(1), "app", 1), "it is in the log"

@@ -10,12 +10,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from group_coordinator.pipeline.delta import log_trim
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.appender import Appender, Epoch
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.log import Log, commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 
 
 def numbers(*values: int) -> pa.Table:

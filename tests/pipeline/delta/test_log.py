@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Commit, NotWhole, txn_action
@@ -15,7 +15,7 @@ from group_coordinator.pipeline.delta.log import Log, LogGone, commit_path, open
 from group_coordinator.pipeline.delta.log_trim import bring, trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.snapshot import LiveFiles
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import NOTE, open_delta
 from group_coordinator.pipeline.errors import Failure
@@ -120,7 +120,7 @@ READERS = [read_next, read_next_in_store, read_tail, read_live_files]
 
 @pytest.mark.parametrize("read", READERS)
 def test_where_the_note_of_a_checkpoint_cannot_be_read_the_listing_tells(folder, monkeypatch, read):
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 0.0)
     append(folder, "d")
     trim(folder)
     (log(folder) / NOTE).write_bytes(b'{"version"')

@@ -11,11 +11,11 @@ import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError, Patience
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
-from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from tests.pipeline.node.looks import Clock
 

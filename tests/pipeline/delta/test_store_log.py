@@ -21,12 +21,11 @@ from group_coordinator.pipeline.delta import checkpoint as checkpoints
 from group_coordinator.pipeline.delta import log as logs
 from group_coordinator.pipeline.delta import log_trim, object_store, writer
 from group_coordinator.pipeline.delta import table as opening
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedError
 from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Commit, Move, txn_action
 from group_coordinator.pipeline.delta.data_file import data_files
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.identity import (
     STORE_CHECK_S,
@@ -36,7 +35,7 @@ from group_coordinator.pipeline.delta.identity import (
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit_reader, followed
+from group_coordinator.pipeline.delta import followed, identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
 from group_coordinator.pipeline.delta.log import LogGone
@@ -117,7 +117,7 @@ def clean_up(root: str) -> int:
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 0)
 
 
 def test_a_tail_that_slept_past_the_log_s_retention_is_told(root, append, open_tail, at_once):
@@ -152,7 +152,7 @@ def test_a_commit_that_comes_with_its_checkpoint_during_the_look_is_not_gone(
     root, append, open_tail, at_once, monkeypatch
 ):
     tail = open_tail()
-    noted = commit_reader.noted_checkpoint
+    noted = identity.noted_checkpoint
 
     def slow(files):
         monkeypatch.undo()
@@ -160,8 +160,8 @@ def test_a_commit_that_comes_with_its_checkpoint_during_the_look_is_not_gone(
         DeltaTable(f"{root}/responses").create_checkpoint()
         return noted(files)
 
-    monkeypatch.setattr(commit_reader, "noted_checkpoint", slow)
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0)
+    monkeypatch.setattr(identity, "noted_checkpoint", slow)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 0)
     assert seen(tail) is None
     assert seen(tail) == ["a"]
 
@@ -185,13 +185,13 @@ class Clocks:
 @pytest.fixture
 def opened(monkeypatch) -> list[str]:
     names: list[str] = []
-    read = commit_reader._read
+    read = identity._read
 
     def counting(files, path):
         names.append(path.rpartition(".")[2])
         return read(files, path)
 
-    monkeypatch.setattr(commit_reader, "_read", counting)
+    monkeypatch.setattr(identity, "_read", counting)
     return names
 
 
@@ -205,7 +205,7 @@ def test_a_look_is_one_attempt_to_open_a_commit(root, opened):
         for _ in range(100):
             assert seen(tail) is None
         assert opened == ["json"] * 100
-        clocks.now_s += commit_reader.GONE_CHECK_S
+        clocks.now_s += identity.GONE_CHECK_S
         assert seen(tail) is None
     assert opened[100:] == CHECK
 

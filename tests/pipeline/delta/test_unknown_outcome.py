@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta import storage
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.data_file import data_files
 from group_coordinator.pipeline.delta.log import commit_name, commit_path
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer
 
 NFS_REPEATED = FileExistsError(errno.EEXIST, "the link was sent again, and found itself")
@@ -60,7 +60,7 @@ class Once:
 
 
 def break_link(monkeypatch: pytest.MonkeyPatch, error: BaseException, works: bool = True) -> None:
-    monkeypatch.setattr(disk.os, "link", Once(os.link, error, works))
+    monkeypatch.setattr(storage.os, "link", Once(os.link, error, works))
 
 
 # --- in a local folder --------------------------------------------------------------------------
@@ -100,17 +100,17 @@ def test_an_append_whose_outcome_cannot_be_read_says_so_and_keeps_its_file(folde
 def test_an_append_that_is_there_and_cannot_be_read_says_so_and_keeps_its_file(folder, monkeypatch):
     appender = Appender(folder)
     break_link(monkeypatch, BROKEN_DISK, works=True)
-    read = disk.Disk.read
+    read = storage.Disk.read
 
     def unreadable(store, path):
         if path == commit_name(1) and (store.folder / path).exists():
             raise BROKEN_DISK
         return read(store, path)
 
-    monkeypatch.setattr(disk.Disk, "read", unreadable)
+    monkeypatch.setattr(storage.Disk, "read", unreadable)
     with pytest.raises(CommitStateUnknown, match=r"version 1 .*Input/output error"):
         appender.append(numbers(1), "query", 0)
-    monkeypatch.setattr(disk.Disk, "read", read)
+    monkeypatch.setattr(storage.Disk, "read", read)
     assert rows(folder) == [1]
     assert not appender.append(numbers(1), "query", 0)
     assert rows(folder) == [1]
@@ -124,16 +124,16 @@ def test_an_append_that_is_there_and_read_cut_off_says_so_and_keeps_its_file(
     """Taken for another writer's, the commit would name a file that its writer has deleted."""
     appender = Appender(folder)
     break_link(monkeypatch, error, works=True)
-    read = disk.Disk.read
+    read = storage.Disk.read
 
     def cut_off(store, path):
         content = read(store, path)
         return content[:length] if path == commit_name(1) and content else content
 
-    monkeypatch.setattr(disk.Disk, "read", cut_off)
+    monkeypatch.setattr(storage.Disk, "read", cut_off)
     with pytest.raises(CommitStateUnknown, match="version 1 "):
         appender.append(numbers(1), "query", 0)
-    monkeypatch.setattr(disk.Disk, "read", read)
+    monkeypatch.setattr(storage.Disk, "read", read)
     assert rows(folder) == [1]
     assert not appender.append(numbers(1), "query", 0)
     assert rows(folder) == [1]
@@ -165,7 +165,7 @@ def test_a_commit_that_could_not_be_begun_leaves_no_file(folder, monkeypatch):
     def full(*_: object) -> None:
         raise NO_SPACE
 
-    monkeypatch.setattr(disk, "write_partial", full)
+    monkeypatch.setattr(storage, "write_partial", full)
     with pytest.raises(OSError, match="No space left"):
         appender.append(numbers(1), "query", 0)
     assert files(folder) == 0
@@ -212,11 +212,11 @@ def slow_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = os.link
 
     def slow(source: Path, target: Path) -> None:
-        monkeypatch.setattr(disk.os, "link", link)
+        monkeypatch.setattr(storage.os, "link", link)
         clean_up(folder)
         link(source, target)
 
-    monkeypatch.setattr(disk.os, "link", slow)
+    monkeypatch.setattr(storage.os, "link", slow)
 
 
 def test_a_commit_that_comes_after_a_clean_up_beyond_its_version_is_not_taken_for_written(
@@ -240,23 +240,23 @@ def test_of_two_writers_that_stand_still_at_once_neither_takes_the_other_s_commi
 
     def links_last(source: Path, target: Path) -> None:
         """The first one stands still before its link, and so does the second one."""
-        monkeypatch.setattr(disk.os, "link", link)
+        monkeypatch.setattr(storage.os, "link", link)
         Appender(folder).append(numbers(9))
         second = Appender(folder)
 
         def links_behind_it(its_source: Path, its_target: Path) -> None:
-            monkeypatch.setattr(disk.os, "link", link)
+            monkeypatch.setattr(storage.os, "link", link)
             clean_up(folder)
             link(source, target)
             link(its_source, its_target)
 
-        monkeypatch.setattr(disk.os, "link", links_behind_it)
+        monkeypatch.setattr(storage.os, "link", links_behind_it)
         with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
             second.append(numbers(8), "second", 1)
         second.forget()
         written.append(second.append(numbers(8), "second", 1))
 
-    monkeypatch.setattr(disk.os, "link", links_last)
+    monkeypatch.setattr(storage.os, "link", links_last)
     with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
         first.append(numbers(7), "first", 1)
     first.forget()
@@ -272,12 +272,12 @@ def test_a_version_that_another_writer_came_to_meanwhile_is_not_taken_for_ours(
     slow, link = Appender(folder), os.link
 
     def late(source: Path, target: Path) -> None:
-        monkeypatch.setattr(disk.os, "link", link)
+        monkeypatch.setattr(storage.os, "link", link)
         assert Appender(folder).append(None, "blocks", 0)
         clean_up(folder)
         link(source, target)
 
-    monkeypatch.setattr(disk.os, "link", late)
+    monkeypatch.setattr(storage.os, "link", late)
     with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
         slow.append(None, "blocks", 0)
     slow.forget()
@@ -291,12 +291,12 @@ def test_a_commit_whose_version_was_cleaned_up_after_it_was_written_is_not_writt
     link = os.link
 
     def link_and_sleep(source: Path, target: Path) -> None:
-        monkeypatch.setattr(disk.os, "link", link)
+        monkeypatch.setattr(storage.os, "link", link)
         link(source, target)
         clean_up(folder)
 
     appender = Appender(folder)
-    monkeypatch.setattr(disk.os, "link", link_and_sleep)
+    monkeypatch.setattr(storage.os, "link", link_and_sleep)
     assert appender.append(numbers(7), "app", 1)
     appender.forget()
     assert not appender.append(numbers(7), "app", 1)

@@ -29,7 +29,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.record_batch import encode_batch

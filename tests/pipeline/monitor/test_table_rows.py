@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.plain_table import read_plain_table
+from group_coordinator.pipeline.delta.replay import read_plain_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor import catalog as catalog_module

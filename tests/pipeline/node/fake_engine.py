@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from group_coordinator.coordinator.group.batch import BatchSettings
-from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.appender import Epoch
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned
 from group_coordinator.pipeline.stream.selection import Selection

@@ -16,7 +16,7 @@ from group_coordinator.coordinator.ownership import lease_app_id
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.read_ahead import ReadAhead

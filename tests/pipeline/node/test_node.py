@@ -13,7 +13,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.coordinator.ownership import CLAIMED, RELEASED, ClusterState
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta.epoch import FencedError
+from group_coordinator.pipeline.delta.appender import FencedError
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHung, start
 from group_coordinator.pipeline.node.query import batch_settings

@@ -11,8 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.coordinator.group.group_snapshot import VERSION
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.appender import Appender, Epoch
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import bootstrap as of_bootstrap
 from group_coordinator.pipeline.node.bootstrap import (

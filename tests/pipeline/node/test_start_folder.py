@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.object_store import Listed
 from group_coordinator.pipeline.node import resumption
 from group_coordinator.pipeline.node.node import start

@@ -28,7 +28,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ownership import listing

@@ -14,8 +14,7 @@ from group_coordinator.coordinator.ownership import (
     ClusterState,
     decide,
 )
-from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedError
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.hold import HOLDER, holding_partitions

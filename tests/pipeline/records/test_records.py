@@ -21,7 +21,7 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.record_helpers import replay
-from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.appender import Epoch
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.records import importer as records_import

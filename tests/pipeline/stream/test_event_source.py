@@ -22,7 +22,7 @@ from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit_reader, identity
+from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import Layout
 from group_coordinator.pipeline.delta.identity import TableReplacedError
@@ -434,7 +434,7 @@ def read_until_gone(reader: EventReader, at: dict[str, Any]) -> None:
 
 
 def test_a_log_that_was_cut_is_not_waited_for(root, log, read, monkeypatch):
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.01)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 0.01)
     for number in range(3):
         log.append([heartbeat(str(number))])
     cut(root, 1)
@@ -446,7 +446,7 @@ def test_a_log_that_was_cut_is_not_waited_for(root, log, read, monkeypatch):
 
 
 def test_a_log_that_is_cut_while_the_reader_sleeps_is_not_waited_for(root, log, read, monkeypatch):
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.01)
+    monkeypatch.setattr(identity, "GONE_CHECK_S", 0.01)
     log.append([heartbeat("0")])
     reader = read()
     _, end = reader.read(reader.initialOffset())

@@ -13,10 +13,10 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import Node
 from group_coordinator.pipeline.delta import identity
+from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings, PinsGone
 from group_coordinator.pipeline.stream.selection import Selection

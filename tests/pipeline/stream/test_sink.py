@@ -16,14 +16,13 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import disk, identity
-from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
+from group_coordinator.pipeline.delta import identity, storage
+from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedError, raise_epoch
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
-from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink
 from group_coordinator.pipeline.stream.spark_engine import root_cause
@@ -367,7 +366,7 @@ def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, 
 
         yield fail
 
-    monkeypatch.setattr(disk, "opened_to_flush", broken)
+    monkeypatch.setattr(storage, "opened_to_flush", broken)
     with pytest.raises(NotFlushed, match="may not outlive a loss of power"):
         flushed.write(WHOLE, QUERY, 0)
     assert forced == [Path(root, "offsets_topic", "_delta_log")]

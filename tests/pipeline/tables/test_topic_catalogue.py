@@ -229,7 +229,7 @@ def test_a_watcher_knows_the_last_deletions_only(
 def test_a_watcher_that_slept_past_the_log_s_retention_reads_the_catalogue_anew(
     empty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.identity.GONE_CHECK_S", 0)
     create_topic(empty, "orders", 2)
     watcher = TopicWatcher(empty)
     assert watcher.poll() == {"orders": 2}

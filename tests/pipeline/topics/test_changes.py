@@ -109,7 +109,7 @@ def test_a_log_that_was_cleaned_up_behind_the_index_is_named(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "CHECK_S", 0.0)
-    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.identity.GONE_CHECK_S", 0)
     define(root, uri, 1)
     topics = opened(root)
     for n in range(10, 13):

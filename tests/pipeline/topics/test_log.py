@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta import storage
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_file import DataFile
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -216,7 +216,7 @@ def test_writers_at_once_leave_no_gap_and_no_offset_twice(root: str) -> None:
 
 
 def break_link(monkeypatch: pytest.MonkeyPatch, error: BaseException, works: bool) -> None:
-    monkeypatch.setattr(disk.os, "link", Once(os.link, error, works))
+    monkeypatch.setattr(storage.os, "link", Once(os.link, error, works))
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["made", "not made"])
@@ -250,8 +250,8 @@ def test_a_commit_that_could_not_be_read_after_it_was_made_is_found_in_the_log(
             raise BROKEN_DISK
         return read_bytes(path)
 
-    monkeypatch.setattr(disk.os, "link", made)
-    monkeypatch.setattr(disk.Path, "read_bytes", read)
+    monkeypatch.setattr(storage.os, "link", made)
+    monkeypatch.setattr(storage.Path, "read_bytes", read)
     assert offsets(writer.append([batch(0, "a")])) == [0]
     assert unreadable
     assert values(opened(root)) == [(0, "a")]
@@ -524,7 +524,7 @@ def test_what_producers_wrote_outlives_the_logs_clean_up(root: str) -> None:
 def test_a_reader_whose_log_was_cleaned_up_reads_the_table_anew(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0.0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.identity.GONE_CHECK_S", 0.0)
     topic = make(root)
     writer = appender(topic)
     topics = opened(root)

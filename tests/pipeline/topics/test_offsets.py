@@ -18,7 +18,7 @@ from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.topic_catalogue import alter_topic
@@ -473,7 +473,7 @@ def after_a_poll(root: str) -> TableTopics:
 def test_a_follower_whose_index_log_was_cleaned_up_reads_the_table(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.identity.GONE_CHECK_S", 0)
     append(uri, range(4))
     define(root, uri)
     late, other = opened(root), opened(root)

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta import storage
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.topics import LogAppender
@@ -31,7 +31,7 @@ def held(
     killed: bool = False,
 ) -> None:
     """Have the next commit stand still, after its look at the log, until `meanwhile` was done."""
-    owner, name = (disk.os, "link") if place == "disk" else (ObjectStore, "put_absent")
+    owner, name = (storage.os, "link") if place == "disk" else (ObjectStore, "put_absent")
     create = getattr(owner, name)
 
     def late(*arguments: Any) -> None:

@@ -48,7 +48,7 @@ from tests.trials.simulation.world import NO_BUG
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta.appender import Epoch
     from tests.trials.simulation.batches import Batch
     from tests.trials.simulation.engine import PlannedBatch
     from tests.trials.simulation.files import Commit

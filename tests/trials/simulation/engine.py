@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.epoch import FencedError
+from group_coordinator.pipeline.delta.appender import FencedError
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream import stateful
@@ -42,7 +42,7 @@ from tests.trials.simulation.world import Actor
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.coordinator.ownership import ClusterState
-    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta.appender import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.offset import Bootstrap
     from group_coordinator.pipeline.stream.stateful import MachineFactory

@@ -25,7 +25,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.data_file import DataFile, Layout, write_rows
-from group_coordinator.pipeline.delta.disk import Disk
+from group_coordinator.pipeline.delta.storage import Disk
 from group_coordinator.pipeline.topics import log_appender
 from tests.support.failing_reads import count_files, telling_of_reads
 from tests.trials.simulation.clocks import BEGIN_MS

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.delta import log_trim, writer
+from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.commit import Changes
-from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.bootstrap import append_claims

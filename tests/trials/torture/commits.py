@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.commit_reader import read_commit
+from group_coordinator.pipeline.delta.identity import read_commit
 from group_coordinator.pipeline.delta.store_files import open_files
 
 
