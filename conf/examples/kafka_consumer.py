@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 
-def say(**line: Any) -> None:
+def print_line(**line: Any) -> None:
     """Write a JSON object."""
     print(json.dumps(line), flush=True)
 
@@ -36,9 +36,9 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 
     stopping = False
 
-    def tell(event: str) -> Any:
+    def printer(event: str) -> Any:
         def on_change(_: Consumer, partitions: list[TopicPartition]) -> None:
-            say(event=event, partitions=sorted(one.partition for one in partitions))
+            print_line(event=event, partitions=sorted(each.partition for each in partitions))
 
         return on_change
 
@@ -47,20 +47,20 @@ def main(bootstrap: str, group: str, topic: str) -> None:
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    consumer.subscribe([topic], on_assign=tell("assigned"), on_revoke=tell("revoked"))
+    consumer.subscribe([topic], on_assign=printer("assigned"), on_revoke=printer("revoked"))
     while not stopping and not select.select([sys.stdin], [], [], 0)[0]:
         records = [
             [
-                one.partition(),
-                one.offset(),
-                (one.key() or b"").decode(),
-                (one.value() or b"").decode(),
+                message.partition(),
+                message.offset(),
+                (message.key() or b"").decode(),
+                (message.value() or b"").decode(),
             ]
-            for one in consumer.consume(1_000, 0.5)
-            if one.error() is None
+            for message in consumer.consume(1_000, 0.5)
+            if message.error() is None
         ]
         if records:
-            say(records=records)
+            print_line(records=records)
     consumer.close()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from group_coordinator.schemas.kafka.reading import InvalidMessage, Misfit, end_struct, reader
+from group_coordinator.schemas.kafka.reading import InvalidField, InvalidMessage, end_struct, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
             return RequestHeader(api_key, version, correlation_id, client_id, at + 1)
         try:
             at = end_struct(frame, at)
-        except (Misfit, IndexError):
+        except (InvalidField, IndexError):
             raise InvalidFrame("the header is cut off by the end of its frame") from None
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 

@@ -62,7 +62,7 @@ class TableTopics:
         self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
         self._json = JsonRows()
         # The state of each topic that the last `changed` has compared: id, partitions and mark.
-        self._told: dict[str, tuple[str, int, int]] = {}
+        self._last_states: dict[str, tuple[str, int, int]] = {}
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -79,9 +79,9 @@ class TableTopics:
         """
         changed = self._definitions.poll()
         if changed:
-            self._adopt()
-        for own in self._logs.values():
-            changed |= _follow(own, own.poll)
+            self._update_readers()
+        for log_reader in self._logs.values():
+            changed |= _follow(log_reader, log_reader.poll)
         if not self._tables:
             return changed
         changed |= self._index.poll()
@@ -107,25 +107,25 @@ class TableTopics:
         Raises Failure if they cannot be read, because the known log end may be lower than the
         client's.
         """
-        own = self._logs.get(topic)
+        log_reader = self._logs.get(topic)
         try:
-            return self._index.poll() if own is None else own.poll()
+            return self._index.poll() if log_reader is None else log_reader.poll()
         except (DeltaError, OSError) as error:
             raise Failure(f"topic {topic!r} cannot be read: {first_line(error)}") from error
 
     def changed(self) -> list[str]:
         """Return the topics that are new, deleted or changed since the last call."""
-        before = self._told
+        before = self._last_states
         counts = self._definitions.counts
         readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
-        self._told = {
+        self._last_states = {
             name: (reader.topic.topic_id, counts.get(name, 0), reader.mark)
             for name, reader in readers.items()
         }
-        names = before.keys() | self._told.keys()
-        return sorted(name for name in names if before.get(name) != self._told.get(name))
+        names = before.keys() | self._last_states.keys()
+        return sorted(name for name in names if before.get(name) != self._last_states.get(name))
 
-    def _adopt(self) -> None:
+    def _update_readers(self) -> None:
         ignored = set(self._definitions.dead)
         before, self._tables = self._tables, {}
         logs_before, self._logs = self._logs, {}
@@ -134,18 +134,18 @@ class TableTopics:
                 ignored.add(topic.topic_id)
                 continue
             if topic.config is not None:
-                known_log = logs_before.get(name)
-                if known_log is None or known_log.topic != topic:
+                log_reader = logs_before.get(name)
+                if log_reader is None or log_reader.topic != topic:
                     json = self._json if self._whole_rows else None
-                    known_log = LogReader(topic, self._log_cache, json)
-                self._logs[name] = known_log
+                    log_reader = LogReader(topic, self._log_cache, json)
+                self._logs[name] = log_reader
                 continue
             if self._whole_rows:
                 topic = structs.replace(topic, value_column=None)
-            known = before.get(name)
-            if known is None or known.topic != topic:
-                known = TableReader(topic, self._index, self._cache, self._json)
-            self._tables[name] = known
+            table_reader = before.get(name)
+            if table_reader is None or table_reader.topic != topic:
+                table_reader = TableReader(topic, self._index, self._cache, self._json)
+            self._tables[name] = table_reader
         self._index.ignore(ignored)
 
     def topics(self) -> Mapping[str, int]:
@@ -255,8 +255,8 @@ class TableTopics:
 
     def _reader(self, topic: str, partition: int) -> TableReader | LogReader:
         self._check_partition(topic, partition)
-        own = self._logs.get(topic)
-        return self._tables[topic] if own is None else own
+        log_reader = self._logs.get(topic)
+        return self._tables[topic] if log_reader is None else log_reader
 
 
 def _follow(reader: TableReader | LogReader, advance: Callable[[], bool]) -> bool:

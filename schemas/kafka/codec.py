@@ -41,7 +41,7 @@ GROUP_METADATA_VALUE_VERSION = 3
 
 # The record kinds of Kafka's new consumer groups, by the versions of their keys. Each key begins
 # with the group id. Source: the `ConsumerGroup...Key.json` of Kafka's group coordinator.
-LATER_KINDS = {
+CONSUMER_GROUP_KINDS = {
     3: "consumer_group_metadata",
     4: "consumer_group_partition_metadata",
     5: "consumer_group_member_metadata",
@@ -59,7 +59,8 @@ _OFFSET, _GROUP = "OffsetCommitValue", "GroupMetadataValue"
 class Decoded(Struct, frozen=True):
     """A decoded key and value; in a tombstone all of `RECORD_VALUES` are null.
 
-    `key` and `value` are the bytes of a record of `LATER_KINDS`; for other kinds they are null.
+    `key` and `value` are the bytes of a record of `CONSUMER_GROUP_KINDS`; for other kinds they are
+    null.
     """
 
     record_type: str
@@ -174,10 +175,10 @@ def _decode(key: bytes, value: bytes | None) -> Decoded | UnknownKey:
         group_id = _read(_KEY_OF_GROUP, version, key).group
         group = None if value is None else _decode_group(value)
         return Decoded(GROUP_METADATA, group_id, group_metadata=group)
-    if version in LATER_KINDS:
+    if version in CONSUMER_GROUP_KINDS:
         # The fields after the group id are not decoded.
         group_id = reader(_KEY_OF_GROUP, GROUP_METADATA_KEY_VERSION)(key, _VERSION.size).group
-        return Decoded(LATER_KINDS[version], group_id, key=key, value=value)
+        return Decoded(CONSUMER_GROUP_KINDS[version], group_id, key=key, value=value)
     return UnknownKey(version)
 
 

@@ -28,7 +28,7 @@ class InvalidMessage(ValueError):
     """Bytes that are not a message of this version; the text gives the reason."""
 
 
-class Misfit(Exception):
+class InvalidField(Exception):
     """An invalid field; the reader converts it to InvalidMessage."""
 
 
@@ -45,7 +45,7 @@ def reader(name: str, version: int, strict: bool = False) -> Reader:
 
 
 def read_varint(frame: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint; return it and its end position. Raises Misfit, IndexError."""
+    """Read an unsigned varint; return it and its end position. Raises InvalidField, IndexError."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = frame[at]
@@ -53,35 +53,35 @@ def read_varint(frame: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise Misfit("a number has more than five bytes")
+    raise InvalidField("a number has more than five bytes")
 
 
 def end_struct(frame: bytes, at: int) -> int:
-    """Skip the tagged fields at `at`; return their end. Raises Misfit, IndexError."""
+    """Skip the tagged fields at `at`; return their end. Raises InvalidField, IndexError."""
     count, at = read_varint(frame, at)
     for _ in range(count):
         _, at = read_varint(frame, at)
         size, at = read_varint(frame, at)
         at += size
         if at > len(frame):
-            raise Misfit("a tagged field is longer than its frame")
+            raise InvalidField("a tagged field is longer than its frame")
     return at
 
 
 def _is_null(name: str) -> None:
-    raise Misfit(f"{name} is null, and must not be")
+    raise InvalidField(f"{name} is null, and must not be")
 
 
 def _check_count(name: str, count: int, left: int) -> None:
     # Each item has at least one byte, so a larger count is wrong; it must not allocate memory.
     if count > left:
-        raise Misfit(f"{name} has {count} items, which is longer than its frame")
+        raise InvalidField(f"{name} has {count} items, which is longer than its frame")
 
 
 _NAMES: dict[str, Any] = {
-    "Unreadable": (Misfit, struct.error, IndexError, UnicodeDecodeError, OverflowError),
+    "Unreadable": (InvalidField, struct.error, IndexError, UnicodeDecodeError, OverflowError),
     "InvalidMessage": InvalidMessage,
-    "Misfit": Misfit,
+    "InvalidField": InvalidField,
     "check_count": _check_count,
     "end_struct": end_struct,
     "is_null": _is_null,
@@ -173,11 +173,11 @@ class _ReaderCompiler(Compiler):
                 self._unpack()
                 source.line(f"{found[name]} = {value}")
                 source.line(f"if at != {end}:")
-                source.line(f"    raise Misfit('{name} is not as long as its tag says')")
+                source.line(f"    raise InvalidField('{name} is not as long as its tag says')")
                 source.depth -= 1
             source.line(f"at = {end}")
             source.line("if at > size:")
-            source.line("    raise Misfit('a tagged field is longer than its frame')")
+            source.line("    raise InvalidField('a tagged field is longer than its frame')")
             source.depth -= 1
         source.depth -= 1
 

@@ -48,7 +48,7 @@ def varint(number: int) -> bytes:
 
 
 _NAMES: dict[str, Any] = {
-    "Misfits": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
+    "FieldErrors": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
     "NotEncodable": NotEncodable,
     "pack": struct.pack,
     "varint": varint,
@@ -70,7 +70,7 @@ class _WriterCompiler(Compiler):
         self._struct(schema(self._message).fields, "message")
         source.line("return b''.join(parts)")
         source.depth = 1
-        source.line("except Misfits as error:")
+        source.line("except FieldErrors as error:")
         source.line(
             f"    raise NotEncodable(f'no {self._message} can hold this: {{error}}') from error"
         )
