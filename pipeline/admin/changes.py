@@ -42,7 +42,7 @@ _HINTS = {
     "NON_EMPTY_GROUP": "the group has members; stop them first",
     "GROUP_SUBSCRIBED_TO_TOPIC": "members of the group consume the topic; stop them first",
     "GROUP_ID_NOT_FOUND": "there is no such group",
-    "REQUEST_TIMED_OUT": "it was too late to decide it; nothing was changed",
+    "REQUEST_TIMED_OUT": "the deadline had passed; nothing was changed",
 }
 
 

@@ -66,8 +66,8 @@ def send_with_deadline(
         if missing:
             raise NoAnswer(
                 f"no answer within {timeout_s:g} s from the coordinator of {_named(missing)} on "
-                f"{root}, which was there just before: nothing is changed any more, unless the "
-                "change had begun; look before you repeat it"
+                f"{root}, which answered just before: nothing will be changed, unless the change "
+                "had begun; check the offsets before you repeat the command"
             )
         return [each.result() for each in answers]
 

@@ -96,8 +96,8 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
     then = _as_of(catalog, group_id, to_ms)
     if not then:
         raise Failure(
-            f"nothing is known of the offsets of group {group_id!r} at {_iso_time(to_ms)}: it had "
-            "none, or offsets_history.retention.ms is over"
+            f"no offsets of group {group_id!r} at {_iso_time(to_ms)} are known: it had none, or "
+            "the time is further back than offsets_history.retention.ms"
         )
     now = committed_offsets_of(catalog, [group_id])[group_id]
     places = sorted(then)
@@ -119,7 +119,7 @@ def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -
     """
     catalog = Catalog(root)
     if to_group == group_id:
-        raise Failure(f"{group_id!r} cannot be its own copy")
+        raise Failure(f"group {group_id!r} cannot be copied to itself")
     check_groups(catalog, [group_id], root)
     committed = committed_offsets_of(catalog, [group_id, to_group])
     source, now = committed[group_id], committed[to_group]
@@ -164,7 +164,7 @@ def differences(root: str, group_id: str, from_ms: int, to_ms: int) -> list[Diff
     earlier = _as_of(catalog, group_id, from_ms)
     later = _as_of(catalog, group_id, to_ms)
     if not earlier and not later:
-        raise Failure(f"nothing is known of the offsets of group {group_id!r} at these times")
+        raise Failure(f"no offsets of group {group_id!r} are known at either time")
     return [
         Difference(*at, earlier.get(at), later.get(at), _between(earlier.get(at), later.get(at)))
         for at in sorted(earlier.keys() | later.keys())

@@ -93,7 +93,7 @@ def parse_scope(text: str) -> TopicScope:
     except ValueError:
         partitions = ()
     if not topic or not partitions or partitions[0] < 0:
-        raise Failure(f"{text!r} is no topic such as orders, or orders:0,2 for some partitions")
+        raise Failure(f"{text!r} is not a topic such as orders, or orders:0,2 for some partitions")
     return TopicScope(topic, partitions)
 
 
@@ -128,8 +128,8 @@ def partitions_of(
             mine = {(scope.topic, each) for each in range(count)}
         elif not mine:
             raise Failure(
-                f"how many partitions topic {scope.topic!r} has is not known, and the group has no "
-                f"offsets of it: name them, as in {scope.topic}:0,1,2"
+                f"the number of partitions of topic {scope.topic!r} is unknown, and the group has "
+                f"no offsets of it: name the partitions, as in {scope.topic}:0,1,2"
             )
         found |= mine
     return sorted(found)

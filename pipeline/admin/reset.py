@@ -69,7 +69,7 @@ def parse_scenario(name: str, text: str = "") -> ResetScenario:
     """
     kind = SCENARIOS.get(name)
     if kind is None:
-        raise Failure(f"{name!r} is none of {', '.join(SCENARIOS)}")
+        raise Failure(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)}")
     if kind == "time":
         return ResetScenario(name, parse_time(text))
     if kind == "duration":
@@ -79,9 +79,9 @@ def parse_scenario(name: str, text: str = "") -> ResetScenario:
     try:
         value = int(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no whole number") from error
+        raise UsageError(f"{text!r} is not a whole number") from error
     if name == "to-offset" and value < 0:
-        raise UsageError(f"an offset is at least 0, not {value}")
+        raise UsageError(f"an offset must be at least 0, not {value}")
     return ResetScenario(name, value)
 
 
@@ -146,7 +146,7 @@ def parse_offsets(text: str, group_ids: Sequence[str]) -> dict[str, dict[tuple[s
                 "group,topic,partition,offset"
             ) from error
         if not groups:
-            raise Failure(f"line {number} names no group: say which one it is for")
+            raise Failure(f"line {number} names no group: name the group of the command")
         if group_ids and groups[0] not in group_ids:
             continue
         for group_id in groups:
@@ -210,8 +210,8 @@ class _OffsetResolver:
         ends = self._ends.get(at)
         if ends is None:
             raise _NotApplicable(
-                f"the ends of {_named(at)} are not known: {at[0]!r} is no topic with a table. "
-                "Use --to-offset"
+                f"the log ends of {_named(at)} are unknown, because topic {at[0]!r} has no table: "
+                "use --to-offset"
             )
         if name == "to-earliest":
             return ends.start, None
@@ -219,7 +219,10 @@ class _OffsetResolver:
             found = self._at_time(at)
             if found is not None:
                 return self.within(at, found)
-            return ends.end, f"{_named(at)} has no record of that time or later: it goes to the end"
+            return (
+                ends.end,
+                f"{_named(at)} has no record of that time or later: its offset is set to the end",
+            )
         return ends.end, None
 
     def within(self, at: tuple[str, int], wanted: int) -> tuple[int, str | None]:
@@ -312,7 +315,7 @@ def parse_time(text: str) -> int:
         moment = moment.replace(tzinfo=UTC) - _offset(zone)
     except (ValueError, OverflowError) as error:
         raise Failure(
-            f"{text!r} is no time such as 2026-11-17T12:00:00.000, or with a zone as Z or +01:00"
+            f"{text!r} is not a time such as 2026-11-17T12:00:00.000, or with a zone Z or +01:00"
         ) from error
     return round(moment.timestamp() * 1000)
 
@@ -321,7 +324,7 @@ def parse_duration(text: str) -> int:
     """Return a duration such as P1DT2H30M in ms; raises Failure."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise Failure(f"{text!r} is no duration such as PT30M, PT1H30M or P7D")
+        raise Failure(f"{text!r} is not a duration such as PT30M, PT1H30M or P7D")
     days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
     return round((days * 86_400 + hours * 3_600 + minutes * 60 + seconds) * 1000)
 

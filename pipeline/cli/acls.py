@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
     from group_coordinator.schemas.acls import AclBinding
 
-acls_app = typer.Typer(help="Say who may do what, by Kafka's ACLs.", no_args_is_help=True)
+acls_app = typer.Typer(help="Manage Kafka's ACLs: who may do what.", no_args_is_help=True)
 
 Names = list[str] | None
-Topic = Annotated[Names, typer.Option("--topic", help="A topic; `*` is every one.")]
-Group = Annotated[Names, typer.Option("--group", help="A group; `*` is every one.")]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Topic = Annotated[Names, typer.Option("--topic", help="A topic; `*` means all topics.")]
+Group = Annotated[Names, typer.Option("--group", help="A group; `*` means all groups.")]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Transactional = Annotated[Names, typer.Option("--transactional-id", help="A transactional id.")]
 Pattern = Annotated[
     str,
     typer.Option(
-        "--resource-pattern-type", help="literal, prefixed; to list or remove also any and match."
+        "--resource-pattern-type",
+        help="literal or prefixed; `list` and `remove` also take any and match.",
     ),
 ]
 AllowPrincipal = Annotated[
-    Names, typer.Option("--allow-principal", help="User:NAME; `User:*` is everybody.")
+    Names, typer.Option("--allow-principal", help="User:NAME; `User:*` means all users.")
 ]
 DenyPrincipal = Annotated[Names, typer.Option("--deny-principal", help="As --allow-principal.")]
 AllowHost = Annotated[Names, typer.Option("--allow-host", help="An address; all by default.")]
@@ -43,9 +44,11 @@ DenyHost = Annotated[Names, typer.Option("--deny-host", help="An address; all by
 Operations = Annotated[
     Names, typer.Option("--operation", help="Read, Write, Describe, ...; All by default.")
 ]
-Producer = Annotated[bool, typer.Option("--producer", help="What a producer to --topic needs.")]
+Producer = Annotated[
+    bool, typer.Option("--producer", help="The operations of a producer to --topic.")
+]
 Consumer = Annotated[
-    bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
+    bool, typer.Option("--consumer", help="The operations of a consumer of --topic in --group.")
 ]
 # The operations of the two options, by kind of resource. Source: Kafka's AclCommand.
 _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
@@ -54,8 +57,8 @@ _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
 # removal must not open a root.
 OPEN = "--allow-principal 'User:*' --topic '*' --group '*' --cluster --transactional-id '*'"
 _FIRST = (
-    "These are the first ACLs: from then on all that no ACL allows is denied to everybody but "
-    "super.users, also when all ACLs are removed. What opens it again: "
+    "These are the first ACLs of this root. From then on, operations that no ACL allows are denied "
+    "to all users but super.users, also after all ACLs are removed. To allow everything again: "
     f"group-coordinator acls add {OPEN} --root {{root}}"
 )
 
@@ -123,7 +126,9 @@ _NOTHING = _AclOptions()
 def acls_add(
     options: _AclOptions,
     root: OwnRoot,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first ACL.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation before the first ACL.")
+    ] = False,
 ) -> None:
     """Add ACLs. Once a root has ACLs, operations that no ACL allows are denied.
 
@@ -135,7 +140,7 @@ def acls_add(
     wanted = options.bindings()
     if not wanted:
         raise typer.BadParameter(
-            "say which resource (--topic, --group, --cluster, --transactional-id), and whom to "
+            "name a resource (--topic, --group, --cluster, --transactional-id), and a principal to "
             "allow or deny (--allow-principal, --deny-principal)"
         )
     try:
@@ -159,7 +164,9 @@ def acls_list(
     cluster: Cluster = False,
     transactional_id: Transactional = None,
     pattern_type: Pattern = "any",
-    principal: Annotated[Names, typer.Option("--principal", help="Of this principal only.")] = None,
+    principal: Annotated[
+        Names, typer.Option("--principal", help="Only the ACLs of this principal.")
+    ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
     """List the ACLs in force, all of them or those of some resources."""
@@ -181,7 +188,7 @@ def acls_list(
     else:
         _show("Current ACLs for", found)
     if acls is None:
-        typer.echo("there are no ACLs: everything is allowed to everybody", err=True)
+        typer.echo("there are no ACLs: every operation is allowed to every user", err=True)
 
 
 @acls_app.command("remove")
@@ -189,7 +196,7 @@ def acls_list(
 def acls_remove(
     options: _AclOptions,
     root: OwnRoot,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove ACLs; without a principal, all those of the resources.
 
@@ -200,7 +207,7 @@ def acls_remove(
 
     resources = options.resources()
     if not resources:
-        raise typer.BadParameter("say which: --topic, --group, --cluster, --transactional-id")
+        raise typer.BadParameter("name a resource: --topic, --group, --cluster, --transactional-id")
     if options.principals():
         filters = [AclFilter(**_fields(acl)) for acl in options.bindings()]
     else:
@@ -262,7 +269,7 @@ def _operation(name: str) -> str:
     for each in AclOperation:
         if each > AclOperation.ANY and each.name.replace("_", "") == wanted:
             return each.name
-    raise typer.BadParameter(f"{name!r} is no operation")
+    raise typer.BadParameter(f"{name!r} is not an operation of ACLs, such as Read or All")
 
 
 def _fields(acl: AclBinding) -> dict[str, Any]:

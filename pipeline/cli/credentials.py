@@ -14,7 +14,7 @@ import typer
 
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_rows
 
-users_app = typer.Typer(help="Say who may log in to a gateway.", no_args_is_help=True)
+users_app = typer.Typer(help="Manage the users that may log in to a gateway.", no_args_is_help=True)
 
 UsersFile = Annotated[
     Path, typer.Option("--file", help="The file of users (the setting users.file).")
@@ -30,7 +30,10 @@ def users_add(
         typer.Option("--mechanism", help="SCRAM-SHA-256, SCRAM-SHA-512; both by default."),
     ] = None,
     iterations: Annotated[
-        int, typer.Option("--iterations", help="4096 to 16384: more make guessing slower.")
+        int,
+        typer.Option(
+            "--iterations", help="SCRAM iterations, 4096 to 16384: more make guessing slower."
+        ),
     ] = 4096,
 ) -> None:
     """Add a user, or change a user's password. It is read from a prompt or standard input."""
@@ -44,7 +47,7 @@ def users_add(
     wanted = mechanism or list(HASHES)
     for each in wanted:
         if each not in HASHES:
-            raise UsersError(f"{each!r} is none of {', '.join(HASHES)}")
+            raise UsersError(f"unknown mechanism {each!r}: use {', '.join(HASHES)}")
     password = _password(name)
     add_user(file, [new_credential(name, password, each, iterations) for each in wanted])
     typer.echo(f"user {name!r} may log in by PLAIN, {', '.join(wanted)}")
@@ -84,9 +87,7 @@ def users_remove(name: str, file: UsersFile) -> None:
     typer.echo(f"user {name!r} removed")
 
 
-keys_app = typer.Typer(
-    help="Make and remove the keys by which requests are signed.", no_args_is_help=True
-)
+keys_app = typer.Typer(help="Manage the keys that sign requests.", no_args_is_help=True)
 
 KeysFile = Annotated[
     Path, typer.Option("--file", help="The coordinator's file (the setting requests.keys.file).")
@@ -98,17 +99,21 @@ def keys_add(
     name: str,
     file: KeysFile,
     principal: Annotated[
-        str, typer.Option("--principal", help="Whose requests it signs; `*` for a gateway's key.")
+        str,
+        typer.Option(
+            "--principal", help="The principal whose requests it signs; `*` for a gateway."
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="A new file with the key alone, for who is to sign by it.")
+        Path,
+        typer.Option("--out", help="A new file with only this key, for the process that signs."),
     ],
 ) -> None:
     """Create a key. A coordinator accepts it from its next start."""
     from group_coordinator.pipeline.tables import KeysError, add_key, new_key
 
     if out.exists():
-        raise KeysError(f"{out} is there already")
+        raise KeysError(f"{out} exists already: name a new file")
     key = new_key(name, principal)
     add_key(file, key)
     add_key(out, key)

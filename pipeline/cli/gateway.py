@@ -54,7 +54,9 @@ def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | Non
     if advertise is not None:
         return read_address(advertise)
     if read_address(listen)[0] in ALL_ADDRESSES:
-        raise UsageError(f"listening on {listen} needs --advertise HOST:PORT, for clients")
+        raise UsageError(
+            f"clients cannot connect to {listen}, all addresses: add --advertise HOST:PORT"
+        )
     return None
 
 
@@ -72,9 +74,12 @@ def check_listen(text: str) -> None:
 
 def log_metrics_url(where: str, host: str, what: str) -> None:
     """Log the URL of the metrics and their subject; warn if other hosts can read them."""
-    log.info("metrics: http://%s/metrics tells of %s", where, what)
+    log.info("metrics: http://%s/metrics serves the metrics of %s", where, what)
     if not is_loopback(host):
-        log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
+        log.warning(
+            "metrics: %s is not a loopback address: other hosts read them without authentication",
+            host,
+        )
 
 
 def gateway(
@@ -83,16 +88,16 @@ def gateway(
         str | None,
         typer.Option(
             "--listen",
-            help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in. By default what listeners "
-            f"says, else {_LISTEN}.",
+            help="HOST:PORT to listen on; 0.0.0.0 accepts other hosts. Default: the setting "
+            f"listeners, else {_LISTEN}.",
         ),
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
+        str | None, typer.Option("--advertise", help="HOST:PORT to which clients are to connect.")
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", help="HOST:PORT at which Prometheus is told what was refused."),
+        typer.Option("--metrics", help="HOST:PORT of metrics of refused requests, for Prometheus."),
     ] = None,
     metrics_host: Annotated[
         list[str] | None,
@@ -128,7 +133,7 @@ def _serving_refusal_metrics(
 
     host, port = read_address(metrics)
     with serving_metrics(RefusalMetrics(refused), host, port, names) as served:
-        log_metrics_url(address(host, served), host, "what this gateway refuses")
+        log_metrics_url(address(host, served), host, "refused requests")
         yield
 
 
@@ -142,7 +147,9 @@ def read_listeners(
         told = read_advertised(where, advertise)
         return (settings.single_listener(read_address(where), told),)
     if listen is not None or advertise is not None:
-        raise UsageError("where to listen is said twice: by options, and by listeners in [gateway]")
+        raise UsageError(
+            "--listen and --advertise cannot be used with the setting listeners of [gateway]"
+        )
     return named
 
 
@@ -180,7 +187,7 @@ async def _serve(
         await stop_requested.wait()
     # Unfreeze, because libraries report objects that are not collected at exit as leaks.
     gc.unfreeze()
-    log.info("gateway: stopped; what was in flight was answered first")
+    log.info("gateway: stopped; requests in flight were answered first")
 
 
 def _shorten_switch_interval() -> None:
@@ -210,20 +217,20 @@ def authentication_lines(settings: GatewaySettings, listener: Listener) -> list[
     from group_coordinator.schemas.acls import ANONYMOUS
 
     if listener.requires_authentication:
-        told = f"{listener}: clients log in as users of {settings.users_file}"
+        told = f"{listener}: clients authenticate as users of {settings.users_file}"
         lines = [(logging.INFO, told)]
         if not listener.has_tls and PLAIN in settings.mechanisms:
-            warning = "without TLS the passwords of PLAIN can be read on the way"
+            warning = "without TLS the mechanism PLAIN sends passwords in clear text"
             lines.append((logging.WARNING, warning))
         return lines
     why = "" if settings.users_file else " (no users.file)"
-    told = f"{listener}: every client is taken in, as {ANONYMOUS}{why}"
+    told = f"{listener}: clients need no authentication and are {ANONYMOUS}{why}"
     lines = [(logging.INFO, told)]
     host = listener.address.host
     if not is_loopback(host):
         warning = (
-            f"{host} IS NO LOOPBACK ADDRESS AND {listener} HAS NO USERS: whoever reaches the port "
-            "may do all that the ACLs give to everybody, and without ACLs everything"
+            f"{host} IS NOT A LOOPBACK ADDRESS AND {listener} HAS NO AUTHENTICATION: a client that "
+            "reaches the port may do all that ACLs allow to all users, without ACLs everything"
         )
         lines.append((logging.WARNING, warning))
     return lines
@@ -235,8 +242,8 @@ def _acl_line(root: str) -> str:
 
     acls = read_acls(root)
     if acls is None:
-        return "there are no ACLs: everything is allowed to everybody (`acls add` makes the first)"
-    return f"{len(acls)} ACLs say who may do what"
+        return "there are no ACLs: every operation is allowed to every user (see `acls add`)"
+    return f"{len(acls)} ACLs are in force"
 
 
 async def _wait_for_tables(root: str, stop_requested: asyncio.Event) -> bool:
@@ -247,7 +254,7 @@ async def _wait_for_tables(root: str, stop_requested: asyncio.Event) -> bool:
     told = False
     while not has_table(root, RESPONSES):
         if not told:
-            log.info("gateway: waiting for a coordinator to begin on %s", root)
+            log.info("gateway: waiting for the first start of a coordinator on %s", root)
             told = True
         try:
             await asyncio.wait_for(stop_requested.wait(), _POLL_S)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.admin.descriptions import GroupSummary, MemberSummary
 
-groups_app = typer.Typer(help="Ask about consumer groups, and delete them.", no_args_is_help=True)
+groups_app = typer.Typer(help="List, describe and delete consumer groups.", no_args_is_help=True)
 
 # Kafka's group states and group types. Unknown is the state of a group of a type that this release
 # does not support.
@@ -45,10 +45,14 @@ _Layout = tuple[list[Column], Callable[[Any], list[Any]]]
 def groups_list(
     root: Root,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only these; with commas, or repeated.")
+        list[str] | None,
+        typer.Option("--state", help="Only these states; separated by commas, or repeated."),
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="classic, or consumer: none is.")
+        list[str] | None,
+        typer.Option(
+            "--type", help="classic or consumer (KIP-848); there are no groups of type consumer."
+        ),
     ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
@@ -82,11 +86,16 @@ def groups_describe(
     groups: GroupNames = None,
     group: GroupOption = None,
     all_groups: AllGroups = False,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Where they stand (default).")] = False,
-    members: Annotated[bool, typer.Option("--members", help="Who is in them.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Their states and coordinators.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Show committed offsets and lag (default).")
+    ] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show the members.")] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show the states and the coordinators.")
+    ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Leader epochs, assignments, generations.")
+        bool,
+        typer.Option("--verbose", help="Also show leader epochs, assignments and generations."),
     ] = False,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
@@ -132,8 +141,8 @@ def groups_describe(
         for topic, since in unindexed.items():
             print_note(
                 f"the table of topic {topic!r} has rows since {since:%Y-%m-%d %H:%M:%S} UTC that "
-                "are not indexed: LOG-END-OFFSET and LAG are without them. "
-                f"`topics index {topic}` adds them"
+                "are not indexed: LOG-END-OFFSET and LAG do not include them. "
+                f"`topics index {topic}` indexes them"
             )
 
 
@@ -169,7 +178,7 @@ def groups_delete(
         print_note(f"{plural(len(outcomes) - len(refused), 'group')} deleted")
         errors += refused
     elif chosen:
-        print_note("nothing was deleted: add --execute to do it")
+        print_note("nothing was deleted: add --execute to delete the groups")
     if errors:
         raise Failure("; ".join(errors))
 
@@ -196,7 +205,7 @@ def named_groups(
     """Return the groups that a command names, as arguments or by --group; none for --all-groups."""
     named = list(dict.fromkeys([*(words or ()), *(options or ())]))
     if all_groups == bool(named):
-        raise typer.BadParameter("name the groups, or say --all-groups")
+        raise typer.BadParameter("name the groups, or give --all-groups")
     return named
 
 
@@ -204,7 +213,7 @@ def _choices(given: Sequence[str] | None, known: Sequence[str], what: str) -> li
     words = [word.strip().lower() for text in given or () for word in text.split(",")]
     for word in words:
         if word not in {each.lower() for each in known}:
-            raise typer.BadParameter(f"{word!r} is no {what}; there are {', '.join(known)}")
+            raise typer.BadParameter(f"{word!r} is not a group {what}: use {', '.join(known)}")
     return words
 
 

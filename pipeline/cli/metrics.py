@@ -24,20 +24,18 @@ _NICENESS = 10
 def metrics(
     root: OwnRoot,
     listen: Annotated[
-        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in.")
+        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 accepts other hosts.")
     ] = "127.0.0.1:9308",
     cluster_name: Annotated[
         str | None,
         typer.Option(help="The label cluster_name; by default the name of the root's folder."),
     ] = None,
     max_groups: Annotated[
-        int, typer.Option(min=0, help="How many groups have series of their own at most.")
+        int, typer.Option(min=0, help="The largest number of groups with their own series.")
     ] = 1_000,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--host", help="A further name in a Host header that is answered; may be repeated."
-        ),
+        typer.Option("--host", help="Another accepted name in a Host header; may be repeated."),
     ] = None,
     log_format: LogForm = LogFormat.TEXT,
     verbose: Verbose = False,

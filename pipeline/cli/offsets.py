@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.admin.plans import GroupPlan
 
 offsets_app = typer.Typer(
-    help="Ask about committed offsets, put them elsewhere, and put them back.", no_args_is_help=True
+    help="Show committed offsets, reset them, and undo a reset.", no_args_is_help=True
 )
 
 _TIME = "YYYY-MM-DDTHH:MM:SS.sss, of UTC unless it ends with Z or +01:00."
@@ -54,15 +54,18 @@ def offsets_reset(
     ] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where they are; commits them again.")
+        bool,
+        typer.Option("--to-current", help="To the current offsets, which are committed again."),
     ] = False,
     to_offset: Annotated[int | None, typer.Option(help="To this offset, at least 0.")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="On by so many, or back.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(help="Forward by this number of records; back if it is negative.")
+    ] = None,
     to_datetime: Annotated[
         str | None, typer.Option(help=f"To the first record of this time or later: {_TIME}")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(help="To the first record so long ago or later, as PT1H30M.")
+        str | None, typer.Option(help="To the first record of this long ago or later, as PT1H30M.")
     ] = None,
     from_file: Annotated[
         Path | None, typer.Option(help="To the offsets of a file that --export printed.")
@@ -88,9 +91,9 @@ def offsets_reset(
     }
     aims = [(name, str(value)) for name, value in given.items() if value is not None]
     if len(aims) != 1:
-        raise typer.BadParameter(f"say one of {', '.join(f'--{name}' for name in given)}")
+        raise typer.BadParameter(f"give exactly one of {', '.join(f'--{name}' for name in given)}")
     if all_topics and topic:
-        raise typer.BadParameter("either --topic or --all-topics")
+        raise typer.BadParameter("give either --topic or --all-topics")
     from group_coordinator.pipeline.admin.reset import (
         export_offsets,
         parse_offsets,
@@ -102,7 +105,7 @@ def offsets_reset(
     ((aim, value),) = aims
     if from_file is not None:
         if topic:
-            raise typer.BadParameter("--from-file says the topics; leave --topic out")
+            raise typer.BadParameter("--from-file names the topics: leave out --topic")
         plans = plan_offsets(root, parse_offsets(from_file.read_text(), named))
     else:
         plans = plan_resets(root, named, topic or [], parse_scenario(aim, value))
@@ -116,7 +119,7 @@ def offsets_undo(
     group: str,
     root: Root,
     to: Annotated[
-        str | None, typer.Option("--to", help=f"Back to where it stood then: {_TIME}")
+        str | None, typer.Option("--to", help=f"Back to the offsets of this time: {_TIME}")
     ] = None,
     execute: Execute = False,
     timeout: Timeout = 30_000,
@@ -134,7 +137,7 @@ def offsets_undo(
 def offsets_clone(
     group: str,
     root: Root,
-    to: Annotated[str, typer.Option("--to", help="The group that is given the offsets.")],
+    to: Annotated[str, typer.Option("--to", help="The group that gets the offsets.")],
     topic: Topics = None,
     execute: Execute = False,
     timeout: Timeout = 30_000,
@@ -168,7 +171,7 @@ def offsets_diff(
     group: str,
     root: Root,
     from_: Annotated[str, typer.Option("--from", help=f"The earlier time: {_TIME}")],
-    to: Annotated[str | None, typer.Option("--to", help="The later time; now if left out.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="The later time; default: now.")] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Show a group's committed offsets at two times, and the difference."""
@@ -234,7 +237,7 @@ def _change(
             print_note(f"{offsets}{plural(done, 'group')} changed")
         errors += refused
     elif possible:
-        print_note("nothing was changed: add --execute to do it")
+        print_note("nothing was changed: add --execute to change the offsets")
     elif not errors:
         print_note("there is nothing to change")
     if errors:

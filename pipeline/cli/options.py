@@ -17,20 +17,20 @@ def _checked_release(root: str) -> str:
     return root
 
 
-_ROOT = "The folder or URI under which the tables lie."
+_ROOT = "The folder or URI of the tables."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
 # The root of verbs that write, or that serve written tables. Verbs that only query the catalogue of
 # views need no check of the release, because the catalogue refuses tables of a later release.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_checked_release)]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="A TOML file whose settings go over conf/coordinator.toml."),
+    typer.Option("--config", help="A TOML file that overrides settings of conf/coordinator.toml."),
 ]
 LogForm = Annotated[
-    LogFormat, typer.Option("--log-format", help="Lines for people, or a JSON object a line.")
+    LogFormat, typer.Option("--log-format", help="Text lines for people, or JSON Lines.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print all that is logged, Spark's warnings included.")
+    bool, typer.Option("--verbose", help="Print all log records, also Spark's warnings.")
 ]
 GroupNames = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...")]
 GroupOption = Annotated[
@@ -42,16 +42,15 @@ Topics = Annotated[
     typer.Option("--topic", help="Only this topic, or TOPIC:0,2 for some partitions; repeatable."),
 ]
 AllTopics = Annotated[
-    bool, typer.Option("--all-topics", help="All that is committed, as without --topic.")
+    bool,
+    typer.Option("--all-topics", help="All topics with committed offsets, as without --topic."),
 ]
 Execute = Annotated[
     bool,
-    typer.Option(
-        "--execute/--dry-run", help="Do it; without --execute, only show what would change."
-    ),
+    typer.Option("--execute/--dry-run", help="Make the changes; without it, only show them."),
 ]
 Timeout = Annotated[
-    int, typer.Option("--timeout", min=1, help="How long the coordinator has to do it, ms.")
+    int, typer.Option("--timeout", min=1, help="The time for the coordinator to answer, ms.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Report as JSON Lines.")]
 

@@ -10,7 +10,7 @@ from group_coordinator.pipeline.cli.options import Root, print_progress
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
 
 partitions_app = typer.Typer(
-    help="See which coordinator owns which offsets partition, and move one.", no_args_is_help=True
+    help="Show the owners of the offsets partitions, and move partitions.", no_args_is_help=True
 )
 
 
@@ -26,17 +26,20 @@ def partitions_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
 def partitions_move(
     partition: int,
     root: Root,
-    to: Annotated[int | None, typer.Option("--to", help="The node that shall own it.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take a pending move back.")] = False,
+    to: Annotated[int | None, typer.Option("--to", help="The id of the new owner.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel a pending move.")] = False,
     timeout: Annotated[
-        int, typer.Option("--timeout", min=0, help="How long to wait for it, ms; 0: not.")
+        int,
+        typer.Option(
+            "--timeout", min=0, help="How long to wait for the move, ms; 0 does not wait."
+        ),
     ] = 60_000,
 ) -> None:
     """Move a partition to another node, or cancel a move that has not begun."""
     from group_coordinator.pipeline.ownership import partitions
 
     if cancel == (to is not None):
-        raise typer.BadParameter("either --to NODE or --cancel")
+        raise typer.BadParameter("give either --to NODE or --cancel")
     decisions = partitions.open_decisions(root)
     if to is None:
         partitions.cancel(decisions, partition)
@@ -44,7 +47,7 @@ def partitions_move(
         return
     partitions.move(decisions, partition, to)
     if not timeout:
-        typer.echo(f"partition {partition} is to move to node {to}")
+        typer.echo(f"partition {partition} will move to node {to}")
         return
     partitions.await_move(decisions, partition, to, timeout / 1000, print_progress)
     typer.echo(f"partition {partition} is at node {to}")

@@ -19,7 +19,7 @@ def demo(
         Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Tell of every group and each of its transitions.")
+        bool, typer.Option("--verbose", help="Print every group and each of its transitions.")
     ] = False,
 ) -> None:
     """Run a demonstration: a coordinator answers clients that were recorded at a real broker."""
@@ -58,4 +58,4 @@ def simulate(
         with file.open("rb") as lines:
             bad = run_scenario(lines, sys.stdout.buffer, parsed)
     if bad:
-        raise Failure(f"{plural(len(bad), 'line')} passed over: {bad[0]}")
+        raise Failure(f"{plural(len(bad), 'invalid line')} skipped; the first: {bad[0]}")

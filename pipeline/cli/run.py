@@ -23,22 +23,25 @@ def run(
     config: Config = None,
     node_id: Annotated[
         int | None,
-        typer.Option("--node-id", min=0, help="Which of several coordinators of the root it is."),
+        typer.Option(
+            "--node-id", min=0, help="The id of this node, if the root has several coordinators."
+        ),
     ] = None,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="End another process that runs this node, and go on."),
+        typer.Option("--take-over", help="Stop another process that runs this node, and continue."),
     ] = False,
     gateway: Annotated[
         str | None,
-        typer.Option("--gateway", help="HOST:PORT on which Kafka clients are served as well."),
+        typer.Option("--gateway", help="Also serve Kafka clients, on HOST:PORT."),
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", help="HOST:PORT that clients of --gateway are told to use."),
+        typer.Option("--advertise", help="HOST:PORT to which clients of --gateway are to connect."),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", help="HOST:PORT at which Prometheus is answered.")
+        str | None,
+        typer.Option("--metrics", help="Also serve metrics for Prometheus, on HOST:PORT."),
     ] = None,
     metrics_host: Annotated[
         list[str] | None,
@@ -47,7 +50,7 @@ def run(
     log_format: LogForm = LogFormat.TEXT,
     log_file: Annotated[
         Path | None,
-        typer.Option("--log-file", help="Where all is logged; by default beside the tables."),
+        typer.Option("--log-file", help="The file of the full log; default: in the root's folder."),
     ] = None,
     verbose: Verbose = False,
     new_archive: Annotated[
@@ -63,15 +66,13 @@ def run(
     if gateway is not None:
         if settings.gateway.configured_listeners:
             raise UsageError(
-                "--gateway has one listener: run the command `gateway` for those in [gateway]"
+                "--gateway has one listener: run the verb `gateway` for the listeners of [gateway]"
             )
         check_listen(gateway)
         told = read_advertised(gateway, advertise) or read_address(gateway)
         settings = settings.with_advertised_address(*told)
     elif advertise is not None:
-        raise UsageError(
-            "--advertise is told to clients of a gateway: give --gateway HOST:PORT too"
-        )
+        raise UsageError("--advertise needs a gateway: add --gateway HOST:PORT")
     if metrics is not None:
         check_listen(metrics)
         if metrics == gateway and read_address(metrics)[1] != 0:
@@ -99,9 +100,7 @@ def _option(name: str, value: object) -> list[str]:
 
 def package(
     out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("dist"),
-    root: Annotated[
-        str, typer.Option("--root", help="The root that the printed command is to be for.")
-    ] = "ROOT",
+    root: Annotated[str, typer.Option("--root", help="The root in the printed command.")] = "ROOT",
 ) -> None:
     """Write the files that spark-submit ships to a cluster: an archive of packages, and job.py.
 

@@ -16,8 +16,8 @@ def sql(
     as_of: Annotated[
         str | None,
         typer.Option(
-            help="Read the tables as they were: at a time (UTC if it has no zone), or the one "
-            "table of the query at a version.",
+            help="Read the tables as of a time (UTC if it has no zone), or the only table of the "
+            "query at a version.",
         ),
     ] = None,
     format_: Format = OutputFormat.TABLE,

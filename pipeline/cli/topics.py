@@ -20,7 +20,7 @@ from group_coordinator.pipeline.errors import Failure
 topics_app = typer.Typer(help="Create, change, describe and delete topics.", no_args_is_help=True)
 
 
-Partitions = Annotated[int, typer.Option("--partitions", help="How many partitions it has.")]
+Partitions = Annotated[int, typer.Option("--partitions", help="The number of partitions.")]
 
 
 @topics_app.command("create")
@@ -30,11 +30,11 @@ def topics_create(
     partitions: Partitions,
     table: Annotated[
         str | None,
-        typer.Option("--table", help="The folder or URI of a Delta table whose rows it has."),
+        typer.Option(
+            "--table", help="The folder or URI of a Delta table whose rows are the records."
+        ),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", help="The table's column that is a record's key.")
-    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The column of a record's key.")] = None,
     partition: Annotated[
         str | None,
         typer.Option("--partition", help="Instead of --key: the column with a row's partition."),
@@ -44,14 +44,16 @@ def topics_create(
     ] = "json",
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", help="The column of a record's time; else its commit's time."),
+        typer.Option(
+            "--timestamp", help="The column of a record's time; default: the time of its commit."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", help="NAME=VALUE, such as retention.ms=3600000; repeatable."),
     ] = None,
     create_root: Annotated[
-        bool, typer.Option("--create-root", help="Make the root if it does not exist.")
+        bool, typer.Option("--create-root", help="Create the root if it does not exist.")
     ] = False,
 ) -> None:
     """Create a topic. The first one creates the catalogue; other topics' commits are then refused.
@@ -63,7 +65,7 @@ def topics_create(
     from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
 
     if not create_root and not has_root(root):
-        raise Failure(f"there is no root {root}; --create-root makes it")
+        raise Failure(f"there is no root {root}; --create-root creates it")
     if table is None:
         if key or partition or timestamp or value != "json":
             raise typer.BadParameter("--key, --partition, --value and --timestamp need --table")
@@ -150,7 +152,7 @@ def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     rows = catalog.query("SELECT * FROM topics ORDER BY topic")
     print_result(format_, rows)
     if not catalog.has_table(LOGS["topics"]):
-        typer.echo("there is no catalogue: every topic is taken", err=True)
+        typer.echo("there is no catalogue of topics: every topic name is accepted", err=True)
 
 
 # The log start and end of each partition; they are known only for topics that are tables.
@@ -193,7 +195,7 @@ def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE)
 def _topic_notes(topic: dict[str, Any]) -> list[str]:
     """Return the properties of a topic, except its partitions, one a line."""
     if topic["table"] is None:
-        return ["it has no table, so no end is known"]
+        return ["it has no table, so its end offsets are unknown"]
     if topic["config"] is not None:
         return [f"its records are the rows of {topic['table']}", f"its configs: {topic['config']}"]
     of = [f"its {what} is the column {topic[c]!r}" for c, what in _COLUMNS.items() if topic[c]]

@@ -18,14 +18,14 @@ from group_coordinator.pipeline.extras import install_hint
 def ui(
     root: Root,
     listen: Annotated[
-        str, typer.Option("--listen", help="HOST:PORT to listen on; port 0 takes a free one.")
+        str, typer.Option("--listen", help="HOST:PORT to listen on; port 0 takes a free port.")
     ] = "127.0.0.1:8080",
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Let offsets be reset, after a preview.")
+        bool, typer.Option("--allow-changes", help="Allow resets of offsets, after a preview.")
     ] = False,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A name in a Host header to answer; may be repeated."),
+        typer.Option("--host", help="An accepted name in a Host header; may be repeated."),
     ] = None,
 ) -> None:
     """Show groups, lag, rebalances and changes as pages for a browser; read only by default."""
@@ -61,8 +61,10 @@ def report(
 def watch(
     root: Root,
     group: Annotated[str | None, typer.Argument(help="Only this group, in detail.")] = None,
-    every: Annotated[float, typer.Option("--every", min=0.5, help="Seconds between looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, help="Seconds between two reads.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the groups once, and end.")] = False,
 ) -> None:
     """Show the groups, or one group, in the terminal until Ctrl-C."""
     from group_coordinator.pipeline.ui.watch import watch as run
@@ -78,4 +80,4 @@ def _extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2"):
             raise
-        raise Failure(f"this needs {error.name}: {install_hint('ui')}") from error
+        raise Failure(f"the pages need the package {error.name}: {install_hint('ui')}") from error

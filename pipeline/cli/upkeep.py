@@ -18,7 +18,9 @@ from group_coordinator.pipeline.errors import Failure
 def compact(
     root: OwnRoot,
     config: Config = None,
-    force: Annotated[bool, typer.Option("--force", help="Whatever share is dirty.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compact whatever the dirty ratio is.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Compact the closed segments of the offsets topic, as Kafka's log cleaner does."""
@@ -44,12 +46,16 @@ def retain(root: OwnRoot, config: Config = None, json: Json = False) -> None:
         typer.echo(to_json_line(result) if json else result.line())
     failed = [result.table for result in results if result.failure is not None]
     if failed:
-        raise Failure(f"these tables were left as they were: {', '.join(failed)}")
+        raise Failure(
+            f"these tables could not be cleaned up, and are unchanged: {', '.join(failed)}"
+        )
 
 
 def repair(
     root: OwnRoot,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only tell.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Repair; without it, only report.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Repair tables that a loss of power left torn, and make altered tables plain again.
@@ -64,9 +70,9 @@ def repair(
         for line in [to_json_line(result)] if json else result.lines():
             typer.echo(line)
     if not results and not json:
-        typer.echo(f"nothing is torn or altered under {root}")
+        typer.echo(f"no table under {root} is torn or altered")
     elif not execute:
-        print_progress("nothing was changed: --execute does it")
+        print_progress("nothing was changed: add --execute to repair the tables")
     failed = [result.table for result in results if result.failure is not None]
     if failed:
         raise Failure(f"these tables could not be repaired: {', '.join(failed)}")

@@ -13,7 +13,7 @@ from group_coordinator.pipeline.cli.printing import to_json_line
 def worker(
     root: OwnRoot,
     group: Annotated[str, typer.Option("--group", help="The group whose workers share the rows.")],
-    topic: Annotated[str, typer.Option("--topic", help="The topic that is the table.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic of the table.")],
     batch_rows: Annotated[
         int, typer.Option("--batch-rows", min=1, help="Rows in one batch at most.")
     ] = 1_000,

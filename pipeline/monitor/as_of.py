@@ -35,7 +35,7 @@ def read_as_of(text: str) -> datetime | int:
     try:
         moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text))
     except ValueError as error:
-        raise InvalidAsOf(f"{text!r} is neither a version nor a time in ISO 8601") from error
+        raise InvalidAsOf(f"{text!r} is neither a version nor an ISO 8601 time") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -83,7 +83,7 @@ def _not_kept(uri: str, when: str, known: list[tuple[int, int]], why: str = "") 
     (first, first_at), (last, _) = known[0], known[-1]
     reach = f"its log has the versions {first} to {last}, the first of {_iso_time(first_at)}"
     return NotKept(
-        f"what {uri} was {when} is not kept: {reach}{f' ({why})' if why else ''}. "
+        f"the table {uri} {when} is not retained: {reach}{f' ({why})' if why else ''}. "
         "offsets_as_of(TIMESTAMP) reaches back as far as offsets_history.retention.ms"
     )
 

@@ -207,8 +207,8 @@ class Catalog:
         tables = sorted(self._tables_of(names))
         if len(tables) != 1:
             raise AmbiguousVersion(
-                f"a version is of one table, and this query reads {', '.join(tables)}: "
-                "give a time, at which all of them are read, or query one table"
+                f"a version belongs to one table, but this query reads {', '.join(tables)}: give a "
+                "time, as of which all tables are read, or query one table"
             )
 
     def _tables_of(self, names: set[str]) -> set[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 PATH = "/metrics"
-_OTHER_NAME = "Metrics are not served under the name in the Host header: give it by --host.\n"
+_OTHER_NAME = "The name in the Host header is not accepted: start the server with --host NAME.\n"
 
 
 class _MetricsOnly:

@@ -108,7 +108,7 @@ class Traffic:
         except TableNotFoundError:
             return
         except (LogGone, TableReplacedError) as error:
-            log.warning("metrics: rows of %s went uncounted: %s", table.name, error)
+            log.warning("metrics: some rows of %s were not counted: %s", table.name, error)
             del self._followers[table.name]
 
     def _count_answers(self, rows: pa.Table, committed_s: float) -> None:

@@ -207,7 +207,7 @@ def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
         elif not any(test(schema.field(name).type) for test in tests):
             problems.append(f"column {name} cannot be {schema.field(name).type}")
     if problems:
-        raise Failure(f"these are no records: {'; '.join(problems)}")
+        raise Failure(f"the file has no records to import: {'; '.join(problems)}")
     columns = {name: f'"{name}"' for name in kinds}
     if pa.types.is_timestamp(schema.field("timestamp").type):
         columns["timestamp"] = MILLIS
@@ -226,7 +226,7 @@ def _checked_order(records: Read) -> Read:
             if raw.offset < before:
                 raise Failure(
                     f"{where}: offset {raw.offset} of partition {raw.partition} comes after offset "
-                    f"{before}; sort the records by partition and offset, and import them anew"
+                    f"{before}; sort the records by partition and offset, and import them again"
                 )
             latest[raw.partition] = raw.offset
         yield where, raw

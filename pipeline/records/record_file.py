@@ -132,7 +132,7 @@ def is_parquet(name: str) -> bool:
         return False
     if ending in _PARQUET:
         return True
-    raise Failure(f"{name} ends in neither .jsonl nor .parquet, which tells its format")
+    raise Failure(f"{name} must end in .jsonl or .parquet, which determines its format")
 
 
 def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:

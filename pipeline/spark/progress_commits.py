@@ -158,7 +158,9 @@ class ProgressCommits(StreamingQueryListener):
             try:
                 is_done = self._commit(taken)
             except STORE_FAILS as error:
-                self._warn_once(f"not committed yet: {first_line(error)}")
+                self._warn_once(
+                    f"the offsets are not committed yet, and are retried: {first_line(error)}"
+                )
                 is_done = False
             with self._changed:
                 if is_done:
@@ -255,7 +257,9 @@ class ProgressCommits(StreamingQueryListener):
                     errors[topic.name, each.partition_index] = each.error_code
         for (topic_name, partition), error in errors.items():
             if error in _RETRIABLE:
-                self._warn_once(f"not committed yet: {ErrorCode(error).name}")
+                self._warn_once(
+                    f"the offsets are not committed yet, and are retried: {ErrorCode(error).name}"
+                )
             elif error:
                 self._warn_once(
                     f"{topic_name}-{partition} is not committed: {ErrorCode(error).name}"

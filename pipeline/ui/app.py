@@ -112,8 +112,8 @@ class PageHandlers:
         if not trace.is_known:
             return self._missing(
                 request,
-                f"No table knows the request “{request_id}”. Requests and answers are kept for a "
-                "while only: see the retention settings of the coordinator.",
+                f"No table has the request “{request_id}”. Requests and responses are kept for a "
+                "limited time: see the retention settings of the coordinator.",
             )
         return self._page(request, "request.html", trace=trace)
 

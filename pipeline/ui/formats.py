@@ -21,9 +21,9 @@ TONES = {
 # The meaning of each verdict, by the rules of the view `verdicts`.
 VERDICTS = {
     "OK": "it reads, and keeps up or catches up",
-    "lagging": "it reads less than comes: its lag grows, as a line through its commits has it",
-    "stalled": "it commits the same offset again and again, though there are records after it",
-    "stopped": "it commits nothing any more, though there are records that it has not read",
+    "lagging": "it reads fewer records than arrive: its lag grows, by a line through its commits",
+    "stalled": "it commits the same offset again and again, although there are records after it",
+    "stopped": "it commits no more, although there are records that it has not read",
 }
 UNKNOWN = "\N{EN DASH}"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))

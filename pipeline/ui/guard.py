@@ -67,8 +67,8 @@ class Guard:
         host = headers.get("host", "")
         if not self._names.accepts(host):
             return PlainTextResponse(
-                "This server does not answer under the name in the Host header. "
-                "Give the name by --host when you start it.\n",
+                "This server does not accept the name in the Host header. "
+                "Start it with --host NAME to accept the name.\n",
                 421,
             )
         ours = (f"http://{host}", f"https://{host}")

@@ -32,9 +32,9 @@ SCENARIO_LABELS = {
     "to-earliest": "To the first record",
     "to-latest": "To the end",
     "to-offset": "To an offset",
-    "shift-by": "Forward or back by so many",
+    "shift-by": "Forward or back by a number of records",
     "to-datetime": "To a time (UTC)",
-    "by-duration": "To so long ago",
+    "by-duration": "To a time before now",
 }
 SCENARIO_EXAMPLES = {
     "to-offset": "1200",
@@ -142,8 +142,8 @@ class Previews:
             preview = self._previews.pop(token, None)
         if preview is None or self._clock() - preview.made > _VALID_S:
             raise PreviewExpired(
-                "this preview was carried out already or is older than ten minutes; "
-                "nothing was changed now: look at a new preview"
+                "this preview was executed already or is older than ten minutes; "
+                "nothing was changed now: open a new preview"
             )
         return preview
 
@@ -160,7 +160,7 @@ def execute_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> Non
         if found != change.current:
             raise OffsetMoved(
                 f"the offset of {change.topic} {change.partition} is {_or_none(found)} now and was "
-                f"{_or_none(change.current)} in the preview; nothing was changed: look at a new one"
+                f"{_or_none(change.current)} in the preview; nothing was changed: open a new one"
             )
     execute_changes(root, preview.group_id, preview.changes, timeout_s)
 

@@ -50,8 +50,8 @@ def serve(
     host, port = listen
     if allow_changes and not is_loopback(host):
         raise NotLoopback(
-            f"changes are allowed on a loopback address only, and {host} is none: listen on "
-            "127.0.0.1 behind a proxy or a tunnel that knows its users"
+            f"changes are allowed only on a loopback address, and {host} is not one: listen on "
+            "127.0.0.1 behind a proxy or a tunnel that authenticates its users"
         )
     with _bound(host, port) as taken:
         port = taken.getsockname()[1]
@@ -74,12 +74,10 @@ def serve(
         )
         lines = [f"ui: {entry_url(address(host, port), access.key)} shows {root}"]
         if allow_changes:
-            lines.append(
-                "ui: offsets can be changed by whoever opens this link; keep it to yourself"
-            )
+            lines.append("ui: this link gives permission to change offsets; do not share it")
         if not is_loopback(host):
             lines.append(
-                f"ui: WARNING: {host} is no loopback address: whoever reaches it reads all groups"
+                f"ui: WARNING: {host} is not a loopback address: other hosts can read all groups"
             )
         asyncio.run(_run(server, taken, lambda: say("\n".join(lines))))
         say("ui: stopped")

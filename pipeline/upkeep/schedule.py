@@ -88,10 +88,12 @@ class Upkeep:
                 return
             except STORE_FAILS as error:
                 text = first_line(error)
-                log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
+                log.warning(
+                    "%s failed; the next attempt is in %d s: %s", name, interval // 1000, text
+                )
             except Exception:
                 # A failure of upkeep must not prevent the coordinator from answering requests.
-                log.exception("%s failed, tried again in %d s", name, interval // 1000)
+                log.exception("%s failed; the next attempt is in %d s", name, interval // 1000)
             self._due[name] = self._clock() + interval
 
     def _compact(self) -> None:

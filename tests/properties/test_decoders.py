@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.consumer.assignors import user_data
+from group_coordinator.coordinator.consumer.assignors import sticky_assignors as user_data
 from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     ProtocolError,

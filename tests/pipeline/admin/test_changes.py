@@ -194,7 +194,7 @@ def test_the_commands(root: str) -> None:
     assert shown.exit_code == 0
     plan = '{"group_id":"g","topic":"t","partition":0,"committed_offset":10,"new_offset":3}'
     assert plan in shown.output
-    assert "nothing was changed: add --execute to do it" in shown.output
+    assert "nothing was changed: add --execute to change the offsets" in shown.output
     assert offsets(root) == {0: 10, 1: 20}
     done = run(make_app(), [*reset, "--to-offset", "3", "--execute"])
     assert "2 offsets of 1 group changed" in done.output
@@ -243,4 +243,4 @@ def test_an_offset_below_0_is_a_wrong_call(tmp_path: Path) -> None:
     words = ["offsets", "reset", "g", "--to-offset", "-3", "--root", str(tmp_path)]
     done = CliRunner().invoke(make_app(), words)
     assert isinstance(done.exception, UsageError)
-    assert str(done.exception) == "an offset is at least 0, not -3"
+    assert str(done.exception) == "an offset must be at least 0, not -3"

@@ -140,7 +140,7 @@ def test_a_coordinator_that_stops_between_question_and_change(
 
     monkeypatch.setattr(RequestClient, "flush", flush_and_stop)
     monkeypatch.setattr("group_coordinator.pipeline.admin.deadline_requests._ANSWER_S", 0.1)
-    with pytest.raises(NoAnswer, match="nothing is changed any more"):
+    with pytest.raises(NoAnswer, match="nothing will be changed, unless the change had begun"):
         execute_changes(root, "g", TO_SEVEN, timeout_s=0.3)
     coordinator.resume()
     assert ("offset_commit", "REQUEST_TIMED_OUT") in wait_for_answers(root, 2)

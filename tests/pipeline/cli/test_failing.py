@@ -97,7 +97,7 @@ def test_a_bad_line_of_a_scenario_is_named_and_the_rest_goes_on(
     bad = [each["error"].partition(":")[0] for each in said if "error" in each]
     assert bad == ["line 2", "line 3", "line 4", "line 5"]
     assert [each["ack"] for each in said if "ack" in each] == [1, 2, 3, 4, 5]
-    told = "group-coordinator: 4 lines passed over: line 2: JSON is malformed"
+    told = "group-coordinator: 4 invalid lines skipped; the first: line 2: JSON is malformed"
     assert str(end.value.code).startswith(told)
 
 

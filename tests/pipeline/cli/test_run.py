@@ -81,12 +81,12 @@ def test_an_address_that_is_given_twice(refused) -> None:
 
 
 def test_clients_cannot_be_told_to_use_all_addresses(refused) -> None:
-    line = "listening on 0.0.0.0:0 needs --advertise HOST:PORT, for clients"
+    line = "clients cannot connect to 0.0.0.0:0, all addresses: add --advertise HOST:PORT"
     assert refused("--gateway", "0.0.0.0:0") == line
 
 
 def test_nobody_is_told_of_a_gateway_that_is_none(refused) -> None:
-    line = "--advertise is told to clients of a gateway: give --gateway HOST:PORT too"
+    line = "--advertise needs a gateway: add --gateway HOST:PORT"
     assert refused("--advertise", "kafka.example:9092") == line
 
 
@@ -135,5 +135,5 @@ def test_a_setting_that_is_none(refused, settings: str, line: str) -> None:
 
 def test_a_gateway_beside_it_has_one_listener(refused) -> None:
     named = '[gateway]\nlisteners = "PLAINTEXT://localhost:0"'
-    line = "--gateway has one listener: run the command `gateway` for those in [gateway]"
+    line = "--gateway has one listener: run the verb `gateway` for the listeners of [gateway]"
     assert refused("--gateway", "localhost:0", settings=named) == line

@@ -59,7 +59,7 @@ def test_a_topic_that_is_a_user_s_table(root: str, tmp_path) -> None:
 def test_the_ends_of_a_topic_without_a_table_are_not_known(root: str) -> None:
     create_topic(root, "orders", 2)
     assert ends(root, "orders") == [(0, None, None), (1, None, None)]
-    assert "it has no table, so no end is known" in describe(root, "orders").stderr
+    assert "it has no table, so its end offsets are unknown" in describe(root, "orders").stderr
 
 
 def test_a_topic_that_there_is_not(root: str) -> None:

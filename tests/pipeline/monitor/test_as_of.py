@@ -59,7 +59,9 @@ def test_a_view_is_what_it_was_at_a_time(log: Log, seconds: float, offsets: list
 
 def test_a_table_is_what_it_was_at_a_version(log: Log) -> None:
     assert [committed(log.root, version) for version in range(3)] == [[], [(1,)], [(2,)]]
-    with pytest.raises(NotKept, match=r"at version 3 is not kept: its log has the versions 0 to 2"):
+    with pytest.raises(
+        NotKept, match=r"at version 3 is not retained: its log has the versions 0 to 2"
+    ):
         committed(log.root, 3)
 
 
@@ -117,5 +119,5 @@ def test_a_time_without_a_zone_is_utc(text: str, meant: datetime | int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-1", "2026-13-01"])
 def test_what_is_neither_a_time_nor_a_version_is_refused(text: str) -> None:
-    with pytest.raises(InvalidAsOf, match="neither a version nor a time"):
+    with pytest.raises(InvalidAsOf, match="neither a version nor an ISO 8601 time"):
         read_as_of(text)

@@ -323,7 +323,7 @@ def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> No
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], **pipes) as process:
         assert process.stderr is not None
-        assert "tells of" in process.stderr.readline()
+        assert "serves the metrics of" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert process.stderr.read() == ""
         check_end(process.wait())

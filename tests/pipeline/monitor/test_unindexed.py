@@ -82,7 +82,7 @@ def test_whoever_asks_for_the_lag_is_told_and_can_index(
     append(table, range(2, 4))
     before = CliRunner().invoke(make_app(), ["groups", "describe", "g", "--root", root])
     assert "topic 't' has rows since" in before.stderr
-    assert "`topics index t` adds them" in before.stderr
+    assert "`topics index t` indexes them" in before.stderr
     assert CliRunner().invoke(make_app(), ["topics", "index", "t", "--root", root]).exit_code == 0
     after = CliRunner().invoke(make_app(), ["groups", "describe", "g", "--root", root])
     assert "has rows since" not in after.stderr

@@ -495,9 +495,13 @@ def test_a_root_without_an_offsets_topic_is_refused(root: str, tmp_path: Path) -
 
 def test_an_ending_that_tells_no_format_is_refused(root: str, tmp_path: Path) -> None:
     make_tables(root)
-    with pytest.raises(Failure, match=r"ends in neither \.jsonl nor \.parquet"):
+    with pytest.raises(
+        Failure, match=r"must end in \.jsonl or \.parquet, which determines its format"
+    ):
         export(root, str(tmp_path / "out.csv"), quiet)
-    with pytest.raises(Failure, match=r"ends in neither \.jsonl nor \.parquet"):
+    with pytest.raises(
+        Failure, match=r"must end in \.jsonl or \.parquet, which determines its format"
+    ):
         import_(root, str(tmp_path / "in.csv"), SETTINGS, say=quiet)
 
 
@@ -524,8 +528,8 @@ def test_parquet_of_other_columns_is_refused(root: str, tmp_path: Path) -> None:
     with pytest.raises(Failure) as failed:
         import_(root, file, SETTINGS, say=quiet)
     assert str(failed.value) == (
-        "these are no records: column timestamp is missing; column key cannot be string; "
-        "column value is missing"
+        "the file has no records to import: column timestamp is missing; column key cannot be "
+        "string; column value is missing"
     )
 
 

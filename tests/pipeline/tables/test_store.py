@@ -102,7 +102,9 @@ def test_a_mistyped_root_is_not_made(tmp_path):
     nowhere = tmp_path / "nowhere"
     run, app = CliRunner().invoke, make_app()
     command = ["topics", "create", "t", "--partitions", "1", "--root", str(nowhere)]
-    assert str(run(app, command).exception) == f"there is no root {nowhere}; --create-root makes it"
+    assert (
+        str(run(app, command).exception) == f"there is no root {nowhere}; --create-root creates it"
+    )
     assert not nowhere.exists()
     assert run(app, [*command, "--create-root"]).exit_code == 0
     assert nowhere.exists()

@@ -325,7 +325,7 @@ def command(*arguments: str) -> Any:
 
 def test_the_command(root: str) -> None:
     listed = command("list", "--root", root, "--format", "json")
-    assert "there is no catalogue: every topic is taken" in listed.output
+    assert "there is no catalogue of topics: every topic name is accepted" in listed.output
     done = command("create", "orders", "--root", root, "--partitions", "6")
     assert done.output.startswith("topic 'orders' created with 6 partitions; its records are rows")
     command("create", "clicks", "--root", root, "--partitions", "1")

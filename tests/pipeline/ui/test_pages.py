@@ -254,7 +254,7 @@ def test_requests_that_miss_everything_are_shown_all_the_same(root: str) -> None
     client = browser(root)
     assert len(rows_of(page(client, "/changes", kind="all"), "Changes")) == 3
     for name in ("r1", "r2", "r3", "r4"):
-        assert "No answer is known" in page(client, "/request", id=name)
+        assert "No response is known" in page(client, "/request", id=name)
 
 
 # --- the worst names ------------------------------------------------------------------------------

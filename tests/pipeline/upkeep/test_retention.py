@@ -378,7 +378,7 @@ def test_a_failure_is_logged_and_tried_again(
         clock.now = now
         assert upkeep.run_due(now) == ["compaction"]
         assert upkeep.wait(60)
-    assert caplog.text.count("compaction failed, tried again in 0 s") == 2
+    assert caplog.text.count("compaction failed; the next attempt is in 0 s") == 2
 
 
 def test_it_can_be_stopped_between_its_steps(root: str, monkeypatch: pytest.MonkeyPatch):

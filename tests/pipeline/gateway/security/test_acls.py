@@ -503,7 +503,7 @@ def test_before_the_first_acl_it_is_asked_and_said_how_to_go_back(root: str) -> 
     add = ["add", *ALLOWED[0].split(), "--root", root]
     asked = CliRunner().invoke(acls_app, add, "n\n")
     assert (asked.exit_code, read_acls(root)) == (1, None)
-    assert "denied to everybody but super.users, also when all ACLs are removed" in asked.stderr
+    assert "denied to all users but super.users, also after all ACLs are removed" in asked.stderr
     assert CliRunner().invoke(acls_app, add, "").exit_code == 1, "nobody is there to be asked"
     assert CliRunner().invoke(acls_app, add, "y\n").exit_code == 0
     assert len(read_acls(root) or ()) == 3
