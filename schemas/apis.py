@@ -1,8 +1,8 @@
 """The table of the APIs of Kafka that are served, one row each; other code reads this table.
 
 To add an API that the coordinator decides: add its Structs and columns in `messages`, a row here,
-its handler in `coordinator.group`, and a line on a page. If gateways serve it, add a module of its
-name in `pipeline.gateway.apis`.
+its handler in `coordinator.group`, and a line on a page. If gateways serve it, add its handler to
+`pipeline.gateway.apis`.
 
 Source: Apache Kafka, ApiKeys; KafkaApis for the operation that each API needs.
 """

@@ -176,7 +176,7 @@ async def _serve(
     if not await _wait_for_tables(root, stop_requested):
         return
     async with running_gateway(root, listeners, settings, group, refused) as brokers:
-        places = [f"{each.host}:{each.port}" for each in brokers.own_at.values()]
+        places = [f"{each.host}:{each.port}" for each in brokers.own_by_listener.values()]
         told = ", ".join(places)
         log.info("gateway: broker %d at %s serves %s", brokers.own.node_id, told, root)
         lines = [line for each in listeners for line in authentication_lines(settings, each)]

@@ -17,39 +17,42 @@ if TYPE_CHECKING:
     from group_coordinator.schemas.messages import RequestEvent, Response
 
 
-class Decided(NamedTuple):
+class CoordinatorHandler(NamedTuple):
     """The handler of an API with exactly one coordinator request for each client request.
 
-    `ask` converts the client's request to the coordinator's, and `respond` converts the decision to
-    the client's response. They need no task, which would cost as much as the rest of a heartbeat.
+    `to_event` converts the client's request to the coordinator's, and `to_response` converts the
+    decision to the client's response. They need no task, which would cost as much as the rest of a
+    heartbeat.
 
-    `in_time`: a request that is not decided within `offsets.commit.timeout.ms` after it was sent is
-    answered REQUEST_TIMED_OUT, because its client may have moved to another gateway. Otherwise only
-    a signed request has a deadline (`CoordinatorLink.ask_unrepeated`).
+    `has_deadline`: a request that is not decided within `offsets.commit.timeout.ms` after it was
+    sent is answered REQUEST_TIMED_OUT, because its client may have moved to another gateway.
+    Otherwise only a signed request has a deadline (`CoordinatorLink.send_once`).
     """
 
-    ask: Callable[[RequestContext, Any], RequestEvent]
-    respond: Callable[[RequestContext, Any, Response], Any]
-    in_time: bool = False
+    to_event: Callable[[RequestContext, Any], RequestEvent]
+    to_response: Callable[[RequestContext, Any, Response], Any]
+    has_deadline: bool = False
 
 
 @dataclass(frozen=True)
 class ApiHandler:
     """One API of the gateway. `name` is Kafka's, such as "Heartbeat".
 
-    `answer` is a `Decided`, or a function from the call and its request to the response. It may
-    return the bytes of the body, or None if the client waits for no response. Responses are encoded
-    by the message's schema, or by `own_write`, which takes the response and the version.
+    `handler` is a `CoordinatorHandler`, or a function from the call and its request to the
+    response. It may return the bytes of the body, or None if the client waits for no response.
+    Responses are encoded by the message's schema, or by `encoder`, which takes the response and the
+    version.
 
-    `takes_room`: the handler counts each group of the request as a request in flight, so the
-    request itself is not counted. `aside`: a response may be long, so it is encoded in a thread.
+    `counts_each_group`: the handler counts each group of the request as a request in flight, so the
+    request itself is not counted. `in_thread`: a response may be long, so it is encoded in a
+    thread.
     """
 
     name: str
-    answer: Callable[[RequestContext, Any], Awaitable[Any]] | Decided
-    own_write: Callable[[Any, int], bytes] | None = None
-    takes_room: bool = False
-    aside: bool = False
+    handler: Callable[[RequestContext, Any], Awaitable[Any]] | CoordinatorHandler
+    encoder: Callable[[Any, int], bytes] | None = None
+    counts_each_group: bool = False
+    in_thread: bool = False
 
     @cached_property
     def row(self) -> apis.Api:
@@ -76,6 +79,6 @@ class ApiHandler:
 
     def write(self, response: Any, version: int) -> bytes:
         """Return the encoded body of a response."""
-        if self.own_write is not None:
-            return self.own_write(response, version)
+        if self.encoder is not None:
+            return self.encoder(response, version)
         return writer(f"{self.name}Response", version)(response)

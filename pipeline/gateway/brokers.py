@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     # A function from the newest row of every address to the gateway of the next row.
-    _Choice = Callable[[dict[tuple[str, int], GatewayEvent]], "Broker"]
+    _BrokerChoice = Callable[[dict[tuple[str, int], GatewayEvent]], "Broker"]
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 10.0
 # The time between two renewals of the lease and polls of the other leases, s.
-LOOK_EVERY_S = LEASE_S / 4
+REFRESH_EVERY_S = LEASE_S / 4
 _EVENTS = "gateways"
 
 
@@ -61,27 +61,27 @@ class Brokers:
         self._appender = Appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
         # The time in which this gateway could not poll is not counted against other leases.
-        self._signs = LeaseWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
+        self._lease_watch = LeaseWatch(LEASE_S * 1000, AwakeClock(2 * REFRESH_EVERY_S, monotonic))
         self._listeners = tuple(
             GatewayListener(name, *address) for name, address in addresses.items()
         )
-        self.own = self._begin(*next(iter(addresses.values())))
-        self.own_at = {
+        self.own = self._register(*next(iter(addresses.values())))
+        self.own_by_listener = {
             name: Broker(self.own.node_id, *address) for name, address in addresses.items()
         }
-        self._alive = {name: [broker] for name, broker in self.own_at.items()}
-        self.look()
+        self._alive = {name: [broker] for name, broker in self.own_by_listener.items()}
+        self.refresh()
 
     def alive(self, listener: str) -> Sequence[Broker]:
         """Return the live gateways with this listener, ordered by node id."""
         return self._alive[listener]
 
-    def serving(self, key: str, listener: str) -> Broker:
+    def gateway_for(self, key: str, listener: str) -> Broker:
         """Return the live gateway for a group or partition, by the hash of `key`."""
         alive = self._alive[listener]
         return alive[crc32(key.encode()) % len(alive)]
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Renew this gateway's lease, and check the leases of the others.
 
         While the table cannot be read or written, the live gateways stay the same.
@@ -93,15 +93,15 @@ class Brokers:
             except STORE_FAILS as error:
                 log.warning("which gateways are alive cannot be told: %s", error)
                 return
-            self._judge()
+            self._update_alive()
 
-    def _judge(self) -> None:
-        alive = {name: {broker} for name, broker in self.own_at.items()}
+    def _update_alive(self) -> None:
+        alive = {name: {broker} for name, broker in self.own_by_listener.items()}
         for event in self._newest().values():
             lease = self._appender.last_version(_lease_of(event.broker_id))
-            if self._signs.holds(event.broker_id, lease) and not event.stopped:
+            if self._lease_watch.holds(event.broker_id, lease) and not event.stopped:
                 for name, brokers in alive.items():
-                    brokers.update(_at(event, name))
+                    brokers.update(_at_listener(event, name))
         self._alive = {name: sorted(brokers) for name, brokers in alive.items()}
 
     def stop(self) -> None:
@@ -117,7 +117,7 @@ class Brokers:
 
     # --- the table --------------------------------------------------------------------------------
 
-    def _begin(self, host: str, port: int) -> Broker:
+    def _register(self, host: str, port: int) -> Broker:
         def numbered(newest: dict[tuple[str, int], GatewayEvent]) -> Broker:
             known = newest.get((host, port))
             free = max((event.broker_id for event in newest.values()), default=-1) + 1
@@ -125,7 +125,7 @@ class Brokers:
 
         return self._append(numbered, stopped=False)
 
-    def _append(self, broker_of: _Choice, stopped: bool) -> Broker:
+    def _append(self, broker_of: _BrokerChoice, stopped: bool) -> Broker:
         """Append the row that `broker_of` chooses; retry while another gateway commits first."""
         while True:
             self._read()
@@ -146,7 +146,7 @@ class Brokers:
         return {(event.host, event.port): event for event in ordered}
 
 
-def _at(event: GatewayEvent, listener: str) -> Iterator[Broker]:
+def _at_listener(event: GatewayEvent, listener: str) -> Iterator[Broker]:
     """Yield the gateway at the address of a listener, if it has that listener."""
     if event.listeners is None:
         yield Broker(event.broker_id, event.host, event.port)

@@ -2,7 +2,8 @@
 
 A request is started when the response to the previous one has been written. At most `_READ_AHEAD`
 frames are read ahead; further bytes stay in the socket. So a client that sends faster than it is
-answered costs little memory. A large request is read only when there is memory for it (`incoming`).
+answered costs little memory. A large request is read only when there is memory for it
+(`receiving`).
 
 Requests of the same queue are pipelined. Such requests are Produce, queued for the topic's writer,
 and Heartbeat, OffsetCommit and LeaveGroup, queued for the `requests` table. The next one starts
@@ -24,9 +25,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from group_coordinator.pipeline.gateway.incoming import Incoming
-from group_coordinator.pipeline.gateway.polls import SentTimes
-from group_coordinator.pipeline.gateway.room import HeldAnswer
+from group_coordinator.pipeline.gateway.memory_pool import ResponseMemory
+from group_coordinator.pipeline.gateway.pending_request import PendingRequest
+from group_coordinator.pipeline.gateway.receiving import FrameBuffer, ReceiveTimes
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, RefusedRequest, frame_size
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.schemas.apis import APIS
@@ -34,10 +35,8 @@ from group_coordinator.schemas.apis import APIS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.pipeline.gateway.answering import Running
-    from group_coordinator.pipeline.gateway.places import ClientAddress
-    from group_coordinator.pipeline.gateway.polls import Polls
-    from group_coordinator.pipeline.gateway.seldom import Seldom
+    from group_coordinator.pipeline.gateway.acceptor import ClientAddress, RateLimitedLogger
+    from group_coordinator.pipeline.gateway.receiving import LoopTicks
     from group_coordinator.pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
@@ -47,72 +46,27 @@ _SIZE_BYTES = 4
 _QUEUES = {api.frames_begin: api.queue for api in APIS.values() if api.queue is not None}
 # Requests that run after their client has disconnected: Produce with acks=0, and the OffsetCommit
 # and LeaveGroup of a consumer that closes during its join. Others are useless without a response.
-_DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.runs_after_disconnect)
+_RUNS_AFTER_DISCONNECT = tuple(
+    api.frames_begin for api in APIS.values() if api.runs_after_disconnect
+)
 # The socket is not read while at least this many frames wait.
 _READ_AHEAD = 2
 # The limit of a connection's requests in progress.
 _MOST_AT_ONCE = 64
 # How long a client may read no byte of a response before its connection is closed, s. Clients wait
 # no longer for a response (request.timeout.ms of Kafka's clients).
-TAKE_S = 30.0
+UNREAD_LIMIT_S = 30.0
 # The delay before a connection is closed after its last response, s.
-_TO_READ_S = 0.1
+_CLOSE_DELAY_S = 0.1
 # The time limit for the TLS handshake and the SASL exchange together, s. Kafka's broker has no such
 # setting. librdkafka has the same timeout (socket.connection.setup.timeout.ms).
-LOG_IN_S = 30.0
-
-
-class _Turn:
-    """A frame that is being answered, and its place in the order of responses.
-
-    The running work refers to it for the callbacks. It drops its reference to the work with the
-    result, so that there is no reference cycle. Otherwise the garbage collector would have to free
-    each request, and with many members its pauses would delay responses.
-    """
-
-    __slots__ = (
-        "_connection",
-        "answer",
-        "error",
-        "frame",
-        "held",
-        "is_over",
-        "is_taken_in",
-        "running",
-    )
-
-    def __init__(self, connection: Connection, frame: bytes) -> None:
-        self._connection = connection
-        self.held = connection.held
-        self.frame = frame
-        self.running: Running | None = None
-        self.is_taken_in = self.is_over = False
-        self.answer: bytes | None = None
-        self.error: Exception | None = None
-
-    def cancel(self) -> None:
-        if self.running is not None:
-            self.running.cancel()
-
-    def taken_in(self) -> None:
-        self.is_taken_in = True
-        # During `begin`, the caller starts the next frame itself.
-        if self.running is not None:
-            self._connection.go_on()
-
-    def answered(self, answer: bytes | None) -> None:
-        self.is_over, self.answer, self.running = True, answer, None
-        self._connection.answer_soon()
-
-    def failed(self, error: Exception) -> None:
-        self.is_over, self.error, self.running = True, error, None
-        self._connection.answer()
+AUTHENTICATION_LIMIT_S = 30.0
 
 
 class Connection(asyncio.BufferedProtocol):
     """A client's socket, from `address`. `on_lost` is called when it has ended.
 
-    Bytes are read into `arrivals`, a buffer that the connections of a loop share, because
+    Bytes are read into `read_buffer`, a buffer that the connections of a loop share, because
     allocating a buffer takes longer than reading a heartbeat. The object is created in the loop
     when the socket is accepted. The TLS handshake, if any, comes before `connection_made`.
     """
@@ -120,35 +74,37 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         session: Session,
-        arrivals: memoryview,
+        read_buffer: memoryview,
         address: ClientAddress,
-        polls: Polls,
-        lines: Seldom,
+        ticks: LoopTicks,
+        logger: RateLimitedLogger,
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._session = session
-        self._arrivals = arrivals
+        self._read_buffer = read_buffer
         self.address = address
-        self._lines = lines
+        self._logger = logger
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._log_in_until = self._loop.time() + LOG_IN_S
-        self._log_in: asyncio.TimerHandle | None = None
-        self._incoming = Incoming(address.memory, self._cut, self._cut_off)
-        self.held = HeldAnswer(address.memory)
+        self._authenticate_until = self._loop.time() + AUTHENTICATION_LIMIT_S
+        self._authentication_timer: asyncio.TimerHandle | None = None
+        self._frame_buffer = FrameBuffer(
+            address.memory, self._split_frames, self._abort_with_reason
+        )
+        self.response_memory = ResponseMemory(address.memory)
         # While a response is not written: the timer that checks whether the client has read of it.
-        self._taking: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         # Frames that wait, each with the time after which it was sent, ms of `since_boot_ms`.
         self._frames: deque[tuple[bytes, int]] = deque()
-        self._sent = SentTimes(polls)
-        self._turns: deque[_Turn] = deque()
+        self._receive_times = ReceiveTimes(ticks)
+        self._pending: deque[PendingRequest] = deque()
         self._reading = True
-        self._may_write = True
-        # Whether `answer` is scheduled for this iteration of the loop.
-        self._answers_soon = False
-        # `_ending`: no more frames are read. `_over`: none is started any more.
-        self._ending = False
-        self._over = True
+        self._is_writable = True
+        # Whether `send_responses` is scheduled for this iteration of the loop.
+        self._send_scheduled = False
+        # `_draining`: no more frames are read. `_stopped`: none is started any more.
+        self._draining = False
+        self._stopped = True
         # Whether the socket is closed, so that responses are dropped.
         self._lost = False
         self.is_made = False
@@ -157,261 +113,271 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether the client waits for the handshake, for a response, or for memory."""
-        return bool(self._turns) or self._incoming.waits_for_room or not self.is_made
+        return bool(self._pending) or self._frame_buffer.waits_for_memory or not self.is_made
 
     # --- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to answer requests, with a time limit for authentication."""
         self._transport = cast(asyncio.Transport, transport)
-        self.is_made, self._over = True, False
-        if self._session.is_stranger:
-            self._log_in = self._loop.call_at(self._log_in_until, self._end_log_in)
+        self.is_made, self._stopped = True, False
+        if self._session.must_authenticate:
+            self._authentication_timer = self._loop.call_at(
+                self._authenticate_until, self._check_authenticated
+            )
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return the buffer into which asyncio reads."""
-        return self._arrivals
+        return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Split the bytes read into frames, and start to answer them."""
-        self._sent.read()
+        self._receive_times.on_read()
         # After a read that nearly fills the buffer, the socket may have more bytes. TLS passes on
         # slightly less than it has read.
-        if 2 * nbytes >= len(self._arrivals):
-            self._sent.polled()
-        data = bytes(self._arrivals[:nbytes])
+        if 2 * nbytes >= len(self._read_buffer):
+            self._receive_times.on_polled()
+        data = bytes(self._read_buffer[:nbytes])
         size = nbytes - _SIZE_BYTES
         # The common case is one small frame, which is started at once.
         if (
             size <= FREE_BYTES
             and size <= self._session.largest_frame
             and frame_size(data) == size
-            and not (self._frames or self._incoming.buffer)
-            and self._may_begin(frame := data[_SIZE_BYTES:])
+            and not (self._frames or self._frame_buffer.buffer)
+            and self._may_start(frame := data[_SIZE_BYTES:])
         ):
-            self._begin(frame, self._sent.after)
+            self._start(frame, self._receive_times.sent_after)
         # Bytes that arrive after the last response are dropped.
-        elif not self._over:
-            self._incoming.take_in(data)
-            self._cut()
+        elif not self._stopped:
+            self._frame_buffer.append(data)
+            self._split_frames()
 
     def pause_writing(self) -> None:
         """Pause until the client has read its responses."""
-        self._may_write = False
-        self._watch(self._transport.get_write_buffer_size())
+        self._is_writable = False
+        self._watch_unread(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Resume answering, because the client has read its responses."""
-        self._may_write = True
-        self._watch_no_more()
-        self.held.shrink()
-        self.go_on()
+        self._is_writable = True
+        self._stop_watching()
+        self.response_memory.resize()
+        self.start_next()
 
-    def _watch(self, unwritten: int) -> None:
+    def _watch_unread(self, unwritten: int) -> None:
         """Count the unwritten bytes, and check later whether the client has read some of them."""
-        self.held.shrink(unwritten)
-        self._taking = self._loop.call_later(TAKE_S, self._check_taken, unwritten)
+        self.response_memory.resize(unwritten)
+        self._unread_timer = self._loop.call_later(UNREAD_LIMIT_S, self._check_unread, unwritten)
 
-    def _watch_no_more(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_watching(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
-    def _check_taken(self, before: int) -> None:
+    def _check_unread(self, before: int) -> None:
         unwritten = self._transport.get_write_buffer_size()
         if unwritten == before:
-            self._cut_off(f"it took no byte of its answer for {TAKE_S:g} s")
+            self._abort_with_reason(f"it read no byte of its response for {UNREAD_LIMIT_S:g} s")
         else:
             # A slow client is not idle.
             self.last_used = time.monotonic()
-            self._watch(unwritten)
+            self._watch_unread(unwritten)
 
     def eof_received(self) -> bool:
         """Keep the transport open while requests run. Over TLS it closes in any case."""
-        self._leave()
-        return not self._over
+        self._drop_requests()
+        return not self._stopped
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Finish the requests that run after a disconnect, and release the rest."""
-        was_over = self._over
-        self._lost = self._may_write = True
-        self._leave()
-        if was_over:
-            self._finish()
+        was_stopped = self._stopped
+        self._lost = self._is_writable = True
+        self._drop_requests()
+        if was_stopped:
+            self._release()
 
-    def _leave(self) -> None:
+    def _drop_requests(self) -> None:
         """Cancel the requests of a disconnected client, except those that run nevertheless."""
-        self._ending = True
-        kept: deque[_Turn] = deque()
-        for turn in self._turns:
-            if turn.frame.startswith(_DONE_UNHEARD):
-                kept.append(turn)
+        self._draining = True
+        kept: deque[PendingRequest] = deque()
+        for request in self._pending:
+            if request.frame.startswith(_RUNS_AFTER_DISCONNECT):
+                kept.append(request)
             else:
-                turn.cancel()
-                self._settle(turn)
-        self._turns = kept
-        self._frames = deque(each for each in self._frames if each[0].startswith(_DONE_UNHEARD))
-        self.go_on()
+                request.cancel()
+                self._release_frame(request)
+        self._pending = kept
+        self._frames = deque(
+            item for item in self._frames if item[0].startswith(_RUNS_AFTER_DISCONNECT)
+        )
+        self.start_next()
 
-    def _finish(self) -> None:
-        if self._log_in is not None:
-            self._log_in.cancel()
-        self._watch_no_more()
-        self.held.close()
+    def _release(self) -> None:
+        if self._authentication_timer is not None:
+            self._authentication_timer.cancel()
+        self._stop_watching()
+        self.response_memory.close()
         self._on_lost(self)
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _cut(self) -> None:
+    def _split_frames(self) -> None:
         """Split the bytes received into frames, until the next frame must wait for memory."""
         try:
             while (frame := self._next_frame()) is not None:
-                self._frames.append((frame, self._sent.after))
+                self._frames.append((frame, self._receive_times.sent_after))
         except InvalidFrame as error:
-            self._refuse(str(error))
+            self._close_with_reason(str(error))
         else:
-            self.go_on()
+            self.start_next()
 
     def _next_frame(self) -> bytes | None:
         # A frame with memory has a deadline, which no client could meet while the socket is not
         # read. So a large frame starts only while fewer frames wait.
-        reads_on = len(self._frames) < _READ_AHEAD
-        return self._incoming.next_frame(self._session.largest_frame, reads_on)
+        may_be_large = len(self._frames) < _READ_AHEAD
+        return self._frame_buffer.next_frame(self._session.largest_frame, may_be_large)
 
-    def _read_or_not(self) -> None:
+    def _pause_or_resume(self) -> None:
         """Read the socket, unless frames wait, memory is missing, or the connection ends."""
-        waits = self._incoming.waits_for_room or len(self._frames) >= _READ_AHEAD
-        wanted = not (waits or self._ending)
-        if wanted is not self._reading and not self._transport.is_closing():
-            self._reading = wanted
-            if wanted:
-                self._sent.polled()
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+        waits = self._frame_buffer.waits_for_memory or len(self._frames) >= _READ_AHEAD
+        may_read = not (waits or self._draining)
+        if may_read is not self._reading and not self._transport.is_closing():
+            self._reading = may_read
+            if may_read:
+                self._receive_times.on_polled()
+            (self._transport.resume_reading if may_read else self._transport.pause_reading)()
 
     # --- at work ----------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def start_next(self) -> None:
         """Start the next frames that may start; close after the last one if the connection ends."""
-        while self._frames and self._may_begin(self._frames[0][0]):
-            self._begin(*self._frames.popleft())
-        if self._ending and not (self._over or self._turns or self._frames):
+        while self._frames and self._may_start(self._frames[0][0]):
+            self._start(*self._frames.popleft())
+        if self._draining and not (self._stopped or self._pending or self._frames):
             self._stop()
             self._transport.close()
             if self._lost:
-                self._finish()
-        if self._incoming.waits_for_frames and len(self._frames) < _READ_AHEAD and not self._over:
-            self._cut()
+                self._release()
+        if (
+            self._frame_buffer.waits_for_frames
+            and len(self._frames) < _READ_AHEAD
+            and not self._stopped
+        ):
+            self._split_frames()
         else:
-            self._read_or_not()
+            self._pause_or_resume()
 
-    def answer_soon(self) -> None:
+    def send_soon(self) -> None:
         """Send responses, together with the others of this iteration of the loop."""
-        turns = self._turns
-        if len(turns) == 1:
-            self.answer()
-        elif turns and turns[0].is_over and not self._answers_soon:
-            self._answers_soon = True
-            self._loop.call_soon(self.answer)
+        pending = self._pending
+        if len(pending) == 1:
+            self.send_responses()
+        elif pending and pending[0].is_done and not self._send_scheduled:
+            self._send_scheduled = True
+            self._loop.call_soon(self.send_responses)
 
-    def answer(self) -> None:
+    def send_responses(self) -> None:
         """Send the responses up to the first frame without one, and start the next frames."""
-        self._answers_soon = False
-        turns = self._turns
-        answers = []
+        self._send_scheduled = False
+        pending = self._pending
+        frames = []
         error = None
-        while turns and turns[0].is_over and error is None:
-            turn = turns.popleft()
-            # The error's traceback refers to the turn, so keeping both would be a reference cycle.
-            error, turn.error = turn.error, None
+        while pending and pending[0].is_done and error is None:
+            request = pending.popleft()
+            # The error's traceback refers to the request: keeping both would be a reference cycle.
+            error, request.error = request.error, None
             if error is None:
-                self._settle(turn)
-                if turn.answer is not None:
-                    answers.append(turn.answer)
-        if answers and not self._lost:
+                self._release_frame(request)
+                if request.response is not None:
+                    frames.append(request.response)
+        if frames and not self._lost:
             # One system call for all responses, because it costs as much as everything else.
-            self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
-        if self.held.size and self._may_write:
-            self.held.shrink()
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self.response_memory.size and self._is_writable:
+            self.response_memory.resize()
         if error is not None:
             self._fail(error)
             return
         self.last_used = time.monotonic()
-        if self._frames or self._ending:
-            self.go_on()
+        if self._frames or self._draining:
+            self.start_next()
 
-    def end(self) -> None:
+    def drain(self) -> None:
         """Stop reading, and close once the frames that were read are answered."""
-        self._ending = True
-        self.go_on()
+        self._draining = True
+        self.start_next()
 
     def close(self) -> None:
         """Close the connection at once."""
         self._stop()
         self._transport.abort()
 
-    def _may_begin(self, frame: bytes) -> bool:
-        if self._over or not self._may_write:
+    def _may_start(self, frame: bytes) -> bool:
+        if self._stopped or not self._is_writable:
             return False
-        turns = self._turns
-        if not turns:
+        pending = self._pending
+        if not pending:
             return True
-        if not turns[-1].is_taken_in or len(turns) >= _MOST_AT_ONCE:
+        if not pending[-1].is_queued or len(pending) >= _MOST_AT_ONCE:
             return False
         queue = _QUEUES.get(frame[:2])
-        return queue is not None and queue == _QUEUES.get(turns[-1].frame[:2])
+        return queue is not None and queue == _QUEUES.get(pending[-1].frame[:2])
 
-    def _begin(self, frame: bytes, sent_after: int) -> None:
-        turn = _Turn(self, frame)
-        self._turns.append(turn)
+    def _start(self, frame: bytes, sent_after: int) -> None:
+        request = PendingRequest(self, frame)
+        self._pending.append(request)
         try:
-            turn.running = self._session.begin(frame, sent_after, turn)
+            self._session.start(request, sent_after)
         # A bug in one API must neither leave its client without a result nor stop the gateway.
         except Exception as error:
-            turn.failed(error)
+            request.on_error(error)
+        else:
+            request.is_started = True
 
-    def _settle(self, turn: _Turn) -> None:
+    def _release_frame(self, request: PendingRequest) -> None:
         """Release the memory of a large frame, which is done."""
-        if len(turn.frame) > FREE_BYTES:
-            self._incoming.answered(turn.frame)
+        if len(request.frame) > FREE_BYTES:
+            self._frame_buffer.release(request.frame)
 
     def _fail(self, error: Exception) -> None:
         """Close the connection after a frame without a response."""
         self._stop()
         if self._lost:
-            self._finish()
+            self._release()
         elif isinstance(error, RefusedRequest):
             self._transport.write(error.answer)
             # Some clients do not read a response that arrives together with the end of the stream.
-            self._loop.call_later(_TO_READ_S, self._refuse, str(error))
+            self._loop.call_later(_CLOSE_DELAY_S, self._close_with_reason, str(error))
         elif isinstance(error, InvalidFrame):
-            self._refuse(str(error))
+            self._close_with_reason(str(error))
         else:
             log.error("the connection of %s is closed", self.address.host, exc_info=error)
             self._transport.close()
 
     def _stop(self) -> None:
         """Start and answer no more requests. From now on, the connection may count as idle."""
-        self._over = True
-        for turn in self._turns:
-            if not turn.frame.startswith(_DONE_UNHEARD):
-                turn.cancel()
-        self._turns.clear()
-        self._incoming.close()
+        self._stopped = True
+        for request in self._pending:
+            if not request.frame.startswith(_RUNS_AFTER_DISCONNECT):
+                request.cancel()
+        self._pending.clear()
+        self._frame_buffer.close()
 
-    def _refuse(self, why: str) -> None:
+    def _close_with_reason(self, why: str) -> None:
         self._stop()
-        self._say_closed(why)
+        self._log_closed(why)
         self._transport.close()
 
-    def _end_log_in(self) -> None:
-        if self._session.is_stranger:
-            self._cut_off(f"its log-in was not done within {LOG_IN_S:g} s")
+    def _check_authenticated(self) -> None:
+        if self._session.must_authenticate:
+            self._abort_with_reason(f"it did not authenticate within {AUTHENTICATION_LIMIT_S:g} s")
 
-    def _cut_off(self, why: str) -> None:
+    def _abort_with_reason(self, why: str) -> None:
         """Close at once, even if the client has not read its responses."""
-        self._say_closed(why)
+        self._log_closed(why)
         self.close()
 
-    def _say_closed(self, why: str) -> None:
+    def _log_closed(self, why: str) -> None:
         line = "the connection of %s is closed: %s"
-        self._lines.say(logging.INFO, line, self.address.host, why)
+        self._logger.log(logging.INFO, line, self.address.host, why)

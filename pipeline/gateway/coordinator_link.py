@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from secrets import token_hex
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The time between two attempts to submit a request while the producer's buffer is full, s.
-_OFFER_EVERY_S = 0.02
+_RETRY_S = 0.02
 
 
 def new_request_id() -> str:
@@ -65,204 +65,205 @@ class CoordinatorLink:
         self._client = client
         self._refusal_of = refusal_of
         self._loop = asyncio.get_running_loop()
-        self._answered: deque[Asked] = deque()
+        self._completed: deque[CoordinatorRequest] = deque()
         self._is_due = False
 
-    def ask(
+    def send(
         self,
         event: RequestEvent,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None = None,
-    ) -> InFlightRequest:
-        """Send a request without a deadline; call `then` with its response, after this call.
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None = None,
+    ) -> CoordinatorRequest:
+        """Send a request without a deadline; call `on_response` with its response, after this call.
 
-        `taken_in` is called, perhaps at once, when no later request can overtake this one.
+        `on_queued` is called, perhaps at once, when no later request can overtake this one.
 
         A failed write of the request, or read of its response, is answered with
         COORDINATOR_NOT_AVAILABLE, which every client retries. A request that is too large, or that
         cannot be written as a row, is answered with INVALID_REQUEST. Neither response has a body.
         """
-        return self._refuse(event, then, taken_in) or self._send(event, then, taken_in)
+        request = CoordinatorRequest(self, event, on_response, on_queued)
+        if not self._refuse(request):
+            self._submit(request)
+        return request
 
-    def ask_unrepeated(
+    def send_once(
         self,
         event: RequestEvent,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None = None,
-    ) -> InFlightRequest:
-        """Send a request as `ask` does. A signed request has a deadline of `SIGNED_FOR_MS`."""
-        if not self._client.signs:
-            return self.ask(event, then, taken_in)
-        return self.ask_in_time(event, since_boot_ms() + SIGNED_FOR_MS, then, taken_in)
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None = None,
+    ) -> CoordinatorRequest:
+        """Send a request as `send` does. A signed request has a deadline of `SIGNED_FOR_MS`.
 
-    def ask_in_time(
+        So a copy of its row is not decided again after its id was forgotten.
+        """
+        if not self._client.signs:
+            return self.send(event, on_response, on_queued)
+        return self.send_by(event, since_boot_ms() + SIGNED_FOR_MS, on_response, on_queued)
+
+    def send_by(
         self,
         event: RequestEvent,
         until: int,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None = None,
-    ) -> InFlightRequest:
-        """Send a request as `ask` does, with a deadline, after which it gets REQUEST_TIMED_OUT.
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None = None,
+    ) -> CoordinatorRequest:
+        """Send a request as `send` does, with a deadline, after which it gets REQUEST_TIMED_OUT.
 
         `until` is the deadline in ms of `since_boot_ms`. The request carries it in the time of the
         group's coordinator, estimated from the group's last response (`CoordinatorClocks`). If the
         group had no response yet, FindCoordinator is sent first, because it changes nothing. If the
         coordinator's clock was set back since, the deadline is later by as much.
         """
-        refused = self._refuse(event, then, taken_in)
-        if refused is not None:
-            return refused
-        deadline = self._client.clocks.at(event.group_id, until)
-        if deadline is not None:
-            return self._send(replace(event, deadline=deadline), then, taken_in)
-        question = time_request(event, new_request_id())
-        dating = _Dating()
+        request = CoordinatorRequest(self, event, on_response, on_queued)
+        self._submit_by(request, until, on_response, on_queued)
+        return request
 
-        def told(response: Response) -> None:
-            if response.responded_at is None:
-                then(failed(event, response.error_code, response.error_message or ""))
-            else:
-                dating.asked = self.ask_in_time(event, until, then, taken_in)
-
-        # A client that may not find the coordinator gets a denial from it, also with its time.
-        dating.asked = self._send(question, told)
-        return dating
-
-    async def answer(self, event: RequestEvent, until: int | None = None) -> Response:
-        """Send a request and return its response, as `ask`, or as `ask_in_time` if `until` is set.
+    async def send_and_wait(self, event: RequestEvent, until: int | None = None) -> Response:
+        """Send a request and return its response, as `send`, or as `send_by` if `until` is set.
 
         If the caller is cancelled, the request is cancelled too.
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
-        def then(response: Response) -> None:
+        def on_response(response: Response) -> None:
             if not future.done():
                 future.set_result(response)
 
-        asked = self.ask(event, then) if until is None else self.ask_in_time(event, until, then)
+        if until is None:
+            request = self.send(event, on_response)
+        else:
+            request = self.send_by(event, until, on_response)
         try:
             return await future
         except asyncio.CancelledError:
-            asked.cancel()
+            request.cancel()
             raise
 
-    def _refuse(
-        self,
-        event: RequestEvent,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None,
-    ) -> asyncio.Handle | None:
-        """Answer a refused request, after this call; return None if it is to be sent."""
-        refusal = self._refusal_of(event)
+    def _refuse(self, request: CoordinatorRequest) -> bool:
+        """Answer a refused request, after this call; return False if it is to be sent."""
+        refusal = self._refusal_of(request.event)
         if refusal is None:
-            return None
-        if taken_in is not None:
-            taken_in()
-        return self._loop.call_soon(then, refusal)
+            return False
+        if request.on_queued is not None:
+            request.on_queued()
+        request.response = refusal
+        self._loop.call_soon(request.complete)
+        return True
 
-    def _send(
-        self,
-        event: RequestEvent,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None = None,
-    ) -> Asked:
-        asked = Asked(self, event, then, taken_in)
-        self.offer(asked)
-        return asked
-
-    def offer(self, asked: Asked) -> None:
+    def _submit(self, request: CoordinatorRequest) -> None:
         """Submit a request to the producer; retry later while the producer's buffer is full."""
-        if asked.is_cancelled:
+        if request.is_cancelled:
             return
         try:
-            self._client.submit(asked.event, asked)
+            self._client.submit(request.event, request)
         except BufferExhausted:
             # The client's connection is not read meanwhile, so memory is bounded.
-            self._loop.call_later(_OFFER_EVERY_S, self.offer, asked)
+            self._loop.call_later(_RETRY_S, self._submit, request)
         except Failure as error:
-            asked.set_exception(error)
+            request.set_exception(error)
         else:
-            if asked.taken_in is not None:
-                asked.taken_in()
+            if request.on_queued is not None:
+                request.on_queued()
 
-    def forget(self, asked: Asked) -> None:
+    def _submit_by(
+        self,
+        request: CoordinatorRequest,
+        until: int,
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None,
+    ) -> None:
+        """Submit a request with a deadline; ask for the coordinator's time first if necessary."""
+        if self._refuse(request):
+            return
+        event = request.event
+        deadline = self._client.clocks.at(event.group_id, until)
+        if deadline is not None:
+            request.event = replace(event, deadline=deadline)
+            self._submit(request)
+            return
+
+        def on_time(response: Response) -> None:
+            if response.responded_at is None:
+                on_response(failed(event, response.error_code, response.error_message or ""))
+            else:
+                request.replace_with(event, on_response, on_queued)
+                self._submit_by(request, until, on_response, on_queued)
+
+        # A client that may not find the coordinator gets a denial from it, also with its time.
+        request.replace_with(time_request(event, new_request_id()), on_time, None)
+        self._submit(request)
+
+    def forget(self, request: CoordinatorRequest) -> None:
         """Drop a request, so that its response is ignored."""
-        self._client.forget(asked.event.request_id)
+        self._client.forget(request.event.request_id)
 
     # --- in a thread of the client ----------------------------------------------------------------
 
-    def hand_over(self, asked: Asked) -> None:
+    def hand_over(self, request: CoordinatorRequest) -> None:
         """Schedule the callback of a request in the event loop."""
-        self._answered.append(asked)
-        # `_take` clears the flag before it reads the queue. So an item that it misses sets the flag
-        # again.
+        self._completed.append(request)
+        # `_run_callbacks` clears the flag before it reads the queue. So a request that it misses
+        # sets the flag again.
         if not self._is_due and not self._loop.is_closed():
             self._is_due = True
-            self._loop.call_soon_threadsafe(self._take)
+            self._loop.call_soon_threadsafe(self._run_callbacks)
 
     # --- in the loop ------------------------------------------------------------------------------
 
-    def _take(self) -> None:
+    def _run_callbacks(self) -> None:
         self._is_due = False
-        unanswered: dict[str, list[RequestEvent]] = {}
-        while self._answered:
-            asked = self._answered.popleft()
-            error = asked.complete()
+        failures: dict[str, list[RequestEvent]] = {}
+        while self._completed:
+            request = self._completed.popleft()
+            error = request.complete()
             if error is not None:
-                unanswered.setdefault(str(error), []).append(asked.event)
+                failures.setdefault(str(error), []).append(request.event)
         # One line for all requests, because they fail together when the tables cannot be read.
-        for why, (first, *others) in unanswered.items():
+        for why, (first, *others) in failures.items():
             more = f" and {len(others):,} more" if others else ""
             group_id = quoted_name(first.group_id)
             log.warning("%s of group %s%s: %s", first.api, group_id, more, quoted_text(why))
 
 
-class InFlightRequest(Protocol):
-    """A request that was sent and is not answered yet."""
+class CoordinatorRequest:
+    """A request in flight. A thread of the client sets its result, and the loop calls back."""
 
-    def cancel(self) -> None:
-        """Cancel the request, so that its callback is not called. Call it in the loop."""
-
-
-class _Dating:
-    """A request that waits for the time of its coordinator."""
-
-    __slots__ = ("asked",)
-    asked: InFlightRequest
-
-    def cancel(self) -> None:
-        """Cancel the time request, or the request that followed it."""
-        self.asked.cancel()
-
-
-class Asked:
-    """A request in flight. A thread of the client sets its result, and the loop calls `then`."""
-
-    __slots__ = ("_error", "_link", "_then", "answer", "event", "taken_in")
+    __slots__ = ("_error", "_link", "_on_response", "event", "on_queued", "response")
 
     def __init__(
         self,
         link: CoordinatorLink,
         event: RequestEvent,
-        then: Callable[[Response], None],
-        taken_in: Callable[[], None] | None,
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None,
     ) -> None:
         self._link = link
         self.event = event
-        self.taken_in = taken_in
-        self._then: Callable[[Response], None] | None = then
-        self.answer: Response | None = None
+        self.on_queued = on_queued
+        self._on_response: Callable[[Response], None] | None = on_response
+        self.response: Response | None = None
         self._error: BaseException | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the request was cancelled or its callback called."""
-        return self._then is None
+        return self._on_response is None
 
     def cancel(self) -> None:
         """Cancel the request, so that its callback is not called. Call it in the loop."""
-        self._then = None
+        self._on_response = None
         self._link.forget(self)
+
+    def replace_with(
+        self,
+        event: RequestEvent,
+        on_response: Callable[[Response], None],
+        on_queued: Callable[[], None] | None,
+    ) -> None:
+        """Become another request, before this one is sent or after its callback was called."""
+        self.event, self._on_response, self.on_queued = event, on_response, on_queued
+        self.response = self._error = None
 
     def set_running_or_notify_cancel(self) -> bool:
         """Return True, because only the loop may check whether the request was cancelled."""
@@ -270,7 +271,7 @@ class Asked:
 
     def set_result(self, response: Response, /) -> None:
         """Take the response, in a thread of the client."""
-        self.answer = response
+        self.response = response
         self._link.hand_over(self)
 
     def set_exception(self, error: BaseException, /) -> None:
@@ -283,17 +284,17 @@ class Asked:
 
         Errors that the request itself caused, and results of cancelled requests, return None.
         """
-        then, self._then = self._then, None
-        if then is None:
+        on_response, self._on_response = self._on_response, None
+        if on_response is None:
             return None
-        if self.answer is not None:
-            then(self.answer)
+        if self.response is not None:
+            on_response(self.response)
             return None
         error = self._error
         if isinstance(error, (RequestTooLarge, UnwritableRequest)):
-            then(failed(self.event, ErrorCode.INVALID_REQUEST, str(error)))
+            on_response(failed(self.event, ErrorCode.INVALID_REQUEST, str(error)))
             return None
-        then(failed(self.event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
+        on_response(failed(self.event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
         return error
 
 

@@ -31,13 +31,13 @@ GATEWAY = Owner("", "")
 _Queue = OrderedDict["asyncio.Future[Any]", "Callable[[], Any]"]
 
 
-class FairThreads:
+class FairThreadPool:
     """`count` threads that run the work of owners round-robin. For the tasks of one event loop."""
 
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, name)
         self._free = count
-        self._most_of_one = max(1, count // 2)
+        self._most_per_owner = max(1, count // 2)
         self._running = Counter[Owner]()
         # The waiting work by owner, in the order of their turns.
         self._waiting: OrderedDict[Owner, _Queue] = OrderedDict()
@@ -76,7 +76,7 @@ class FairThreads:
         return next((each for each in self._waiting if self._may_begin(each)), None)
 
     def _may_begin(self, owner: Owner) -> bool:
-        return owner is GATEWAY or self._running[owner] < self._most_of_one
+        return owner is GATEWAY or self._running[owner] < self._most_per_owner
 
     def _end(self, owner: Owner, done: asyncio.Future[Any], found: asyncio.Future[Any]) -> None:
         # The thread is free only now, even if its client disconnected earlier.

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from group_coordinator.pipeline.gateway.single_flight import SingleFlight
+from group_coordinator.pipeline.gateway.polling import SingleFlight
 from group_coordinator.pipeline.monitor.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ FROM groups ORDER BY group_id
 """
 # The pause after a read, as a multiple of its duration. Continuous requests keep the thread busy
 # for a quarter of the time, or more if reads are so long that `SingleFlight` cuts the pause.
-_REST = 3.0
+_PAUSE = 3.0
 
 
 class GroupEntry(NamedTuple):
@@ -32,12 +32,12 @@ class GroupEntry(NamedTuple):
     type: str
 
 
-class Listing:
+class GroupListing:
     """The groups at one time, with the responses that were encoded from them, by their inputs."""
 
     def __init__(self, groups: list[GroupEntry]) -> None:
         self.groups = groups
-        self.answers: dict[Hashable, asyncio.Future[bytes]] = {}
+        self.responses: dict[Hashable, asyncio.Future[bytes]] = {}
 
 
 class GroupListings:
@@ -46,9 +46,9 @@ class GroupListings:
     def __init__(self, root: str) -> None:
         self._thread = ThreadPoolExecutor(1, "groups")
         self._read = partial(_read, root)
-        self._reads = SingleFlight(self._in_thread, _REST)
+        self._reads = SingleFlight(self._in_thread, _PAUSE)
 
-    async def read(self) -> Listing:
+    async def read(self) -> GroupListing:
         """Return a listing that is read after this call. Raises DeltaError, OSError and Failure."""
         return await self._reads.result()
 
@@ -57,10 +57,10 @@ class GroupListings:
         await self._reads.close()
         self._thread.shutdown()
 
-    async def _in_thread(self) -> Listing:
+    async def _in_thread(self) -> GroupListing:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
 
 
-def _read(root: str) -> Listing:
+def _read(root: str) -> GroupListing:
     with closing(Catalog(root)) as catalog:
-        return Listing([GroupEntry(*row) for row in catalog.query(_GROUPS).rows])
+        return GroupListing([GroupEntry(*row) for row in catalog.query(_GROUPS).rows])

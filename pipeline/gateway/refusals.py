@@ -24,14 +24,14 @@ from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import JoinGroupResponse, RequestEvent, Response
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.acls import Acls
+    from group_coordinator.pipeline.gateway.acl_cache import AclCache
 
 log = logging.getLogger(__name__)
 
 _DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
-_TELL_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 # The limit of principals and APIs in one line of the log.
-_MOST_TOLD = 10
+_MOST_LOGGED = 10
 
 
 class RefusalCounts:
@@ -58,14 +58,14 @@ class RefusalCounts:
 class Refusals:
     """The refusals of a gateway by its ACLs. Thread-safe."""
 
-    def __init__(self, acls: Acls, refused: RefusalCounts) -> None:
+    def __init__(self, acls: AclCache, refused: RefusalCounts) -> None:
         self._acls = acls
         self._refused = refused
         self._lock = Lock()
         # By principal and API: the number since the last line of the log, and the first group.
-        self._untold: dict[tuple[str, str], tuple[int, str]] = {}
+        self._unlogged: dict[tuple[str, str], tuple[int, str]] = {}
 
-    def of(self, event: RequestEvent) -> Response | None:
+    def refusal_of(self, event: RequestEvent) -> Response | None:
         """Return the response to a request that the ACLs deny; None if the coordinator decides."""
         authorizer = self._acls.authorizer
         if authorizer is None or not self._acls.is_known or authorizer.allows_event(event):
@@ -80,34 +80,34 @@ class Refusals:
         """Log the refusals once a minute until cancelled, and once more at the end."""
         try:
             while True:
-                await asyncio.sleep(_TELL_EVERY_S)
-                self.tell()
+                await asyncio.sleep(_LOG_EVERY_S)
+                self.log_refused()
         finally:
-            self.tell()
+            self.log_refused()
 
-    def tell(self) -> None:
+    def log_refused(self) -> None:
         """Log the requests that were refused since the last line, if any."""
         with self._lock:
-            untold, self._untold = self._untold, {}
-        if not untold:
+            unlogged, self._unlogged = self._unlogged, {}
+        if not unlogged:
             return
-        most = sorted(untold.items(), key=lambda each: -each[1][0])
-        told = [
-            f"{count:,} {api} of {quoted_name(who)} (the first of group {quoted_name(group_id)})"
-            for (who, api), (count, group_id) in most[:_MOST_TOLD]
+        most = sorted(unlogged.items(), key=lambda item: -item[1][0])
+        parts = [
+            f"{count:,} {api} of {quoted_name(name)} (the first of group {quoted_name(group_id)})"
+            for (name, api), (count, group_id) in most[:_MOST_LOGGED]
         ]
-        if len(most) > _MOST_TOLD:
-            told.append(f"{sum(count for _, (count, _) in most[_MOST_TOLD:]):,} of others")
+        if len(most) > _MOST_LOGGED:
+            parts.append(f"{sum(count for _, (count, _) in most[_MOST_LOGGED:]):,} of others")
         since = ", ".join(
             f"{count:,} {api}"
             for (api, error), count in sorted(self._refused.counts().items())
             if error == ERROR_NAMES[_DENIED]
         )
-        log.warning("refused by ACLs: %s; since the start: %s", "; ".join(told), since)
+        log.warning("refused by ACLs: %s; since the start: %s", "; ".join(parts), since)
 
     def _count(self, event: RequestEvent) -> None:
         key = event.principal or ANONYMOUS, event.api
         self._refused.count(event.api, _DENIED)
         with self._lock:
-            count, first = self._untold.get(key, (0, event.group_id))
-            self._untold[key] = count + 1, first
+            count, first = self._unlogged.get(key, (0, event.group_id))
+            self._unlogged[key] = count + 1, first

@@ -10,21 +10,21 @@ from group_coordinator.coordinator.authorization import host_of
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
-from group_coordinator.pipeline.gateway.fair_threads import FairThreads, Owner
+from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool, Owner
 from group_coordinator.pipeline.gateway.group_listing import GroupListings
-from group_coordinator.pipeline.gateway.room import HeldAnswer, Room
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool, ResponseMemory
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from group_coordinator.pipeline.gateway.acls import Acls
+    from group_coordinator.pipeline.gateway.acl_cache import AclCache
     from group_coordinator.pipeline.gateway.brokers import Brokers
     from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
-    from group_coordinator.pipeline.gateway.producing import Producing
+    from group_coordinator.pipeline.gateway.log_writers import LogWriters
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
-    from group_coordinator.pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway.topic_logs import Topics
     from group_coordinator.pipeline.gateway_settings import GatewaySettings
 
 T = TypeVar("T")
@@ -34,10 +34,10 @@ _THREADS = 6
 ADMIN_TIMEOUT_MS = 30_000
 # How long a response is awaited after the deadline, s, because one that was decided just in time
 # must still be written.
-_ANSWER_S = 2.0
+_WRITE_S = 2.0
 
 
-class TooLate(Failure):
+class DeadlinePassed(Failure):
     """Error for a request with a deadline that has passed, so that its client has given up."""
 
 
@@ -51,8 +51,8 @@ class Services:
         root: str,
         link: CoordinatorLink,
         topics: Topics,
-        producing: Producing,
-        acls: Acls,
+        log_writers: LogWriters,
+        acls: AclCache,
         refusals: Refusals,
         refused: RefusalCounts,
         cluster_id: str,
@@ -61,18 +61,18 @@ class Services:
         self.root = root
         self.link = link
         self.topics = topics
-        self.producing = producing
+        self.log_writers = log_writers
         self.acls = acls
         self.refusals = refusals
         self.refused = refused
         self.cluster_id = cluster_id
         self.settings = settings
-        self.threads = FairThreads(_THREADS, "clients")
+        self.threads = FairThreadPool(_THREADS, "clients")
         self.groups = GroupListings(root)
         # The limit of requests in flight. Parked requests are not counted.
-        self.in_flight = Room(settings.queued_max_requests)
+        self.in_flight = MemoryPool(settings.queued_max_requests)
         # The memory of large requests and of responses, bytes.
-        self.memory = Room(settings.queued_max_request_bytes)
+        self.memory = MemoryPool(settings.queued_max_request_bytes)
 
     async def close(self) -> None:
         """End the threads that run work of clients."""
@@ -83,24 +83,24 @@ class Services:
 class RequestContext:
     """The header and sender of a request, and the `services` for its API.
 
-    `held` counts the memory of its response. The API calls `taken_in` once no later request of the
-    client can overtake this one. The request was sent after `sent_after`, ms of
+    `response_memory` counts the memory of its response. The API calls `on_queued` once no later
+    request of the client can overtake this one. The request was sent after `sent_after`, ms of
     `clock.since_boot_ms`. `listener` is the name of the listener that accepted the connection.
     """
 
     __slots__ = (
         "client_host",
         "client_id",
-        "held",
         "listener",
+        "on_queued",
         "principal",
+        "response_memory",
         "sent_after",
         "services",
-        "taken_in",
         "version",
     )
-    taken_in: Callable[[], None]
-    held: HeldAnswer
+    on_queued: Callable[[], None]
+    response_memory: ResponseMemory
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RequestContext:
         """Run work in a thread of the pool that clients share, outside the event loop."""
         return self.services.threads.run(self.owner, partial(work, *args))
 
-    def may(self, operation: str, resource_type: str, name: str) -> bool:
+    def authorize(self, operation: str, resource_type: str, name: str) -> bool:
         """Return whether the ACLs allow an operation on a resource (`coordinator.authorization`).
 
         Raises AclsUnknown, which closes the connection. The client then retries, here or at another
@@ -141,19 +141,19 @@ class RequestContext:
             self.principal, host_of(self.client_host), operation, resource_type, name
         )
 
-    def may_any(self, operation: str, resource_type: str) -> bool:
-        """Return whether the ACLs allow an operation on any resource of a type; see `may`."""
+    def authorize_by_resource_type(self, operation: str, resource_type: str) -> bool:
+        """Return whether the ACLs allow an operation on any resource of a type; see `authorize`."""
         self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
         return authorizer is None or authorizer.allows_any(
             self.principal, host_of(self.client_host), operation, resource_type
         )
 
-    async def ask(self, event: RequestEvent) -> Response:
-        """Return the coordinator's response to a group request; see `CoordinatorLink.answer`."""
-        return await self.services.link.answer(event)
+    async def send(self, event: RequestEvent) -> Response:
+        """Return the coordinator's response to a group request; see `send_and_wait` of the link."""
+        return await self.services.link.send_and_wait(event)
 
-    async def ask_in_time(self, event: RequestEvent, timeout_ms: int) -> Response:
+    async def send_within(self, event: RequestEvent, timeout_ms: int) -> Response:
         """Return the response to an operator's request; REQUEST_TIMED_OUT after the deadline.
 
         The deadline is `timeout_ms` after the request was sent. Without it, a coordinator or
@@ -162,14 +162,14 @@ class RequestContext:
         """
         until = self.sent_after + timeout_ms
         left_s = max(0, until - since_boot_ms()) / 1000
-        answer = self.services.link.answer(event, until)
+        response = self.services.link.send_and_wait(event, until)
         try:
-            return await asyncio.wait_for(answer, left_s + _ANSWER_S)
+            return await asyncio.wait_for(response, left_s + _WRITE_S)
         except TimeoutError:
             return failed(event, ErrorCode.REQUEST_TIMED_OUT, "no coordinator answered in time")
 
-    def check_time(self) -> None:
-        """Raise TooLate if the deadline of an operator's change has passed.
+    def check_deadline(self) -> None:
+        """Raise DeadlinePassed if the deadline of an operator's change has passed.
 
         Call it between the read of a table and the commit that depends on it. If the process is
         paused after the call and the table changes meanwhile, the commit conflicts, and the table
@@ -177,7 +177,7 @@ class RequestContext:
         """
         late_ms = since_boot_ms() - self.sent_after - ADMIN_TIMEOUT_MS
         if late_ms > 0:
-            raise TooLate(f"the request was to be carried out {late_ms} ms earlier")
+            raise DeadlinePassed(f"the request was to be carried out {late_ms} ms earlier")
 
     def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
         """Return the coordinator's request event for a group request, with a new request id."""

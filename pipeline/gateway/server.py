@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
-from group_coordinator.pipeline.gateway.acls import Acls
-from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Brokers, cluster_id
-from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
+from group_coordinator.pipeline.gateway.acceptor import (
+    Acceptor,
+    ConnectionQuotas,
+    RateLimitedLogger,
+    TooManyConnections,
+    bind,
+)
+from group_coordinator.pipeline.gateway.acl_cache import AclCache
+from group_coordinator.pipeline.gateway.brokers import REFRESH_EVERY_S, Brokers, cluster_id
+from group_coordinator.pipeline.gateway.connection import AUTHENTICATION_LIMIT_S, Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
-from group_coordinator.pipeline.gateway.listening import Listening, bind
-from group_coordinator.pipeline.gateway.places import NoPlace, Places
-from group_coordinator.pipeline.gateway.polls import Polls
-from group_coordinator.pipeline.gateway.producing import Producing
+from group_coordinator.pipeline.gateway.log_writers import LogWriters
+from group_coordinator.pipeline.gateway.receiving import LoopTicks
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.request_context import Services
 from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
 from group_coordinator.pipeline.gateway.security.users import Users
-from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
-from group_coordinator.pipeline.gateway.topics import Topics
+from group_coordinator.pipeline.gateway.topic_logs import Topics
 from group_coordinator.pipeline.gateway_settings import Endpoint, GatewaySettings, Listener
 
 if TYPE_CHECKING:
@@ -39,21 +43,21 @@ log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 5.0
 # The time limit for requests in flight when the gateway stops, s.
-_PATIENCE_S = 5.0
+_STOP_TIMEOUT_S = 5.0
 # Iterations of the loop from the acceptance of a connection to `connection_made`: a task creates
 # the transport, which calls it. From an abort to the end of the socket it is one.
 _ROUNDS = 3
 # Open files that are not client connections: tables, logs, and those of the runtime.
 _OWN_FILES = 200
 # The size of one read from a socket, bytes.
-_ARRIVAL_BYTES = 1 << 18
+_READ_BYTES = 1 << 18
 
 
-class _Served(NamedTuple):
+class _ListenerSocket(NamedTuple):
     """A listener with its listening sockets."""
 
     listener: Listener
-    listening: Listening
+    listening: Acceptor
 
 
 class Gateway:
@@ -66,17 +70,19 @@ class Gateway:
         self._users = Users(settings.users_file) if settings.users_file else None
         tls = settings.tls
         self._tls = None if tls is None else server_context(*tls)
-        self._lines = Seldom()
+        self._logger = RateLimitedLogger()
         self._files = _open_files()
         self._most = max(1, min(settings.max_connections, self._files - _OWN_FILES))
-        self._places = Places(self._most, settings.max_connections_per_ip, services.memory)
-        self.polls = Polls()
-        self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
+        self._quotas = ConnectionQuotas(
+            self._most, settings.max_connections_per_ip, services.memory
+        )
+        self.ticks = LoopTicks()
+        self._read_buffer = memoryview(bytearray(_READ_BYTES))
         # In the order in which they were accepted.
         self._connections: dict[Connection, None] = {}
         # The tasks that set up accepted sockets. With TLS they wait for the client.
         self._making: set[asyncio.Task[None]] = set()
-        self._served: list[_Served] = []
+        self._listeners: list[_ListenerSocket] = []
 
     async def bind(self, listener: Listener) -> Endpoint:
         """Bind a listener's address; port 0 selects a free one. Raises CannotListen.
@@ -84,8 +90,8 @@ class Gateway:
         Return the advertised address, to which clients of the listener connect.
         """
         host, port = listener.address
-        listening = await bind(host, port, self._lines)
-        self._served.append(_Served(listener, listening))
+        listening = await bind(host, port, self._logger)
+        self._listeners.append(_ListenerSocket(listener, listening))
         return listener.advertised or Endpoint(host, listening.port)
 
     def listen(self) -> None:
@@ -98,21 +104,21 @@ class Gateway:
             self._files,
             _OWN_FILES,
         )
-        for each in self._served:
+        for each in self._listeners:
             each.listening.begin(partial(self._accepted, each))
 
-    def _accepted(self, served: _Served, accepted: socket.socket, host: str) -> None:
+    def _accepted(self, served: _ListenerSocket, accepted: socket.socket, host: str) -> None:
         try:
-            address = self._places.take(host)
-        except NoPlace as error:
+            address = self._quotas.add(host)
+        except TooManyConnections as error:
             accepted.close()
-            self._lines.say(logging.WARNING, "the connection of %s is refused: %s", host, error)
+            self._logger.log(logging.WARNING, "the connection of %s is refused: %s", host, error)
             return
         listener = served.listener
         users = self._users if listener.requires_authentication else None
         session = Session(self._services, listener.name, users, host)
         connection = Connection(
-            session, self._arrivals, address, self.polls, self._lines, self._leave
+            session, self._read_buffer, address, self.ticks, self._logger, self._leave
         )
         self._connections[connection] = None
         tls = self._tls if listener.has_tls else None
@@ -126,7 +132,7 @@ class Gateway:
         """Attach a socket to its connection, after the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(None if tls is None else LOG_IN_S):
+            async with asyncio.timeout(None if tls is None else AUTHENTICATION_LIMIT_S):
                 if tls is not None:
                     await client_speaks(accepted)
                 await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls)
@@ -134,7 +140,7 @@ class Gateway:
         except OSError as error:
             line = "the connection of %s is closed: no TLS handshake: %s"
             why = str(error) or type(error).__name__
-            self._lines.say(logging.INFO, line, connection.address.host, why)
+            self._logger.log(logging.INFO, line, connection.address.host, why)
         finally:
             if not connection.is_made:
                 accepted.close()
@@ -143,11 +149,11 @@ class Gateway:
     def _leave(self, connection: Connection) -> None:
         if connection in self._connections:
             del self._connections[connection]
-            self._places.leave(connection.address)
+            self._quotas.remove(connection.address)
 
     def close(self) -> None:
         """Close the listening sockets."""
-        for each in self._served:
+        for each in self._listeners:
             each.listening.close()
 
     async def sweep(self) -> None:
@@ -160,17 +166,17 @@ class Gateway:
                 if connection.last_used < limit and not connection.is_busy:
                     connection.close()
 
-    async def stop(self, patience_s: float) -> None:
-        """Stop listening, wait `patience_s` seconds for requests in flight, and close all."""
+    async def stop(self, timeout_s: float) -> None:
+        """Stop listening, wait `timeout_s` seconds for requests in flight, and close all."""
         self.close()
         # Accepted connections are set up, except those that wait for a TLS handshake.
         await _rounds()
         for making in self._making:
             making.cancel()
         await asyncio.gather(*self._making, return_exceptions=True)
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         for connection in list(self._connections):
-            connection.end()
+            connection.drain()
         while self._connections and time.monotonic() < until:
             await asyncio.sleep(0.02)
         for connection in list(self._connections):
@@ -192,7 +198,7 @@ def _open_files() -> int:
     return 1 << 20 if hard == resource.RLIM_INFINITY else hard
 
 
-async def _look(brokers: Brokers, acls: Acls, thread: ThreadPoolExecutor) -> None:
+async def _refresh_brokers(brokers: Brokers, acls: AclCache, thread: ThreadPoolExecutor) -> None:
     """Renew the lease and poll the other gateways, until cancelled.
 
     A gateway that does not know the ACLs in force lets its lease expire, so that clients are sent
@@ -200,9 +206,9 @@ async def _look(brokers: Brokers, acls: Acls, thread: ThreadPoolExecutor) -> Non
     work.
     """
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(REFRESH_EVERY_S)
         if acls.is_known:
-            await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
+            await asyncio.get_running_loop().run_in_executor(thread, brokers.refresh)
 
 
 @asynccontextmanager
@@ -223,7 +229,7 @@ async def running_gateway(
     limits = settings or GatewaySettings()
     broker = group or GroupCoordinatorConfig()
     topics = Topics(root)
-    acls = Acls(root, broker)
+    acls = AclCache(root, broker)
     # The producer must not block the event loop, which all connections share.
     producer = ProducerSettings(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
@@ -231,37 +237,37 @@ async def running_gateway(
     with RequestClient(root, producer) as client, ThreadPoolExecutor(1, "brokers") as thread:
         counted = refused or RefusalCounts()
         refusals = Refusals(acls, counted)
-        link = CoordinatorLink(client, broker.offsets_commit_timeout_ms, refusals.of)
-        producing = Producing(
+        link = CoordinatorLink(client, broker.offsets_commit_timeout_ms, refusals.refusal_of)
+        log_writers = LogWriters(
             root, topics, limits.produce_linger_ms, limits.queued_max_request_bytes
         )
         services = Services(
-            root, link, topics, producing, acls, refusals, counted, cluster_id(root), limits
+            root, link, topics, log_writers, acls, refusals, counted, cluster_id(root), limits
         )
         gateway = Gateway(services, limits)
         try:
-            told = {each.name: await gateway.bind(each) for each in listeners}
-            services.brokers = brokers = Brokers(root, told)
+            addresses = {each.name: await gateway.bind(each) for each in listeners}
+            services.brokers = brokers = Brokers(root, addresses)
         except BaseException:
             gateway.close()
             raise
         gateway.listen()
-        beside = (
-            gateway.polls.follow(),
+        background = (
+            gateway.ticks.follow(),
             topics.follow(),
             acls.follow(),
             refusals.follow(),
             gateway.sweep(),
-            _look(brokers, acls, thread),
+            _refresh_brokers(brokers, acls, thread),
         )
-        tasks = [asyncio.create_task(each) for each in beside]
+        tasks = [asyncio.create_task(each) for each in background]
         try:
             yield brokers
         finally:
             # This comes first, so that clients that look for a gateway are sent to another one.
             await asyncio.get_running_loop().run_in_executor(thread, brokers.stop)
-            await gateway.stop(_PATIENCE_S)
-            await producing.close()
+            await gateway.stop(_STOP_TIMEOUT_S)
+            await log_writers.close()
             for task in tasks:
                 task.cancel()
             for task in tasks:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, tell
 from group_coordinator.pipeline.gateway.apis import APIS
-from group_coordinator.pipeline.gateway.apis.api_versions import supported
+from group_coordinator.pipeline.gateway.apis.connection_setup import supported_versions
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.fair_threads import Owner
 from group_coordinator.pipeline.gateway.request_context import RequestContext
@@ -25,13 +23,13 @@ from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.answering import Client, Running
     from group_coordinator.pipeline.gateway.api import ApiHandler
+    from group_coordinator.pipeline.gateway.pending_request import PendingRequest
     from group_coordinator.pipeline.gateway.request_context import Services
     from group_coordinator.pipeline.gateway.security.users import Users
 
 
-class _Request(NamedTuple):
+class _DecodedRequest(NamedTuple):
     """A decoded request. `body` is None for an ApiVersions request of an unsupported version."""
 
     header: RequestHeader
@@ -67,60 +65,38 @@ class Session:
             self.largest_frame = settings.sasl_server_max_receive_size
 
     @property
-    def is_stranger(self) -> bool:
+    def must_authenticate(self) -> bool:
         """Whether the client must still authenticate."""
         return self._authenticator is not None
 
-    def begin(self, frame: bytes, sent_after: int, client: Client) -> Running:
-        """Start to answer a frame; the result goes to `client`. Raises InvalidFrame.
+    def start(self, request: PendingRequest, sent_after: int) -> None:
+        """Start to answer a request. Raises InvalidFrame.
 
-        The frame was sent after `sent_after`, ms of `clock.since_boot_ms`.
+        Its frame was sent after `sent_after`, ms of `clock.since_boot_ms`.
         """
+        frame = request.frame
         if self._authenticator is not None:
-            answer = partial(self._authenticate, self._authenticator, frame)
-            return asyncio.ensure_future(tell(answer, client))
-        if len(frame) <= FREE_BYTES:
-            return self._begin(_read(frame), sent_after, client)
-        begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
-        owner = Owner(self._principal, self._client_host)
-        read = partial(self._services.threads.run, owner, partial(_read, frame))
-        return ReadAside(read, begin, client)
-
-    def _begin(
-        self, request: _Request, sent_after: int, client: Client, aside: bool = False
-    ) -> Running:
-        if request.body is None:
-            return asyncio.ensure_future(tell(partial(self._versions, request), client))
-        call = self._call(request, sent_after)
-        number = request.header.correlation_id
-        return Answering(request.api, call, number, request.body, client, aside)
-
-    async def _authenticate(self, authenticator: Authenticator, frame: bytes) -> bytes:
-        if authenticator.takes_bare_tokens:
-            answer = await authenticator.answer_token(frame)
+            request.run(partial(self._authenticate, self._authenticator, frame))
+        elif len(frame) <= FREE_BYTES:
+            self._handle(_decode(frame), request, sent_after)
         else:
-            check_allowed(frame)
-            request = _read(frame)
-            if request.header.api_key == API_VERSIONS:
-                if request.body is not None:
-                    authenticator.allow_versions()
-                return await self._versions(request)
-            answer = await authenticator.answer(request.header, request.api, request.body)
-        if authenticator.principal is not None:
-            self._principal, self._authenticator = authenticator.principal, None
-            self.largest_frame = self._services.settings.socket_request_max_bytes
-        return answer
+            owner = Owner(self._principal, self._client_host)
+            decode = partial(self._services.threads.run, owner, partial(_decode, frame))
+            handle = partial(self._handle, request=request, sent_after=sent_after, in_thread=True)
+            request.decode_in_thread(decode, handle)
 
-    async def _versions(self, request: _Request) -> bytes:
-        """Answer an ApiVersions request before authentication, or of an unsupported version."""
-        header, api, body = request
-        known = body is not None
-        response = supported(ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION)
-        return response_frame(header.correlation_id, api, response, header.version if known else 0)
-
-    def _call(self, request: _Request, sent_after: int) -> RequestContext:
-        header = request.header
-        return RequestContext(
+    def _handle(
+        self,
+        decoded: _DecodedRequest,
+        request: PendingRequest,
+        sent_after: int,
+        in_thread: bool = False,
+    ) -> None:
+        header, api, body = decoded
+        if body is None:
+            request.run(partial(self._versions, decoded))
+            return
+        call = RequestContext(
             self._services,
             header.version,
             header.client_id,
@@ -129,9 +105,35 @@ class Session:
             sent_after,
             self._listener,
         )
+        request.handle(api, call, header.correlation_id, body, in_thread)
+
+    async def _authenticate(self, authenticator: Authenticator, frame: bytes) -> bytes:
+        if authenticator.takes_bare_tokens:
+            response = await authenticator.answer_token(frame)
+        else:
+            check_allowed(frame)
+            decoded = _decode(frame)
+            if decoded.header.api_key == API_VERSIONS:
+                if decoded.body is not None:
+                    authenticator.allow_versions()
+                return await self._versions(decoded)
+            response = await authenticator.answer(decoded.header, decoded.api, decoded.body)
+        if authenticator.principal is not None:
+            self._principal, self._authenticator = authenticator.principal, None
+            self.largest_frame = self._services.settings.socket_request_max_bytes
+        return response
+
+    async def _versions(self, decoded: _DecodedRequest) -> bytes:
+        """Answer an ApiVersions request before authentication, or of an unsupported version."""
+        header, api, body = decoded
+        if body is None:
+            response = supported_versions(ErrorCode.UNSUPPORTED_VERSION)
+            return response_frame(header.correlation_id, api, response, 0)
+        response = supported_versions(ErrorCode.NONE)
+        return response_frame(header.correlation_id, api, response, header.version)
 
 
-def _read(frame: bytes) -> _Request:
+def _decode(frame: bytes) -> _DecodedRequest:
     """Decode a request. Raises InvalidFrame if it is invalid, or its API is not served."""
     header = read_header(frame, _is_flexible)
     api = APIS.get(header.api_key)
@@ -139,9 +141,9 @@ def _read(frame: bytes) -> _Request:
         raise InvalidFrame(f"API key {header.api_key} is not served")
     lowest, highest = api.row.lowest, api.row.highest
     if lowest <= header.version <= highest:
-        return _Request(header, api, read_body(api, header.version, frame, header.body_at))
+        return _DecodedRequest(header, api, read_body(api, header.version, frame, header.body_at))
     if header.api_key == API_VERSIONS:
-        return _Request(header, api, None)
+        return _DecodedRequest(header, api, None)
     raise InvalidFrame(
         f"{api.name} of version {header.version} is not served: {lowest} to {highest} are"
     )

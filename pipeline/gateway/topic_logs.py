@@ -1,26 +1,143 @@
-"""The logs that consumers read: the records of each partition, with their offsets.
+"""The topics of a gateway and their logs: the records of each partition, with their offsets.
 
-The records of a topic with a Delta table are the table's rows. The table is a user's table, or a
-log table, to which gateways append. A topic that is only in the catalogue has no records: members
-are assigned its partitions and commit offsets, and a fetch waits.
+A thread outside the event loop reads and polls them. The records of a topic with a Delta table are
+the table's rows. The table is a user's table, or a log table, to which gateways append. A topic
+that is only in the catalogue has no records: members are assigned its partitions and commit
+offsets, and a fetch waits.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.fair_threads import GATEWAY, FairThreadPool, Owner
+from group_coordinator.pipeline.gateway.polling import SingleFlight, poll_forever
 from group_coordinator.pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from group_coordinator.pipeline.topics import Record
     from group_coordinator.schemas.rows import TopicTable
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+# The time between two polls for new rows, s.
+_POLL_EVERY_S = 0.1
+# The owner of polls of topics that clients wrote to. They take turns with reads of clients.
+_WRITERS = Owner("", "writers")
+# The limit of partitions of one request that are read before the thread serves other clients.
+MOST_PARTITIONS_AT_ONCE = 500
 # The limit of records in one read, whatever their size.
 _MOST_RECORDS = 50_000
+
+
+class Topics:
+    """The topics of a root. `follow` keeps them up to date.
+
+    A separate thread reads the tables, so that the event loop serves other clients meanwhile.
+    Clients use it in turn, and `poll` comes before all of them.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._logs = TopicLogs(root)
+        self._thread = FairThreadPool(1, "topics")
+        self._polls = SingleFlight(self._poll)
+        self._scheduled: dict[str, asyncio.Task[None]] = {}
+        # The number of changes of each topic, and the futures that wait for the next one.
+        self._change_counts: dict[str, int] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of partitions of each topic; empty without a catalogue."""
+        return self._logs.counts
+
+    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
+        """Return a topic's number of partitions and its table, at one time.
+
+        Return None for an unknown topic. The table is None for a topic without one.
+        """
+        return self._logs.find(topic)
+
+    def read_logs(self, read: Callable[[TopicLogs], T], owner: Owner) -> asyncio.Future[T]:
+        """Run `read` in the thread that reads tables, in the turn of the `owner`."""
+        return self._thread.run(owner, partial(read, self._logs))
+
+    def change_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of changes of each topic, for `wait_for_change`."""
+        return {topic: self._change_counts.get(topic, 0) for topic in topics}
+
+    async def wait_for_change(self, seen: Mapping[str, int], seconds: float) -> bool:
+        """Wait until a topic has changed since `seen`; return False after `seconds`.
+
+        Changes of other topics do not end the wait, because a fetch reads all its partitions after
+        it.
+        """
+        if self.change_counts(seen) != seen:
+            return True
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for topic in seen:
+            self._waiting.setdefault(topic, set()).add(changed)
+        try:
+            await asyncio.wait_for(changed, seconds)
+        except TimeoutError:
+            return False
+        finally:
+            for topic in seen:
+                waiting = self._waiting[topic]
+                waiting.discard(changed)
+                if not waiting:
+                    del self._waiting[topic]
+        return True
+
+    async def follow(self) -> None:
+        """Poll for changes until cancelled, also after a failed poll."""
+        await poll_forever(
+            self.poll,
+            _POLL_EVERY_S,
+            lambda error: log.warning("the topics cannot be read: %s", error),
+        )
+
+    async def poll(self) -> None:
+        """Poll for changes once. Raises DeltaError, OSError and Failure."""
+        await self._polls.result()
+
+    async def _poll(self) -> None:
+        self._on_changed(await self.read_logs(TopicLogs.poll, GATEWAY))
+
+    def poll_soon(self, topic: str) -> None:
+        """Schedule a poll of one topic, to which this gateway has written."""
+        if topic not in self._scheduled:
+            self._scheduled[topic] = asyncio.get_running_loop().create_task(self._poll_topic(topic))
+
+    async def _poll_topic(self, topic: str) -> None:
+        # A write from now on schedules another poll.
+        await asyncio.sleep(0)
+        del self._scheduled[topic]
+        self._on_changed(await self.read_logs(lambda logs: logs.poll_topic(topic), _WRITERS))
+
+    def _on_changed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._change_counts[topic] = self._change_counts.get(topic, 0) + 1
+            for changed in self._waiting.get(topic, ()):
+                if not changed.done():
+                    changed.set_result(None)
+
+    async def close(self) -> None:
+        """Cancel the polls, and end the thread."""
+        await self._polls.close()
+        for poll in self._scheduled.values():
+            poll.cancel()
+        self._thread.close()
+
+
+# --- used in the thread ---------------------------------------------------------------------------
 
 
 class Bounds(NamedTuple):
@@ -55,7 +172,7 @@ class TopicLogs:
         """Poll a topic for records that other processes wrote. Raises Failure if that fails."""
         self._tables.refresh(topic)
 
-    def look_at(self, topic: str) -> list[str]:
+    def poll_topic(self, topic: str) -> list[str]:
         """Poll one topic for records; return the changed topics, as `poll` does.
 
         A failure is ignored, because the next `poll` reports it.

@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from group_coordinator.pipeline import topics as topics_of_roots
-from group_coordinator.pipeline.gateway import topics
-from group_coordinator.pipeline.gateway.acls import Acls
-from group_coordinator.pipeline.gateway.apis import create_partitions
+from group_coordinator.pipeline.gateway import topic_logs
+from group_coordinator.pipeline.gateway.acl_cache import AclCache
+from group_coordinator.pipeline.gateway.apis import topic_changes
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.topics import (
@@ -149,7 +149,7 @@ def test_it_finds_that_what_another_gateway_has_shown_is_out_of_range(
 
     monkeypatch.setattr(TableTopics, "read", read)
     # Nobody looks between two of its polls.
-    monkeypatch.setattr(topics, "_LOOK_EVERY_S", 5.0)
+    monkeypatch.setattr(topic_logs, "_POLL_EVERY_S", 5.0)
     assert broken(Plan(1, records=20_000, faults=0)).promise == READ_IN_ORDER
 
 
@@ -173,7 +173,7 @@ def test_it_finds_that_an_end_is_told_that_was_passed(monkeypatch: pytest.Monkey
 
 @pytest.mark.full
 def test_it_finds_that_somebody_does_what_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RequestContext, "may", lambda *_: True)
+    monkeypatch.setattr(RequestContext, "authorize", lambda *_: True)
     assert broken(QUIET).promise == DENIED
 
 
@@ -194,13 +194,13 @@ def test_partitions_of_a_topic_that_is_deleted_may_still_be_told(tmp_path: Path)
 
 @pytest.mark.full
 def test_it_finds_that_acls_are_obeyed_that_are_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Acls._take
+    take = AclCache._apply
 
-    def at_first(self: Acls, acls: Any) -> None:
+    def at_first(self: AclCache, acls: Any) -> None:
         if self.acls is None:
             take(self, acls)
 
-    monkeypatch.setattr(Acls, "_take", at_first)
+    monkeypatch.setattr(AclCache, "_apply", at_first)
     assert broken(Plan(1, records=60_000, faults=0)).promise == DENIED
 
 
@@ -237,7 +237,7 @@ def test_it_finds_that_what_vacuum_left_is_taken_for_gone(monkeypatch: pytest.Mo
 
 @pytest.mark.full
 def test_it_finds_that_partitions_are_not_added_as_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create_partitions, "alter_topic", lambda *_: None)
+    monkeypatch.setattr(topic_changes, "alter_topic", lambda *_: None)
     assert broken(LONGER).promise == GROWN
 
 

@@ -1,13 +1,76 @@
-"""The APIs that the gateway serves, one module each. ApiVersions sends this list to clients."""
+"""The APIs that the gateway serves. ApiVersions sends this list to clients."""
 
-from importlib import import_module
+from group_coordinator.pipeline.gateway.apis.acl_apis import (
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+)
+from group_coordinator.pipeline.gateway.apis.committed_offsets import (
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+)
+from group_coordinator.pipeline.gateway.apis.connection_setup import (
+    API_VERSIONS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from group_coordinator.pipeline.gateway.apis.describe_configs import DESCRIBE_CONFIGS
+from group_coordinator.pipeline.gateway.apis.discovery import (
+    DESCRIBE_CLUSTER,
+    FIND_COORDINATOR,
+    METADATA,
+)
+from group_coordinator.pipeline.gateway.apis.fetch import FETCH
+from group_coordinator.pipeline.gateway.apis.group_membership import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+)
+from group_coordinator.pipeline.gateway.apis.groups import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+)
+from group_coordinator.pipeline.gateway.apis.list_offsets import LIST_OFFSETS
+from group_coordinator.pipeline.gateway.apis.produce import INIT_PRODUCER_ID, PRODUCE
+from group_coordinator.pipeline.gateway.apis.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+)
 
-from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.schemas import apis
-
-# The handlers by Kafka's API key. A module has the name of its API.
-APIS: dict[int, ApiHandler] = {
-    row.key: import_module(f"{__name__}.{row.name}").API
-    for row in apis.APIS.values()
-    if row.versions
+# The handlers by Kafka's API key.
+APIS = {
+    handler.row.key: handler
+    for handler in (
+        PRODUCE,
+        FETCH,
+        LIST_OFFSETS,
+        METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
+        FIND_COORDINATOR,
+        JOIN_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        SYNC_GROUP,
+        DESCRIBE_GROUPS,
+        LIST_GROUPS,
+        SASL_HANDSHAKE,
+        API_VERSIONS,
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        INIT_PRODUCER_ID,
+        DESCRIBE_ACLS,
+        CREATE_ACLS,
+        DELETE_ACLS,
+        DESCRIBE_CONFIGS,
+        SASL_AUTHENTICATE,
+        CREATE_PARTITIONS,
+        DELETE_GROUPS,
+        OFFSET_DELETE,
+        DESCRIBE_CLUSTER,
+    )
 }

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
+from group_coordinator.coordinator import authorization
+from group_coordinator.coordinator.authorization import CLUSTER, TOPIC
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.topics import TopicConfig, decode_config
@@ -27,6 +28,7 @@ DescribeConfigsResponse = struct("DescribeConfigsResponse")
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Result.DescribeConfigsResourceResult
 _Synonym = _Entry.DescribeConfigsSynonym
+_DESCRIBE = authorization.DESCRIBE_CONFIGS
 # Resource types.
 _TOPIC, _BROKER = 2, 4
 # Sources of a value.
@@ -72,7 +74,7 @@ class _Unknown(Exception):
         self.code = code
 
 
-async def _answer(call: RequestContext, request: Any) -> Any:
+async def _describe_configs(call: RequestContext, request: Any) -> Any:
     # A request may name thousands of resources, and each has about 20 entries.
     return await call.in_thread(_described, call, request)
 
@@ -88,9 +90,9 @@ def _result(call: RequestContext, resource: Any, with_synonyms: bool) -> Any:
     code, message = ErrorCode.NONE, None
     configs: list[_Config] = []
     try:
-        if kind == _TOPIC and not call.may(DESCRIBE_CONFIGS, TOPIC, name):
+        if kind == _TOPIC and not call.authorize(_DESCRIBE, TOPIC, name):
             raise _Unknown(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-        if kind == _BROKER and not call.may(DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME):
+        if kind == _BROKER and not call.authorize(_DESCRIBE, CLUSTER, CLUSTER_NAME):
             raise _Unknown(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         if kind == _TOPIC:
             configs = list(_of_topic(call, name))
@@ -128,7 +130,7 @@ def _entry(config: _Config, with_synonyms: bool) -> Any:
     )
 
 
-# --- the configs --------------------------------------------------------------------------------
+# --- the configs ----------------------------------------------------------------------------------
 
 
 def _of_topic(call: RequestContext, name: str) -> Iterable[_Config]:
@@ -160,7 +162,7 @@ def _of_broker(call: RequestContext, name: str) -> Iterable[_Config]:
     return [
         *_typed(settings, GatewaySettings(), _OF_BROKER),
         _Config("node.id", str(own.node_id), _OF_BROKER),
-        _Config("advertised.listeners", _advertised(brokers.own_at), _OF_BROKER),
+        _Config("advertised.listeners", _advertised(brokers.own_by_listener), _OF_BROKER),
         _Config("default.replication.factor", "1", _DEFAULT),
     ]
 
@@ -182,4 +184,4 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
             yield _Config(name, text, _DEFAULT if value == default else source)
 
 
-API = ApiHandler("DescribeConfigs", _answer, aside=True)
+DESCRIBE_CONFIGS = ApiHandler("DescribeConfigs", _describe_configs, in_thread=True)

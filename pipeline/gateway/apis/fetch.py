@@ -17,8 +17,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
-from group_coordinator.pipeline.gateway.topic_logs import Bounds
-from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
+from group_coordinator.pipeline.gateway.topic_logs import MOST_PARTITIONS_AT_ONCE, Bounds
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.topics import (
     LOG_APPEND_TIME,
@@ -44,7 +43,7 @@ _NONE = -1
 _UNKNOWN = Bounds(_NONE, _NONE)
 
 
-async def _answer(call: RequestContext, request: Any) -> bytes:
+async def _fetch(call: RequestContext, request: Any) -> bytes:
     # Another thread reads the tables and encodes the whole response, so that the event loop serves
     # other clients meanwhile.
     topics = call.services.topics
@@ -54,11 +53,11 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
     least = min(request.min_bytes, most)
     names = {topic.topic for topic in request.topics}
     while True:
-        seen = topics.news(names)
+        seen = topics.change_counts(names)
         reading = _FetchReading(call, request, most)
         answer: bytes | None = None
         for part in reading.parts():
-            answer = await topics.with_logs(part, call.owner)
+            answer = await topics.read_logs(part, call.owner)
             # `part` is bound to `reading`, and would keep its records in memory.
             del part
         left = until - monotonic()
@@ -68,10 +67,10 @@ async def _answer(call: RequestContext, request: Any) -> bytes:
             # Drop the response and read again later: waiting requests must not hold records.
             answer = None
         del reading
-        call.held.shrink()
+        call.response_memory.resize()
         # Rows that were added since the start of this reading end the wait at once.
-        has_news = await topics.wait_for_news(seen, left)
-        if answer is not None and not has_news:
+        has_changed = await topics.wait_for_change(seen, left)
+        if answer is not None and not has_changed:
             return answer
 
 
@@ -87,7 +86,7 @@ class _FetchReading:
 
     def __init__(self, call: RequestContext, request: Any, max_bytes: int) -> None:
         self._version = call.version
-        self._held = call.held
+        self._response_memory = call.response_memory
         self._asked = {
             (topic.topic, each.partition): each
             for topic in request.topics
@@ -95,15 +94,15 @@ class _FetchReading:
         }
         self._found: dict[str, list[Any]] = {topic.topic: [] for topic in request.topics}
         self._max_bytes = max_bytes
-        self._allowed = {name for name in self._found if call.may(READ, TOPIC, name)}
+        self._allowed = {name for name in self._found if call.authorize(READ, TOPIC, name)}
         self.size = 0
         self.has_failed = False
 
     def parts(self) -> Iterator[Callable[[TopicLogs], bytes | None]]:
         """Yield the calls to run, in this order. The last one returns the body of the response."""
         asked = list(self._asked.items())
-        for at in range(0, max(1, len(asked)), MOST_AT_ONCE):
-            end = at + MOST_AT_ONCE
+        for at in range(0, max(1, len(asked)), MOST_PARTITIONS_AT_ONCE):
+            end = at + MOST_PARTITIONS_AT_ONCE
             yield partial(self._run, asked[at:end], end >= len(asked))
 
     def _run(
@@ -134,7 +133,7 @@ class _FetchReading:
             log.warning("%s-%d cannot be read: %s", topic, asked.partition, error)
             code = ErrorCode.KAFKA_STORAGE_ERROR
         self.size += len(records)
-        self._held.charge(len(records))
+        self._response_memory.charge(len(records))
         self.has_failed |= code is not ErrorCode.NONE
         return _Topic.PartitionData(
             partition_index=asked.partition,
@@ -148,7 +147,7 @@ class _FetchReading:
         )
 
     def _records(self, logs: TopicLogs, topic: str, asked: Any) -> bytes:
-        left = self._held.left
+        left = self._response_memory.available
         room = min(
             asked.partition_max_bytes,
             self._max_bytes - self.size,
@@ -182,4 +181,4 @@ def _encode(records: Sequence[Record]) -> bytes:
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
-API = ApiHandler("Fetch", _answer)
+FETCH = ApiHandler("Fetch", _fetch)

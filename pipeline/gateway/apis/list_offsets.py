@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.coordinator.authorization import DESCRIBE, TOPIC
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
+from group_coordinator.pipeline.gateway.topic_logs import MOST_PARTITIONS_AT_ONCE
 from group_coordinator.pipeline.topics import UnknownTopicOrPartition
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
@@ -38,9 +38,9 @@ _NONE = -1
 _EPOCH = 0
 
 
-async def _answer(call: RequestContext, request: Any) -> Any:
+async def _list_offsets(call: RequestContext, request: Any) -> Any:
     names = {topic.name for topic in request.topics}
-    allowed = {name for name in names if call.may(DESCRIBE, TOPIC, name)}
+    allowed = {name for name in names if call.authorize(DESCRIBE, TOPIC, name)}
     counts = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
@@ -51,10 +51,10 @@ async def _answer(call: RequestContext, request: Any) -> Any:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             results = [_result(each.partition_index, code) for each in topic.partitions]
         else:
-            for at in range(0, len(topic.partitions), MOST_AT_ONCE):
-                some = topic.partitions[at : at + MOST_AT_ONCE]
+            for at in range(0, len(topic.partitions), MOST_PARTITIONS_AT_ONCE):
+                some = topic.partitions[at : at + MOST_PARTITIONS_AT_ONCE]
                 read = partial(_partitions, topic.name, some, counts)
-                results += await call.services.topics.with_logs(read, call.owner)
+                results += await call.services.topics.read_logs(read, call.owner)
         found.append(_Topic(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=found)
 
@@ -114,4 +114,4 @@ def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int =
     )
 
 
-API = ApiHandler("ListOffsets", _answer, aside=True)
+LIST_OFFSETS = ApiHandler("ListOffsets", _list_offsets, in_thread=True)

@@ -1,20 +1,25 @@
-"""Produce (API key 0): appends records to topics that have a log table.
+"""The APIs of producers: Produce and InitProducerId.
 
 A topic that is a user's table accepts no records, because its records are the rows of that table.
 There are no transactions. Acknowledged records are in the table, so acks=1 is as durable as
 acks=all. The timeout of a request limits how long its client waits. It does not cancel the append.
+
+Source: Apache Kafka, TransactionCoordinator.handleInitProducerId: a producer without a
+transactional id always gets a new id with epoch 0, whether or not it had one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.coordinator.authorization import TOPIC, WRITE
-from group_coordinator.pipeline.errors import Failure, without_traceback
+from group_coordinator.coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
+from group_coordinator.pipeline.delta import STORE_FAILS
+from group_coordinator.pipeline.errors import Failure, first_line, without_traceback
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.compression import Budget
-from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
+from group_coordinator.pipeline.gateway.log_writers import ProducedBatch, queued_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.pipeline.topics import (
@@ -25,6 +30,7 @@ from group_coordinator.pipeline.topics import (
     OutOfOrderSequence,
     UnknownTopicOrPartition,
 )
+from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
@@ -35,9 +41,15 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
 
+log = logging.getLogger(__name__)
+
+
+# --- Produce (API key 0): appends records to topics that have a log table -------------------------
+
+
 ProduceResponse = struct("ProduceResponse")
 _Topic = ProduceResponse.TopicProduceResponse
-_NONE = -1
+_NO_VALUE = -1
 _ALL = -1
 _ACKS = (_ALL, 0, 1)
 _CODES: dict[type[Failure], ErrorCode] = {
@@ -50,14 +62,14 @@ _CODES: dict[type[Failure], ErrorCode] = {
 }
 
 
-async def _answer(call: RequestContext, request: Any) -> Any:
-    _check_room(call, request)
+async def _produce(call: RequestContext, request: Any) -> Any:
+    _check_capacity(call, request)
     budget = Budget()
     appends = [_Append(call, request, topic, budget) for topic in request.topic_data]
     for each in appends:
         each.begin()
     # The batches are queued, and nothing was awaited. So later requests append after them.
-    call.taken_in()
+    call.on_queued()
     responses = await asyncio.gather(*(each.response() for each in appends))
     if request.acks == 0:
         # As in Kafka, the connection is closed upon an error if the client waits for no response.
@@ -72,14 +84,14 @@ async def _answer(call: RequestContext, request: Any) -> Any:
     return ProduceResponse(responses=responses)
 
 
-def _check_room(call: RequestContext, request: Any) -> None:
+def _check_capacity(call: RequestContext, request: Any) -> None:
     """Raise InvalidFrame, which closes the connection, if the batches exceed the queue's memory.
 
     A response with an error would be wrong: batches that the client sent later could fit into the
     queue, and would be written before these ones.
     """
     asked = (each for topic in request.topic_data for each in topic.partition_data)
-    if not call.services.producing.has_room(sum(waiting_size(each.records) for each in asked)):
+    if not call.services.log_writers.has_capacity(sum(queued_size(each.records) for each in asked)):
         raise InvalidFrame("too much waits to be written: the store is slow, or hangs")
 
 
@@ -93,7 +105,7 @@ class _Append:
         self._topic = topic.name
         self._asked = topic.partition_data
         self._found: dict[int, Outcome] = {}
-        self._batches: list[Produced] = []
+        self._batches: list[ProducedBatch] = []
         self._outcomes: asyncio.Future[list[Outcome]] | None = None
 
     def begin(self) -> None:
@@ -101,18 +113,17 @@ class _Append:
         call, topic = self._call, self._topic
         try:
             count, definition = _find(call, self._request, topic)
-        except BatchRefused as error:
-            self._found = dict.fromkeys(
-                (each.index for each in self._asked), without_traceback(error)
-            )
+        except BatchRefused as refused:
+            error = without_traceback(refused)
+            self._found = dict.fromkeys((each.index for each in self._asked), error)
             return
         for each in self._asked:
             if not 0 <= each.index < count:
                 self._found[each.index] = _unknown(topic, each.index)
             else:
                 data = None if each.records is None else bytes(each.records)
-                self._batches.append(Produced(each.index, data, call.version, self._budget))
-        self._outcomes = call.services.producing.append(definition, self._batches)
+                self._batches.append(ProducedBatch(each.index, data, call.version, self._budget))
+        self._outcomes = call.services.log_writers.append(definition, self._batches)
 
     async def response(self) -> Any:
         """Return the topic's part of the response, once the batches are written or refused."""
@@ -123,7 +134,7 @@ class _Append:
         return _Topic(
             name=self._topic,
             partition_responses=[
-                _response(each.index, self._found[each.index]) for each in self._asked
+                _partition_response(each.index, self._found[each.index]) for each in self._asked
             ],
         )
 
@@ -142,7 +153,7 @@ class _Append:
 
 def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTable]:
     """Return the topic's number of partitions, and its log table. Raises BatchRefused."""
-    if not call.may(WRITE, TOPIC, topic):
+    if not call.authorize(WRITE, TOPIC, topic):
         raise BatchRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:
         raise BatchRefused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: -1, 0 or 1 go")
@@ -171,13 +182,13 @@ def _unknown(topic: str, partition: int) -> BatchRefused:
     return BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
 
-def _response(partition: int, outcome: Outcome) -> Any:
+def _partition_response(partition: int, outcome: Outcome) -> Any:
     if isinstance(outcome, Appended):
         return _Topic.PartitionProduceResponse(
             index=partition,
             error_code=int(ErrorCode.NONE),
             base_offset=outcome.base_offset,
-            log_append_time_ms=_NONE if outcome.append_time is None else outcome.append_time,
+            log_append_time_ms=_NO_VALUE if outcome.append_time is None else outcome.append_time,
             log_start_offset=outcome.log_start,
             record_errors=[],
             error_message=None,
@@ -189,12 +200,46 @@ def _response(partition: int, outcome: Outcome) -> Any:
     return _Topic.PartitionProduceResponse(
         index=partition,
         error_code=int(code),
-        base_offset=_NONE,
-        log_append_time_ms=_NONE,
-        log_start_offset=_NONE,
+        base_offset=_NO_VALUE,
+        log_append_time_ms=_NO_VALUE,
+        log_start_offset=_NO_VALUE,
         record_errors=[],
         error_message=str(outcome),
     )
 
 
-API = ApiHandler("Produce", _answer)
+PRODUCE = ApiHandler("Produce", _produce)
+
+
+# --- InitProducerId (API key 22): an id for an idempotent producer --------------------------------
+
+
+InitProducerIdResponse = struct("InitProducerIdResponse")
+
+
+async def _init_producer_id(call: RequestContext, request: Any) -> Any:
+    if request.transactional_id is not None:
+        return _producer_id_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not (
+        call.authorize(IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+        or call.authorize_by_resource_type(WRITE, TOPIC)
+    ):
+        return _producer_id_response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        producer_id = await call.services.log_writers.new_producer_id()
+    except STORE_FAILS as error:
+        # Clients retry after this error code.
+        log.warning("no producer id can be given: %s", first_line(error))
+        return _producer_id_response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _producer_id_response(ErrorCode.NONE, producer_id, 0)
+
+
+def _producer_id_response(
+    code: ErrorCode, producer_id: int = _NO_VALUE, producer_epoch: int = _NO_VALUE
+) -> Any:
+    return InitProducerIdResponse(
+        error_code=int(code), producer_id=producer_id, producer_epoch=producer_epoch
+    )
+
+
+INIT_PRODUCER_ID = ApiHandler("InitProducerId", _init_producer_id)

@@ -25,9 +25,13 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
 from group_coordinator.pipeline.gateway_settings import HASHES
-from group_coordinator.pipeline.tables import changing, read_private, write_private
+from group_coordinator.pipeline.tables import (
+    changing,
+    create_private,
+    read_private,
+    write_private,
+)
 from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
@@ -41,10 +45,10 @@ MOST_ITERATIONS = 16_384
 _ITERATIONS = f"iterations go from {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
 _SALT_BYTES = 24
 # How many correct passwords are cached.
-_MOST_REMEMBERED = 10_000
+_MOST_CACHED = 10_000
 # How long the users that were read last stay valid while the file cannot be read, s. ACLs have the
 # same limit.
-KEPT_S = 10.0
+STALE_LIMIT_S = 10.0
 
 
 class UsersError(Failure):
@@ -78,10 +82,10 @@ def new_credential(
         raise UsersError("a password cannot be empty")
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise UsersError(_ITERATIONS)
-    return _derived(user, password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations)
+    return _derive(user, password, mechanism, secrets.token_bytes(_SALT_BYTES), iterations)
 
 
-def _derived(user: str, password: str, mechanism: str, salt: bytes, iterations: int) -> Credential:
+def _derive(user: str, password: str, mechanism: str, salt: bytes, iterations: int) -> Credential:
     salted = _salted(mechanism, password, salt, iterations)
     return Credential(
         user=user,
@@ -127,12 +131,12 @@ class Users:
         self._path = Path(path)
         # The time of the first failed read since the last successful one, s of `monotonic`.
         self._unread_since: float | None = None
-        self._seen = self._stamp()
+        self._file_stamp = self._stamp()
         self._credentials = _by_user(read_users(self._path))
         self._secret = secrets.token_bytes(32)
-        self._kept_secret = self._secret
+        self._fake_secret = self._secret
         try:
-            self._kept_secret = secret_beside(self._path)
+            self._fake_secret = secret_for(self._path)
         except OSError as error:
             log.warning(
                 "no secret can be kept beside %s, so strangers can tell who is a user by the salts "
@@ -141,24 +145,24 @@ class Users:
                 error,
             )
         self._checking = ThreadPoolExecutor(1, "passwords")
-        self._right: set[bytes] = set()
+        self._correct: set[bytes] = set()
         # A lock for each client address with a check that runs or waits.
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._checks = WeakValueDictionary[str, asyncio.Lock]()
 
     def credential(self, user: str, mechanism: str) -> Credential:
         """Return the user's credential for a SCRAM mechanism. Raises UsersError."""
-        self._look()
+        self._reload()
         found = self._credentials.get((user, mechanism))
-        return self._made_up(user, mechanism) if found is None else found
+        return self._fake_credential(user, mechanism) if found is None else found
 
     def any_credential(self, user: str) -> Credential:
         """Return the user's credential for any mechanism. Raises UsersError."""
-        self._look()
+        self._reload()
         for mechanism in HASHES:
             found = self._credentials.get((user, mechanism))
             if found is not None:
                 return found
-        return self._made_up(user, next(iter(HASHES)))
+        return self._fake_credential(user, next(iter(HASHES)))
 
     async def has_password(self, user: str, password: str, host: str) -> bool:
         """Return whether this is the user's password. Raises UsersError.
@@ -168,22 +172,24 @@ class Users:
         credential = self.any_credential(user)
         text = b"\0".join((credential.stored_key, password.encode("utf-8", "surrogatepass")))
         mark = hmac.digest(self._secret, text, "sha256")
-        if mark in self._right:
+        if mark in self._correct:
             return True
-        turn = self._turns.setdefault(host, asyncio.Lock())
-        async with turn:
+        check = self._checks.setdefault(host, asyncio.Lock())
+        async with check:
             loop = asyncio.get_running_loop()
-            right = await loop.run_in_executor(self._checking, credential.has_password, password)
-        if right:
-            if len(self._right) >= _MOST_REMEMBERED:
-                self._right.clear()
-            self._right.add(mark)
-        return right
+            is_correct = await loop.run_in_executor(
+                self._checking, credential.has_password, password
+            )
+        if is_correct:
+            if len(self._correct) >= _MOST_CACHED:
+                self._correct.clear()
+            self._correct.add(mark)
+        return is_correct
 
-    def _made_up(self, user: str, mechanism: str) -> Credential:
+    def _fake_credential(self, user: str, mechanism: str) -> Credential:
         def made(what: str) -> bytes:
             text = f"{what} {mechanism} {user}".encode("utf-8", "surrogatepass")
-            return hmac.digest(self._kept_secret, text, "sha512")
+            return hmac.digest(self._fake_secret, text, "sha512")
 
         size = hashlib.new(HASHES[mechanism]).digest_size
         return Credential(
@@ -200,24 +206,24 @@ class Users:
         found = (each.iterations for each in all_of if each.mechanism == mechanism)
         return next(found, LEAST_ITERATIONS)
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         """Read the file again if it was written. Raises UsersError.
 
-        While the file cannot be read, the users that were read last stay valid for `KEPT_S`. A user
-        that was removed meanwhile can log in for at most that time.
+        While the file cannot be read, the users that were read last stay valid for `STALE_LIMIT_S`.
+        A user that was removed meanwhile can log in for at most that time.
         """
         try:
             stamp = self._stamp()
-            if stamp != self._seen:
+            if stamp != self._file_stamp:
                 self._credentials = _by_user(read_users(self._path))
         except UsersError as error:
             now = monotonic()
             since = self._unread_since = self._unread_since or now
-            if now - since > KEPT_S:
+            if now - since > STALE_LIMIT_S:
                 raise
             log.warning("%s; the users stay those that were read before", error)
             return
-        self._seen, self._unread_since = stamp, None
+        self._file_stamp, self._unread_since = stamp, None
 
     def _stamp(self) -> tuple[int, int, int]:
         try:
@@ -231,7 +237,7 @@ def _by_user(credentials: Iterable[Credential]) -> dict[tuple[str, str], Credent
     return {(each.user, each.mechanism): each for each in credentials}
 
 
-# --- the file -----------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 def read_users(path: Path) -> list[Credential]:
@@ -277,3 +283,24 @@ def remove_user(path: Path, user: str) -> None:
 
 def _write(path: Path, credentials: Iterable[Credential]) -> None:
     write_private(path, map(msgspec.json.encode, credentials))
+
+
+# --- the secret for made-up credentials -----------------------------------------------------------
+
+
+_SECRET_BYTES = 32
+
+
+def secret_for(path: Path) -> bytes:
+    """Return the secret in the file `.NAME.secret` of the folder of `path`; create it if missing.
+
+    Only the owner of the file can read it. Raises OSError, also for a secret that is too short.
+    """
+    path = path.resolve()
+    kept = path.with_name(f".{path.name}.secret")
+    if not kept.exists():
+        create_private(kept, secrets.token_bytes(_SECRET_BYTES))
+    found = read_private(kept)
+    if len(found) < _SECRET_BYTES:
+        raise OSError(f"{kept} has {len(found)} bytes: it is no secret")
+    return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from group_coordinator.pipeline.gateway.acceptor import ClientAddress, RateLimitedLogger
 from group_coordinator.pipeline.gateway.connection import Connection
-from group_coordinator.pipeline.gateway.places import ClientAddress
-from group_coordinator.pipeline.gateway.polls import Polls
-from group_coordinator.pipeline.gateway.room import HeldAnswer, Room, Share
-from group_coordinator.pipeline.gateway.seldom import Seldom
+from group_coordinator.pipeline.gateway.memory_pool import AddressQuota, MemoryPool, ResponseMemory
+from group_coordinator.pipeline.gateway.pending_request import PendingRequest
+from group_coordinator.pipeline.gateway.receiving import LoopTicks
 from group_coordinator.pipeline.gateway.session import Session
 
 
@@ -51,19 +51,19 @@ class Socket(asyncio.Transport):
 
 
 class Begun:
-    """A session that answers when it is told to; it knows what was begun, and its date."""
+    """A session whose requests the test answers; it keeps the frames with their dates."""
 
     largest_frame = 1 << 20
-    is_stranger = False
+    must_authenticate = False
 
     def __init__(self) -> None:
         self.frames: list[tuple[bytes, int]] = []
-        self.clients: list[Any] = []
+        self.requests: list[PendingRequest] = []
 
-    def begin(self, frame: bytes, sent_after: int, client: Any) -> Any:
-        self.frames.append((frame, sent_after))
-        self.clients.append(client)
-        return self
+    def start(self, request: PendingRequest, sent_after: int) -> None:
+        self.frames.append((request.frame, sent_after))
+        self.requests.append(request)
+        request._running = self
 
     def cancel(self) -> None:
         """Nothing runs."""
@@ -72,13 +72,18 @@ class Begun:
 class Made:
     """A connection, what it has begun, and its socket."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryPool) -> None:
         self.begun = Begun()
         self.socket = Socket()
         self._arrivals = memoryview(bytearray(1 << 18))
-        address = ClientAddress("192.0.2.1", Share(room, room.limit))
+        address = ClientAddress("192.0.2.1", AddressQuota(room, room.limit))
         self.connection = Connection(
-            cast(Session, self.begun), self._arrivals, address, Polls(), Seldom(), lambda _: None
+            cast(Session, self.begun),
+            self._arrivals,
+            address,
+            LoopTicks(),
+            RateLimitedLogger(),
+            lambda _: None,
         )
         self.connection.connection_made(self.socket)
 
@@ -92,12 +97,12 @@ class Made:
 
 
 def anywhere() -> ClientAddress:
-    return ClientAddress("127.0.0.1", Share(Room(1 << 30), 1 << 30))
+    return ClientAddress("127.0.0.1", AddressQuota(MemoryPool(1 << 30), 1 << 30))
 
 
-def plenty() -> HeldAnswer:
+def plenty() -> ResponseMemory:
     """The answer of a connection whose address has all of the memory for itself."""
-    return HeldAnswer(anywhere().memory)
+    return ResponseMemory(anywhere().memory)
 
 
 def framed(*bodies: bytes) -> bytes:

@@ -12,7 +12,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.gateway import server
 from group_coordinator.pipeline.gateway.brokers import (
     LEASE_S,
-    LOOK_EVERY_S,
+    REFRESH_EVERY_S,
     Broker,
     Brokers,
     cluster_id,
@@ -55,7 +55,7 @@ def test_an_address_keeps_its_number(root: str) -> None:
     second = brokers(root, "a", 2)
     assert (first.own, second.own) == (Broker(0, "a", 1), Broker(1, "a", 2))
     assert list(second.alive(PLAIN)) == [first.own, second.own]
-    first.look()
+    first.refresh()
     assert list(first.alive(PLAIN)) == [first.own, second.own]
     again = brokers(root, "a", 1)
     assert again.own == first.own
@@ -64,22 +64,22 @@ def test_an_address_keeps_its_number(root: str) -> None:
 def test_who_stops_in_order_is_gone_at_once(root: str) -> None:
     first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     second.stop()
-    first.look()
+    first.refresh()
     assert list(first.alive(PLAIN)) == [first.own]
 
 
 def test_who_does_not_renew_its_lease_is_gone(root: str, time: list[float]) -> None:
     first, second = brokers(root, "a", 1), brokers(root, "a", 2)
-    first.look()
-    for _ in range(int(LEASE_S / LOOK_EVERY_S)):
-        time[0] += LOOK_EVERY_S
-        first.look()
+    first.refresh()
+    for _ in range(int(LEASE_S / REFRESH_EVERY_S)):
+        time[0] += REFRESH_EVERY_S
+        first.refresh()
         assert second.own in first.alive(PLAIN)
-    time[0] += LOOK_EVERY_S
-    first.look()
+    time[0] += REFRESH_EVERY_S
+    first.refresh()
     assert list(first.alive(PLAIN)) == [first.own]
-    second.look()
-    first.look()
+    second.refresh()
+    first.refresh()
     assert second.own in first.alive(PLAIN)
 
 
@@ -87,9 +87,9 @@ def test_a_clock_that_is_set_back_ends_no_lease(root: str, time: list[float]) ->
     first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     time[1] -= 86_400
     for _ in range(8):
-        time[0] += LOOK_EVERY_S
-        second.look()
-        first.look()
+        time[0] += REFRESH_EVERY_S
+        second.refresh()
+        first.refresh()
         assert list(first.alive(PLAIN)) == [first.own, second.own]
 
 
@@ -97,13 +97,13 @@ def test_a_store_that_fails_leaves_who_was_alive(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = brokers(root, "a", 1), brokers(root, "a", 2)
-    first.look()
+    first.refresh()
 
     def fail() -> None:
         raise OSError("the store is away")
 
     monkeypatch.setattr(first, "_read", fail)
-    first.look()
+    first.refresh()
     assert list(first.alive(PLAIN)) == [first.own, second.own]
 
 
@@ -111,22 +111,22 @@ def test_nobody_is_gone_because_none_could_be_read(root: str, time: list[float])
     """As where the store was away for a minute: the first look after it tells nothing of others."""
     first = brokers(root, "h", 1)
     second = brokers(root, "h", 2)
-    first.look()
+    first.refresh()
     assert first.alive(PLAIN) == [first.own, second.own]
     time[0] += 60
-    first.look()
+    first.refresh()
     assert first.alive(PLAIN) == [first.own, second.own]
     for _ in range(3):
-        time[0] += LOOK_EVERY_S
-        first.look()
+        time[0] += REFRESH_EVERY_S
+        first.refresh()
     assert first.alive(PLAIN) == [first.own]
 
 
 def test_groups_spread_over_the_gateways_as_all_of_them_say(root: str) -> None:
     first, second = brokers(root, "a", 1), brokers(root, "a", 2)
-    first.look()
-    chosen = [first.serving(f"group-{number}", PLAIN) for number in range(40)]
-    assert chosen == [second.serving(f"group-{number}", PLAIN) for number in range(40)]
+    first.refresh()
+    chosen = [first.gateway_for(f"group-{number}", PLAIN) for number in range(40)]
+    assert chosen == [second.gateway_for(f"group-{number}", PLAIN) for number in range(40)]
     assert set(chosen) == {first.own, second.own}
 
 
@@ -140,7 +140,7 @@ def two_gateways(root: str) -> Iterator[tuple[Broker, Broker]]:
 def test_a_client_of_one_gateway_is_told_of_the_others(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(server, "REFRESH_EVERY_S", 0.05)
     with two_gateways(root) as (first, second):
         admin = AdminClient({"bootstrap.servers": f"{second.host}:{second.port}"})
         # The client may ask either; the first one sees the second at its next look.

@@ -20,13 +20,13 @@ from kafka.protocol.consumer.group import (
 )
 
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.apis import heartbeat, offset_commit, offset_fetch
+from group_coordinator.pipeline.gateway.apis import HEARTBEAT, OFFSET_COMMIT, OFFSET_FETCH
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, read_body
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import GroupRequest
 from tests.examples import examples, texts
 
-HEARTBEAT, COMMIT, FETCH = heartbeat.API, offset_commit.API, offset_fetch.API
+COMMIT, FETCH = OFFSET_COMMIT, OFFSET_FETCH
 TEXT = texts(max_size=300)
 MAYBE = st.none() | TEXT
 INT16, INT32, INT64 = (st.integers(-(2**n), 2**n - 1) for n in (15, 31, 63))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from group_coordinator.pipeline.gateway import connection
-from group_coordinator.pipeline.gateway.answering import tell
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool
+from group_coordinator.pipeline.gateway.pending_request import PendingRequest
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from tests.memory import keeps_at_most
@@ -23,16 +23,16 @@ PRODUCE, FETCH, COMMIT, OFFSET_FETCH, HEARTBEAT, LEAVE = (
 
 def test_answers_are_in_the_order_of_the_requests() -> None:
     async def answer() -> None:
-        made = Made(Room(1 << 20))
+        made = Made(MemoryPool(1 << 20))
         made.arrives(framed(HEARTBEAT + b"1", COMMIT + b"2", LEAVE + b"3"))
         for number in range(3):
-            made.begun.clients[number].taken_in()
-        first, second, third = made.begun.clients
-        third.answered(b"c")
-        second.answered(b"b")
+            made.begun.requests[number].on_queued()
+        first, second, third = made.begun.requests
+        third.on_response(b"c")
+        second.on_response(b"b")
         await asyncio.sleep(0)
         assert made.socket.written == b""
-        first.answered(b"a")
+        first.on_response(b"a")
         await asyncio.sleep(0)
         assert made.socket.written == b"abc"
 
@@ -44,15 +44,15 @@ def test_a_request_of_no_queue_or_another_one_waits_for_the_answers_before_it(la
     """A fetch of offsets must find what its consumer has committed."""
 
     async def answer() -> None:
-        made = Made(Room(1 << 20))
+        made = Made(MemoryPool(1 << 20))
         made.arrives(framed(COMMIT + b"1", COMMIT + b"2", later))
         assert made.frames == [COMMIT + b"1"]
-        made.begun.clients[0].taken_in()
-        made.begun.clients[1].taken_in()
-        made.begun.clients[0].answered(b"a")
+        made.begun.requests[0].on_queued()
+        made.begun.requests[1].on_queued()
+        made.begun.requests[0].on_response(b"a")
         await asyncio.sleep(0)
         assert made.frames == [COMMIT + b"1", COMMIT + b"2"]
-        made.begun.clients[1].answered(b"b")
+        made.begun.requests[1].on_response(b"b")
         await asyncio.sleep(0)
         assert made.frames[2:] == [later]
 
@@ -63,19 +63,19 @@ class Torn:
     """A session whose requests fail, each with 5 MB in hand."""
 
     largest_frame = 1 << 20
-    is_stranger = False
+    must_authenticate = False
 
-    def begin(self, frame: bytes, _sent_after: int, client: Any) -> Any:
-        async def answer() -> bytes:
-            held = frame * 1_000_000
+    def start(self, request: PendingRequest, _sent_after: int) -> None:
+        async def respond() -> bytes:
+            held = request.frame * 1_000_000
             raise InvalidFrame(f"{len(held)} bytes are no request")
 
-        return asyncio.ensure_future(tell(answer, client))
+        request.run(respond)
 
 
 def test_a_request_that_fails_keeps_no_memory() -> None:
     async def fail() -> None:
-        made = Made(Room(1 << 20))
+        made = Made(MemoryPool(1 << 20))
         made.connection._session = cast(Session, Torn())
         with keeps_at_most(1 << 20):
             made.arrives(framed(FETCH + b"abc"))
@@ -91,23 +91,23 @@ def test_a_request_that_fails_keeps_no_memory() -> None:
 def answered_unread(made: Made, size: int) -> None:
     """Have a connection answer so many bytes, of which the client takes none."""
     made.arrives(framed(FETCH))
-    made.begun.clients[-1].held.charge(size)
+    made.begun.requests[-1].response_memory.charge(size)
     made.socket.unwritten = size
     made.connection.pause_writing()
-    made.begun.clients[-1].answered(b"answer")
+    made.begun.requests[-1].on_response(b"answer")
 
 
 def test_an_answer_takes_memory_until_the_client_has_read_it() -> None:
     async def wait() -> None:
-        room = Room(1 << 20)
+        room = MemoryPool(1 << 20)
         made = Made(room)
         answered_unread(made, 300_000)
-        assert room.left == (1 << 20) - 300_000
+        assert room.available == (1 << 20) - 300_000
         made.arrives(framed(FETCH))
         assert made.frames == [FETCH]
         made.socket.unwritten = 0
         made.connection.resume_writing()
-        assert room.left == 1 << 20
+        assert room.available == 1 << 20
         assert made.frames == [FETCH, FETCH]
 
     asyncio.run(wait())
@@ -115,50 +115,50 @@ def test_an_answer_takes_memory_until_the_client_has_read_it() -> None:
 
 def test_an_answer_that_is_written_at_once_takes_no_memory() -> None:
     async def wait() -> None:
-        room = Room(1 << 20)
+        room = MemoryPool(1 << 20)
         made = Made(room)
         made.arrives(framed(FETCH))
-        made.begun.clients[0].held.charge(300_000)
-        made.begun.clients[0].answered(b"answer")
-        assert room.left == 1 << 20
+        made.begun.requests[0].response_memory.charge(300_000)
+        made.begun.requests[0].on_response(b"answer")
+        assert room.available == 1 << 20
 
     asyncio.run(wait())
 
 
 def test_a_client_that_leaves_takes_no_memory() -> None:
     async def wait() -> None:
-        room = Room(1 << 20)
+        room = MemoryPool(1 << 20)
         made = Made(room)
         answered_unread(made, 300_000)
         made.connection.connection_lost(None)
-        made.begun.clients[0].held.charge(300_000)
-        assert room.left == 1 << 20
+        made.begun.requests[0].response_memory.charge(300_000)
+        assert room.available == 1 << 20
 
     asyncio.run(wait())
 
 
 def test_a_client_that_takes_no_byte_of_its_answer_is_closed() -> None:
     async def wait() -> None:
-        made, slow = Made(Room(1 << 20)), Made(Room(1 << 20))
+        made, slow = Made(MemoryPool(1 << 20)), Made(MemoryPool(1 << 20))
         for each in (made, slow):
             answered_unread(each, 300_000)
         slow.socket.unwritten -= 1
         for each in (made, slow):
-            each.connection._check_taken(300_000)
+            each.connection._check_unread(300_000)
         assert made.socket.is_aborted
         assert not slow.socket.is_aborted
-        assert slow.connection.held.size == 299_999
-        slow.connection._check_taken(299_999)
+        assert slow.connection.response_memory.size == 299_999
+        slow.connection._check_unread(299_999)
         assert slow.socket.is_aborted
 
     asyncio.run(wait())
 
 
 def test_whether_an_answer_is_taken_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TAKE_S", 0.01)
+    monkeypatch.setattr(connection, "UNREAD_LIMIT_S", 0.01)
 
     async def wait() -> None:
-        made = Made(Room(1 << 20))
+        made = Made(MemoryPool(1 << 20))
         answered_unread(made, 300_000)
         async with asyncio.timeout(LIMIT_S):
             while not made.socket.is_aborted:

@@ -42,13 +42,14 @@ class Lost:
 
     async def answer(self, responded_at: int | None) -> RequestEvent:
         """Answer what was sent first; return it."""
-        asked = self.waiting.pop(0)
+        request = self.waiting.pop(0)
+        event: RequestEvent = request.event
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if responded_at is None else ErrorCode.NONE
-        answer = replace(failed(asked.event, code, ""), responded_at=responded_at)
+        answer = replace(failed(event, code, ""), responded_at=responded_at)
         self.clocks.on_responses([answer])
-        asked.set_result(answer)
+        request.set_result(answer)
         await asyncio.sleep(0)
-        return asked.event
+        return event
 
 
 def link_of(
@@ -78,8 +79,8 @@ def test_all_that_fail_at_once_are_one_line(
         client = Lost()
         link = link_of(client)
         for number in range(count):
-            link.ask(heartbeat(f"g{number}"), answers.append)
-        link.ask(heartbeat("large"), answers.append)
+            link.send(heartbeat(f"g{number}"), answers.append)
+        link.send(heartbeat("large"), answers.append)
         for each in client.waiting[:-1]:
             each.set_exception(ResponsesLost("the table is gone"))
         client.waiting[-1].set_exception(RequestTooLarge("too large"))
@@ -109,11 +110,11 @@ def test_a_deadline_is_by_the_clock_that_the_last_answer_of_the_group_told() -> 
     async def ask() -> None:
         client = Lost()
         link = link_of(client)
-        link.ask(heartbeat("g"), answers.append)
+        link.send(heartbeat("g"), answers.append)
         await client.answer(DECIDED)
-        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
         assert (await client.answer(DECIDED + 60_000)).deadline == DECIDED + 200
-        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
         assert (await client.answer(DECIDED)).deadline == DECIDED + 60_200
 
     asyncio.run(ask())
@@ -126,7 +127,7 @@ def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
     async def ask() -> None:
         client = Lost()
         link = link_of(client)
-        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
         question = await client.answer(DECIDED)
         assert (question.api, question.group_id, question.deadline) == (
             "find_coordinator",
@@ -148,7 +149,7 @@ def test_what_is_signed_has_a_deadline_that_ends_before_its_id_is_forgotten(sign
         client = Lost(signs)
         link = link_of(client)
         for _ in range(2):
-            link.ask_unrepeated(heartbeat("g"), lambda _: None)
+            link.send_once(heartbeat("g"), lambda _: None)
         return [await client.answer(DECIDED) for _ in range(4 if signs else 2)]
 
     *asked, first, second = asyncio.run(ask())
@@ -168,7 +169,7 @@ def test_no_request_id_tells_another_one() -> None:
         beat = HeartbeatRequest(1, "m")
         events = [call.event("heartbeat", "g", beat) for _ in range(101)]
         for event in events:
-            link.ask_in_time(event, BOOTED, lambda _: None)
+            link.send_by(event, BOOTED, lambda _: None)
         return [each.event.request_id for each in client.waiting] + [
             event.request_id for event in events
         ]
@@ -183,12 +184,12 @@ def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
     async def ask() -> None:
         client = Lost()
         link = link_of(client)
-        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
         await client.answer(None)
         # Nor is it where nobody waits any more, before and after the time is told.
-        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append).cancel()
+        link.send_by(heartbeat("g"), BOOTED + 200, answers.append).cancel()
         assert client.waiting == []
-        asked = link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        asked = link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
         await client.answer(DECIDED)
         asked.cancel()
         assert client.waiting == []
@@ -206,10 +207,10 @@ def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.Mo
         client = Lost()
         link = link_of(client)
         for group_id in ("a", "b", "b", "c"):
-            link.ask(heartbeat(group_id), lambda _: None)
+            link.send(heartbeat(group_id), lambda _: None)
             await client.answer(DECIDED)
         for group_id in ("c", "a"):
-            link.ask_in_time(heartbeat(group_id), BOOTED, lambda _: None)
+            link.send_by(heartbeat(group_id), BOOTED, lambda _: None)
         assert [each.event.api for each in client.waiting] == ["heartbeat", "find_coordinator"]
 
     asyncio.run(ask())

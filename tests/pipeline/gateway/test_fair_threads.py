@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.pipeline.gateway.fair_threads import GATEWAY, FairThreads, Owner
+from group_coordinator.pipeline.gateway.fair_threads import GATEWAY, FairThreadPool, Owner
 from tests.waiting import LIMIT_S
 
 FLOODER, OTHER = Owner("User:eve", "/10.0.0.1"), Owner("User:bob", "/10.0.0.2")
@@ -41,7 +41,7 @@ def order_of(*waiting: tuple[Owner, str]) -> list[str]:
     done: list[str] = []
 
     async def story() -> None:
-        threads, held = FairThreads(1, "t"), Held()
+        threads, held = FairThreadPool(1, "t"), Held()
         first = threads.run(FLOODER, held)
         await held.has_begun()
         later = [threads.run(owner, partial(done.append, name)) for owner, name in waiting]
@@ -71,7 +71,7 @@ def test_a_client_has_half_of_the_threads_at_most() -> None:
     """However long its work takes, there are threads for others."""
 
     async def story() -> None:
-        threads, held = FairThreads(4, "t"), Held()
+        threads, held = FairThreadPool(4, "t"), Held()
         flood = [threads.run(FLOODER, held) for _ in range(100)]
         await held.has_begun()
         other = threads.run(OTHER, lambda: "done")
@@ -92,7 +92,7 @@ def test_who_leaves_has_its_threads_until_its_work_ends() -> None:
     """Otherwise a client that comes again and again would have work wait in all of them."""
 
     async def story() -> None:
-        threads, held = FairThreads(2, "t"), Held()
+        threads, held = FairThreadPool(2, "t"), Held()
         (begun := threads.run(FLOODER, held)).cancel()
         await held.has_begun()
         again = threads.run(FLOODER, lambda: "done")
@@ -107,7 +107,7 @@ def test_who_leaves_has_its_threads_until_its_work_ends() -> None:
 
 def test_what_nobody_waits_for_any_more_is_not_done() -> None:
     async def story() -> None:
-        threads, held = FairThreads(1, "t"), Held()
+        threads, held = FairThreadPool(1, "t"), Held()
         done: list[str] = []
         first = threads.run(FLOODER, held)
         given_up = threads.run(OTHER, partial(done.append, "given up"))
@@ -127,7 +127,7 @@ def test_what_nobody_waits_for_any_more_is_not_done() -> None:
 
 def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
     async def story() -> None:
-        threads = FairThreads(1, "t")
+        threads = FairThreadPool(1, "t")
         with pytest.raises(ZeroDivisionError):
             await threads.run(OTHER, lambda: 1 // 0)
         assert await threads.run(OTHER, lambda: "done") == "done"

@@ -10,8 +10,8 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from group_coordinator.pipeline.gateway.apis.fetch import _FetchReading
 from group_coordinator.pipeline.gateway.compression import MOST_BYTES
+from group_coordinator.pipeline.gateway.memory_pool import AddressQuota, MemoryPool, ResponseMemory
 from group_coordinator.pipeline.gateway.request_context import RequestContext
-from group_coordinator.pipeline.gateway.room import HeldAnswer, Room, Share
 from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.topics import Record
@@ -45,7 +45,7 @@ class BrokenLogs(Logs):
 
 
 def fetched(
-    logs: Logs, count: int, max_bytes: int, held: HeldAnswer | None = None
+    logs: Logs, count: int, max_bytes: int, held: ResponseMemory | None = None
 ) -> tuple[list[Any], int]:
     """The partitions of an answer, and its size."""
     partition = TOPIC.FetchPartition
@@ -54,7 +54,9 @@ def fetched(
         for each in range(count)
     ]
     request = FetchRequest(topics=[TOPIC(topic="t", partitions=asked)])
-    call = SimpleNamespace(version=VERSION, may=lambda *_: True, held=held or plenty())
+    call = SimpleNamespace(
+        version=VERSION, authorize=lambda *_: True, response_memory=held or plenty()
+    )
     (part,) = _FetchReading(cast(RequestContext, call), request, max_bytes).parts()
     body = part(cast(TopicLogs, logs))
     assert body is not None
@@ -112,29 +114,29 @@ class ManyLogs(Logs):
 
 
 def test_a_fetch_takes_what_memory_is_left() -> None:
-    memory = Share(Room(1_000_000), 400_000)
-    _, size = fetched(ManyLogs(), 1, 50_000_000, HeldAnswer(memory))
+    memory = AddressQuota(MemoryPool(1_000_000), 400_000)
+    _, size = fetched(ManyLogs(), 1, 50_000_000, ResponseMemory(memory))
     assert 350_000 < size < 410_000
-    assert abs(memory.left - (400_000 - size)) < 1_000
+    assert abs(memory.available - (400_000 - size)) < 1_000
 
 
 def test_clients_of_an_address_that_has_no_memory_left_are_sent_64_kb_each() -> None:
     """Behind one NAT, a client that reads nothing of its answers stops none of the others."""
-    memory = Share(Room(1_000_000), 400_000)
-    HeldAnswer(memory).charge(500_000)
+    memory = AddressQuota(MemoryPool(1_000_000), 400_000)
+    ResponseMemory(memory).charge(500_000)
     for _ in range(3):
-        _, size = fetched(ManyLogs(), 4, 50_000_000, HeldAnswer(memory))
+        _, size = fetched(ManyLogs(), 4, 50_000_000, ResponseMemory(memory))
         assert 60_000 < size < 2 * FREE_BYTES
 
 
 def test_a_record_of_any_size_passes_while_memory_is_left_and_waits_while_none_is() -> None:
-    memory = Share(Room(1_000_000), 400_000)
-    first, second = HeldAnswer(memory), HeldAnswer(memory)
+    memory = AddressQuota(MemoryPool(1_000_000), 400_000)
+    first, second = ResponseMemory(memory), ResponseMemory(memory)
     (sent,), _ = fetched(Logs(2_000_000), 1, 50_000_000, first)
     assert sent.records
     (waits,), _ = fetched(Logs(2_000_000), 1, 50_000_000, second)
     assert not waits.records
-    first.shrink()
-    assert memory.left == 400_000
+    first.resize()
+    assert memory.available == 400_000
     (sent,), _ = fetched(Logs(2_000_000), 1, 50_000_000, second)
     assert sent.records

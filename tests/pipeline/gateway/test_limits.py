@@ -28,7 +28,7 @@ from kafka.protocol.metadata import (
 )
 
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.acl_table import AclWatcher
 from group_coordinator.pipeline.tables.store import open_table
@@ -206,33 +206,33 @@ def test_a_large_request_waits_for_room_and_small_ones_do_not(
 
 
 def test_room_is_given_in_the_order_of_those_who_wait() -> None:
-    memory, given = Room(100), []
+    memory, given = MemoryPool(100), []
 
     def wanting(name: str, size: int) -> bool:
-        return memory.take(size, lambda: given.append(name))
+        return memory.try_acquire(size, lambda: given.append(name))
 
     assert wanting("a", 60)
     assert not wanting("b", 50)
     # It would fit, but "b" would then wait for ever.
     assert not wanting("c", 10)
-    memory.give_back(60)
+    memory.release(60)
     assert given == ["b", "c"]
-    memory.give_back(60)
+    memory.release(60)
     assert wanting("larger than all", 1_000)
     assert not wanting("d", 1)
-    memory.give_back(1_000)
+    memory.release(1_000)
     assert given == ["b", "c", "d"]
 
 
 def test_who_gives_up_waiting_holds_up_nobody() -> None:
-    memory, given = Room(100), []
+    memory, given = MemoryPool(100), []
 
     def impatient() -> None:
         given.append("impatient")
 
-    assert memory.take(60, print)
-    assert not memory.take(100, impatient)
-    assert not memory.take(30, lambda: given.append("patient"))
+    assert memory.try_acquire(60, print)
+    assert not memory.try_acquire(100, impatient)
+    assert not memory.try_acquire(30, lambda: given.append("patient"))
     memory.withdraw(impatient)
     assert given == ["patient"]
 

@@ -181,12 +181,12 @@ def looking(root: str) -> Iterator[None]:
 def test_a_client_is_told_the_addresses_of_the_listener_by_which_it_came(root: str) -> None:
     two = GatewaySettings(listeners=BOTH, listener_security_protocol_map=MAP)
     with looking(root), gateways(root, settings=two) as first, gateways(root, settings=two) as last:
-        first.look()
+        first.refresh()
         for name in ("INSIDE", "OUTSIDE"):
-            wanted = {first.own_at[name], last.own_at[name]}
+            wanted = {first.own_by_listener[name], last.own_by_listener[name]}
             for each in wanted:
                 assert told_at(each) == wanted
-        assert len({each.port for at in (first, last) for each in at.own_at.values()}) == 4
+        assert len({each.port for at in (first, last) for each in at.own_by_listener.values()}) == 4
 
 
 def test_a_client_is_told_the_advertised_address(root: str) -> None:
@@ -239,7 +239,7 @@ def test_a_row_has_the_addresses_of_all_listeners(root: str) -> None:
         GatewayListener("INSIDE", "a", 1),
         GatewayListener("OUTSIDE", "b", 2),
     )
-    assert brokers.own_at == {"INSIDE": Broker(0, "a", 1), "OUTSIDE": Broker(0, "b", 2)}
+    assert brokers.own_by_listener == {"INSIDE": Broker(0, "a", 1), "OUTSIDE": Broker(0, "b", 2)}
     again = Brokers(root, {"ELSE": ("a", 1)})
     brokers.stop()
     assert again.own == Broker(0, "a", 1)

@@ -27,12 +27,11 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from group_coordinator.pipeline.gateway import answering, session
+from group_coordinator.pipeline.gateway import pending_request, session
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.request_context import RequestContext
-from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
-from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE, Topics
+from group_coordinator.pipeline.gateway.topic_logs import MOST_PARTITIONS_AT_ONCE, TopicLogs, Topics
 from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.tables.topic_catalogue import delete_topic
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, create_log_topic
@@ -96,7 +95,7 @@ def test_the_offsets_of_a_partition_that_is_named_twice_are_not_told(client: Cli
 
 def test_a_request_of_many_partitions_is_answered_in_parts(client: Client) -> None:
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    numbers = range(2 * MOST_AT_ONCE + 1)
+    numbers = range(2 * MOST_PARTITIONS_AT_ONCE + 1)
     found = list_offsets(client, list(numbers))
     assert found == [(each, 0 if each < 2 else unknown) for each in numbers]
 
@@ -138,7 +137,7 @@ def test_a_long_request_is_read_and_answered_beside_the_loop(
 ) -> None:
     """The loop's thread is the one that answers a heartbeat."""
     at_work: list[str] = []
-    read, frame = session._read, answering.response_frame
+    read, frame = session._decode, pending_request.response_frame
 
     def noted(what: str, of: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -147,8 +146,8 @@ def test_a_long_request_is_read_and_answered_beside_the_loop(
 
         return call
 
-    monkeypatch.setattr(session, "_read", noted("read", read))
-    monkeypatch.setattr(answering, "response_frame", noted("answer", frame))
+    monkeypatch.setattr(session, "_decode", noted("read", read))
+    monkeypatch.setattr(pending_request, "response_frame", noted("answer", frame))
     assert list_offsets(client, [0]) == [(0, 0)]
     short = at_work[:]
     at_work.clear()
@@ -240,10 +239,10 @@ class Waiting:
         self.memory = plenty()
         self.held_bytes: list[int] = []
 
-    def news(self, names: Any) -> dict[str, int]:
+    def change_counts(self, names: Any) -> dict[str, int]:
         return dict.fromkeys(names, 0)
 
-    async def with_logs(self, read: Any, _owner: Any) -> Answer:
+    async def read_logs(self, read: Any, _owner: Any) -> Answer:
         logs = SimpleNamespace(bounds=lambda *_: fetch.Bounds(0, 1), read=lambda *_: ())
         reading = read.func.__self__
         record = self._record
@@ -254,7 +253,7 @@ class Waiting:
         self.readings.append(weakref.ref(reading))
         return answer
 
-    async def wait_for_news(self, _seen: Any, _seconds: float) -> bool:
+    async def wait_for_change(self, _seen: Any, _seconds: float) -> bool:
         self.held.append(sum(each() is not None for each in self.answers))
         self.held_bytes.append(self.memory.size)
         self.held_readings.append(sum(each() is not None for each in self.readings))
@@ -267,10 +266,10 @@ def fetched(monkeypatch: pytest.MonkeyPatch, topics: Waiting) -> Any:
     services = SimpleNamespace(topics=topics, settings=settings)
     held = topics.memory = plenty()
     call = SimpleNamespace(
-        services=services, version=11, may=lambda *_: True, held=held, owner=None
+        services=services, version=11, authorize=lambda *_: True, response_memory=held, owner=None
     )
     request = fetch_request([(0, 0)], 60_000, 100, 1 << 20)
-    return asyncio.run(fetch._answer(cast(RequestContext, call), request))
+    return asyncio.run(fetch._fetch(cast(RequestContext, call), request))
 
 
 def test_a_fetch_that_waits_for_more_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,15 +297,15 @@ def test_an_answer_without_records_is_kept_while_nothing_comes(
 def test_news_of_a_topic_wake_those_who_wait_for_it(root: str) -> None:
     async def wait() -> None:
         topics = Topics(root)
-        seen = topics.news(["a", "b"])
-        ours = asyncio.create_task(topics.wait_for_news(seen, 30))
-        others = asyncio.create_task(topics.wait_for_news(topics.news(["c"]), 30))
+        seen = topics.change_counts(["a", "b"])
+        ours = asyncio.create_task(topics.wait_for_change(seen, 30))
+        others = asyncio.create_task(topics.wait_for_change(topics.change_counts(["c"]), 30))
         await asyncio.sleep(0)
-        topics._tell(["b"])
+        topics._on_changed(["b"])
         assert await ours
         # What came before the wait began ends it at once.
-        assert await topics.wait_for_news(seen, 30)
-        assert not await topics.wait_for_news(topics.news(["a", "b"]), 0.01)
+        assert await topics.wait_for_change(seen, 30)
+        assert not await topics.wait_for_change(topics.change_counts(["a", "b"]), 0.01)
         assert not others.done()
         others.cancel()
         await asyncio.wait([others])
@@ -329,6 +328,6 @@ def test_what_another_look_has_taken_in_is_news_all_the_same(root: str) -> None:
     assert logs.poll() == ["orders"]
     assert logs.poll() == []
     LogAppender(topic, is_append_time=False).append([NewBatch(0, [b"k"], [b"v"], [0])])
-    assert logs.look_at("orders") == ["orders"]
+    assert logs.poll_topic("orders") == ["orders"]
     delete_topic(root, "other")
     assert logs.poll() == ["other"]

@@ -12,19 +12,19 @@ from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsReque
 from kafka.protocol.consumer.group import OffsetFetchRequest
 
 from group_coordinator.coordinator.authorization import Authorizer
-from group_coordinator.pipeline.gateway import each_group
-from group_coordinator.pipeline.gateway.acls import Acls
+from group_coordinator.pipeline.gateway import fan_out
+from group_coordinator.pipeline.gateway.acl_cache import AclCache
 from group_coordinator.pipeline.gateway.apis import (
-    delete_groups,
-    describe_groups,
-    join_group,
-    offset_fetch,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    JOIN_GROUP,
+    OFFSET_FETCH,
 )
-from group_coordinator.pipeline.gateway.fair_threads import FairThreads
+from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool
 from group_coordinator.pipeline.gateway.refusal_metrics import RefusalMetrics
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.request_context import RequestContext, Services
-from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.errors import ErrorCode
@@ -49,13 +49,13 @@ class Gateway:
         known = SimpleNamespace(is_known=is_known, authorizer=authorizer)
         self.client = Lost()
         self.refused = RefusalCounts()
-        self.refusals = Refusals(cast(Acls, known), self.refused)
-        self.link = link_of(self.client, self.refusals.of)
+        self.refusals = Refusals(cast(AclCache, known), self.refused)
+        self.link = link_of(self.client, self.refusals.refusal_of)
         self.services = SimpleNamespace(
             link=self.link,
             refusals=self.refusals,
-            in_flight=Room(room),
-            threads=FairThreads(2, "clients"),
+            in_flight=MemoryPool(room),
+            threads=FairThreadPool(2, "clients"),
             settings=SimpleNamespace(queued_max_requests=room),
         )
 
@@ -65,7 +65,7 @@ class Gateway:
         )
 
     async def answered(self, api: Any, principal: str, request: Any) -> Any:
-        return await asyncio.wait_for(api.answer(self.call(principal), request), LIMIT_S)
+        return await asyncio.wait_for(api.handler(self.call(principal), request), LIMIT_S)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -87,17 +87,17 @@ def described(count: int) -> Any:
     ("api", "request_", "codes"),
     [
         (
-            describe_groups.API,
+            DESCRIBE_GROUPS,
             described(MANY),
             lambda found: [each.error_code for each in found.groups],
         ),
         (
-            delete_groups.API,
+            DELETE_GROUPS,
             DeleteGroupsRequest(groups_names=names(MANY)),
             lambda found: [each.error_code for each in found.results],
         ),
         (
-            offset_fetch.API,
+            OFFSET_FETCH,
             OffsetFetchRequest(
                 groups=[
                     OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
@@ -137,9 +137,9 @@ def test_nor_do_requests_of_one_group() -> None:
         gateway, found = Gateway(acl(ALICE, "ALL")), list[messages.Response]()
         heard: list[str] = []
         beat = event("heartbeat", HeartbeatRequest(1, "m"))
-        gateway.link.ask(beat, found.append, lambda: heard.append("taken in"))
-        gateway.link.ask_in_time(event("offset_commit", COMMIT), BOOTED + 9, found.append)
-        gateway.link.ask(beat, found.append).cancel()
+        gateway.link.send(beat, found.append, lambda: heard.append("taken in"))
+        gateway.link.send_by(event("offset_commit", COMMIT), BOOTED + 9, found.append)
+        gateway.link.send(beat, found.append).cancel()
         # As every answer, after the call that asked for it.
         assert (found, heard) == ([], ["taken in"])
         await asyncio.sleep(0)
@@ -162,11 +162,11 @@ def test_a_refused_join_is_told_no_member_id() -> None:
 
     async def story() -> None:
         gateway = Gateway(acl(ALICE, "ALL"))
-        refused = gateway.refusals.of(event("join_group", join))
+        refused = gateway.refusals.refusal_of(event("join_group", join))
         assert refused is not None
-        answer: Any = join_group.API.answer
-        asked = SimpleNamespace(member_id="known")
-        assert answer.respond(gateway.call(EVE), asked, refused).member_id == ""
+        handler: Any = JOIN_GROUP.handler
+        request = SimpleNamespace(member_id="known")
+        assert handler.to_response(gateway.call(EVE), request, refused).member_id == ""
 
     run(story)
 
@@ -186,7 +186,7 @@ def test_what_is_not_known_to_be_forbidden_is_the_coordinators(
     async def story() -> None:
         running = gateway()
         beat = event("heartbeat", HeartbeatRequest(1, "m"), principal)
-        running.link.ask(beat, lambda _: None)
+        running.link.send(beat, lambda _: None)
         assert len(running.client.waiting) == 1
         assert not running.refused.counts()
 
@@ -199,7 +199,7 @@ def test_who_may_commit_but_not_describe_commits() -> None:
     async def story() -> None:
         gateway = Gateway(acl(ALICE, "READ"), acl(ALICE, "DESCRIBE", "DENY"))
         commit = event("offset_commit", COMMIT, ALICE)
-        gateway.link.ask_in_time(commit, BOOTED + 9, lambda _: None)
+        gateway.link.send_by(commit, BOOTED + 9, lambda _: None)
         assert (await gateway.client.answer(DECIDED)).api == "find_coordinator"
         assert (await gateway.client.answer(DECIDED)).api == "offset_commit"
 
@@ -216,11 +216,11 @@ def test_the_log_has_one_line_of_all_that_was_refused(caplog: pytest.LogCaptureF
         refusals = Gateway(acl(ALICE, "ALL")).refusals
         for number in range(30):
             call = Gateway().call(f"User:{'x' * 1_000}{number}")
-            refusals.of(call.event("describe_groups", "\n" * 5_000, body))
+            refusals.refusal_of(call.event("describe_groups", "\n" * 5_000, body))
         for _ in range(1_200):
-            refusals.of(event("heartbeat", HeartbeatRequest(1, "m")))
-        refusals.tell()
-        refusals.tell()
+            refusals.refusal_of(event("heartbeat", HeartbeatRequest(1, "m")))
+        refusals.log_refused()
+        refusals.log_refused()
 
     run(story)
     (line,) = [record.getMessage() for record in caplog.records]
@@ -237,7 +237,7 @@ def test_the_rest_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
         refusals = Gateway(acl(ALICE, "ALL")).refusals
         telling = asyncio.ensure_future(refusals.follow())
         await asyncio.sleep(0)
-        refusals.of(event("heartbeat", HeartbeatRequest(1, "m")))
+        refusals.refusal_of(event("heartbeat", HeartbeatRequest(1, "m")))
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
 
@@ -252,11 +252,11 @@ def test_prometheus_is_told_how_many_were_refused_by_api_and_error() -> None:
         gateway = Gateway(acl(ALICE, "ALL"))
         for number in range(3):
             call = Gateway().call(f"User:{number}")
-            gateway.refusals.of(
+            gateway.refusals.refusal_of(
                 call.event("heartbeat", f"alices-{number}", HeartbeatRequest(1, "m"))
             )
-        gateway.refusals.of(event("offset_commit", COMMIT))
-        gateway.refusals.of(event("offset_commit", COMMIT, ALICE))
+        gateway.refusals.refusal_of(event("offset_commit", COMMIT))
+        gateway.refusals.refusal_of(event("offset_commit", COMMIT, ALICE))
         return gateway.refused
 
     (family,) = RefusalMetrics(run(story)).collect()
@@ -280,13 +280,13 @@ def _nothing() -> None:
 
 def test_each_group_that_is_named_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """One request asked for all its groups at once, whatever queued.max.requests was."""
-    monkeypatch.setattr(each_group, "_AT_ONCE", 3)
+    monkeypatch.setattr(fan_out, "_MOST_AT_ONCE", 3)
 
     async def story() -> None:
         gateway = Gateway(room=4)
         room = gateway.services.in_flight
         described_all = asyncio.ensure_future(
-            gateway.answered(describe_groups.API, ALICE, described(7))
+            gateway.answered(DESCRIBE_GROUPS, ALICE, described(7))
         )
         seen = []
         while not described_all.done():
@@ -295,15 +295,15 @@ def test_each_group_that_is_named_takes_room(monkeypatch: pytest.MonkeyPatch) ->
                 seen.append(len(waiting))
                 # The room is what is left of it.
                 left = 4 - len(waiting)
-                assert room.take(left, _nothing)
-                room.give_back(left)
-                assert not room.take(left + 1, _nothing)
+                assert room.try_acquire(left, _nothing)
+                room.release(left)
+                assert not room.try_acquire(left + 1, _nothing)
                 room.withdraw(_nothing)
                 for _ in waiting:
                     await gateway.client.answer(DECIDED)
         assert [each.group_id for each in described_all.result().groups] == names(7)
         assert seen == [3, 3, 1]
-        assert room.take(4, _nothing)
+        assert room.try_acquire(4, _nothing)
 
     run(story)
 
@@ -313,17 +313,17 @@ def test_a_request_whose_client_has_left_gives_its_room_back(is_granted: bool) -
     async def story() -> None:
         gateway = Gateway(room=4)
         room = gateway.services.in_flight
-        assert room.take(4, _nothing)
-        answer: Any = describe_groups.API.answer
-        waits = asyncio.ensure_future(answer(gateway.call(ALICE), described(2)))
+        assert room.try_acquire(4, _nothing)
+        handler: Any = DESCRIBE_GROUPS.handler
+        waits = asyncio.ensure_future(handler(gateway.call(ALICE), described(2)))
         await asyncio.sleep(0)
         if is_granted:
-            room.give_back(4)
+            room.release(4)
         waits.cancel()
         await asyncio.gather(waits, return_exceptions=True)
         if not is_granted:
-            room.give_back(4)
+            room.release(4)
         assert gateway.client.waiting == []
-        assert room.take(4, _nothing)
+        assert room.try_acquire(4, _nothing)
 
     run(story)

@@ -32,10 +32,10 @@ from kafka.protocol.consumer.group import (
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.gateway import request_context
-from group_coordinator.pipeline.gateway.acl_codes import code_of
+from group_coordinator.pipeline.gateway.acceptor import RateLimitedLogger
+from group_coordinator.pipeline.gateway.apis.acl_apis import code_of
 from group_coordinator.pipeline.gateway.connection import Connection
-from group_coordinator.pipeline.gateway.polls import Polls, SentTimes
-from group_coordinator.pipeline.gateway.seldom import Seldom
+from group_coordinator.pipeline.gateway.receiving import LoopTicks, ReceiveTimes
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.tables.acl_table import add_acls, read_acls
 from group_coordinator.pipeline.tables.topic_catalogue import (
@@ -85,60 +85,60 @@ def time_now() -> Time:
 
 
 @pytest.fixture
-def polls(time_now: Time) -> Polls:
-    return Polls(time_now)
+def ticks(time_now: Time) -> LoopTicks:
+    return LoopTicks(time_now)
 
 
-def tick(polls: Polls, time_now: Time, *times: int) -> None:
+def tick(ticks: LoopTicks, time_now: Time, *times: int) -> None:
     for time_now.now in times:
-        polls.tick()
+        ticks.tick()
 
 
-def test_a_frame_was_sent_after_the_last_tick_but_one(polls: Polls, time_now: Time) -> None:
+def test_a_frame_was_sent_after_the_last_tick_but_one(ticks: LoopTicks, time_now: Time) -> None:
     """After the last tick the loop may not have polled: the frame may have been there at it."""
-    sent = SentTimes(polls)
-    tick(polls, time_now, 250, 500, 750, 1_000)
-    sent.read()
-    assert sent.after == 750
+    times = ReceiveTimes(ticks)
+    tick(ticks, time_now, 250, 500, 750, 1_000)
+    times.on_read()
+    assert times.sent_after == 750
 
 
 def test_what_came_while_the_loop_stood_still_is_as_old_as_that(
-    polls: Polls, time_now: Time
+    ticks: LoopTicks, time_now: Time
 ) -> None:
-    sent = SentTimes(polls)
-    tick(polls, time_now, 250, 500, 750, 60_000)
-    sent.read()
-    assert sent.after == 750
+    times = ReceiveTimes(ticks)
+    tick(ticks, time_now, 250, 500, 750, 60_000)
+    times.on_read()
+    assert times.sent_after == 750
 
 
 def test_a_socket_that_was_not_polled_may_hold_what_is_as_old_as_what_was_read_last(
-    polls: Polls, time_now: Time
+    ticks: LoopTicks, time_now: Time
 ) -> None:
-    sent = SentTimes(polls)
-    tick(polls, time_now, 250, 500, 750)
-    sent.read()
-    tick(polls, time_now, *range(1_000, 60_000, 250))
-    sent.polled()
-    sent.read()
-    tick(polls, time_now, 60_000)
-    sent.read()
-    assert sent.after == 500
-    tick(polls, time_now, 60_250)
-    sent.read()
-    assert sent.after == 60_000
+    times = ReceiveTimes(ticks)
+    tick(ticks, time_now, 250, 500, 750)
+    times.on_read()
+    tick(ticks, time_now, *range(1_000, 60_000, 250))
+    times.on_polled()
+    times.on_read()
+    tick(ticks, time_now, 60_000)
+    times.on_read()
+    assert times.sent_after == 500
+    tick(ticks, time_now, 60_250)
+    times.on_read()
+    assert times.sent_after == 60_000
 
 
 def test_what_is_read_of_a_new_connection_was_sent_after_it_was_made(
-    polls: Polls, time_now: Time
+    ticks: LoopTicks, time_now: Time
 ) -> None:
-    tick(polls, time_now, 250, 500, 60_000)
-    sent = SentTimes(polls)
-    sent.read()
-    assert sent.after == 500
+    tick(ticks, time_now, 250, 500, 60_000)
+    times = ReceiveTimes(ticks)
+    times.on_read()
+    assert times.sent_after == 500
 
 
 def test_frames_keep_their_dates_while_they_wait_for_the_one_before(
-    polls: Polls, time_now: Time
+    ticks: LoopTicks, time_now: Time
 ) -> None:
     """A join that waits for other members is answered a minute later."""
     begun = Begun()
@@ -147,7 +147,7 @@ def test_frames_keep_their_dates_while_they_wait_for_the_one_before(
 
     async def connection() -> None:
         connection = Connection(
-            cast(Session, begun), arrivals, anywhere(), polls, Seldom(), lambda _: None
+            cast(Session, begun), arrivals, anywhere(), ticks, RateLimitedLogger(), lambda _: None
         )
         socket = Socket()
         connection.connection_made(socket)
@@ -157,41 +157,41 @@ def test_frames_keep_their_dates_while_they_wait_for_the_one_before(
             connection.get_buffer(-1)[: len(data)] = data
             connection.buffer_updated(len(data))
 
-        tick(polls, time_now, 250, 500, 750)
+        tick(ticks, time_now, 250, 500, 750)
         arrives(join)
-        tick(polls, time_now, 1_000)
+        tick(ticks, time_now, 1_000)
         arrives(commit)
-        tick(polls, time_now, 1_250)
+        tick(ticks, time_now, 1_250)
         arrives(later)
         assert not socket.is_read
-        tick(polls, time_now, *range(1_500, 60_000, 250))
-        begun.clients[0].answered(b"")
+        tick(ticks, time_now, *range(1_500, 60_000, 250))
+        begun.requests[0].on_response(b"")
         assert socket.is_read
         arrives(last)
         for number in (1, 2):
-            begun.clients[number].taken_in()
+            begun.requests[number].on_queued()
 
     asyncio.run(connection())
     assert begun.frames == [(join, 500), (commit, 750), (later, 1_000), (last, 1_000)]
 
 
 def test_more_than_one_reading_takes_may_be_as_old_as_its_first_part(
-    polls: Polls, time_now: Time
+    ticks: LoopTicks, time_now: Time
 ) -> None:
     begun = Begun()
     arrivals = memoryview(bytearray(64))
 
     async def connection() -> None:
         connection = Connection(
-            cast(Session, begun), arrivals, anywhere(), polls, Seldom(), lambda _: None
+            cast(Session, begun), arrivals, anywhere(), ticks, RateLimitedLogger(), lambda _: None
         )
         connection.connection_made(Socket())
         data = framed(b"\0\x08" + b"x" * 66)
-        tick(polls, time_now, 250, 500, 750)
+        tick(ticks, time_now, 250, 500, 750)
         arrivals[:] = data[:64]
         connection.buffer_updated(64)
         # Produced when the loop goes on: the tick is first.
-        tick(polls, time_now, 60_000)
+        tick(ticks, time_now, 60_000)
         arrivals[: len(data) - 64] = data[64:]
         connection.buffer_updated(len(data) - 64)
 
@@ -437,11 +437,11 @@ def test_who_stands_still_after_its_look_finds_the_catalogue_changed_and_looks_a
     def stand_still(_created: int) -> None:
         looks.append(read_newest(root)["orders"].partitions)
         if len(looks) > 1:
-            raise request_context.TooLate("it is the next day")
+            raise request_context.DeadlinePassed("it is the next day")
         delete_topic(root, "orders")
         create_topic(root, "orders", 2)
 
-    with pytest.raises(request_context.TooLate):
+    with pytest.raises(request_context.DeadlinePassed):
         delete_topic(root, "orders", stand_still)
     assert looks == [4, 2]
     assert read_newest(root)["orders"].partitions == 2

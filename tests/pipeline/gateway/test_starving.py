@@ -24,14 +24,13 @@ from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.gateway import group_listing
-from group_coordinator.pipeline.gateway.acls import Acls
-from group_coordinator.pipeline.gateway.apis.list_groups import API
+from group_coordinator.pipeline.gateway.acl_cache import AclCache
+from group_coordinator.pipeline.gateway.apis.groups import LIST_GROUPS
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
-from group_coordinator.pipeline.gateway.fair_threads import FairThreads, Owner
-from group_coordinator.pipeline.gateway.group_listing import GroupEntry, Listing
+from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool, Owner
+from group_coordinator.pipeline.gateway.group_listing import GroupEntry, GroupListing
 from group_coordinator.pipeline.gateway.request_context import RequestContext
-from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
-from group_coordinator.pipeline.gateway.topics import Topics
+from group_coordinator.pipeline.gateway.topic_logs import TopicLogs, Topics
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.acl_table import AclWatcher, add_acls
 from group_coordinator.schemas.acls import AclBinding
@@ -65,7 +64,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
         return query(self, *arguments)
 
     monkeypatch.setattr(Catalog, "query", held)
-    monkeypatch.setattr(group_listing, "_REST", 0.0)
+    monkeypatch.setattr(group_listing, "_PAUSE", 0.0)
     yield reads
     reads.go_on.set()
 
@@ -129,7 +128,7 @@ def test_acls_are_known_since_the_beginning_of_a_look(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another process writes while a look lasts may be older than its end, and not seen."""
-    known = Acls(root, GroupCoordinatorConfig())
+    known = AclCache(root, GroupCoordinatorConfig())
     poll = AclWatcher.poll
     late = AheadClocks()
 
@@ -140,13 +139,13 @@ def test_acls_are_known_since_the_beginning_of_a_look(
 
     monkeypatch.setattr(AclWatcher, "poll", slow)
     with clock.use(late):
-        asyncio.run(known.look())
+        asyncio.run(known.poll())
         assert not known.is_known
 
 
 def test_acls_are_looked_at_in_a_thread_of_their_own(root: str) -> None:
     """Threads that all of a process share may all be busy."""
-    known = Acls(root, GroupCoordinatorConfig())
+    known = AclCache(root, GroupCoordinatorConfig())
     go_on = threading.Event()
 
     async def look() -> None:
@@ -155,7 +154,7 @@ def test_acls_are_looked_at_in_a_thread_of_their_own(root: str) -> None:
             loop.set_default_executor(shared)
             loop.run_in_executor(None, go_on.wait, LIMIT_S)
             try:
-                await asyncio.wait_for(known.look(), LIMIT_S / 2)
+                await asyncio.wait_for(known.poll(), LIMIT_S / 2)
             finally:
                 go_on.set()
 
@@ -175,11 +174,11 @@ def test_the_catalogue_is_looked_at_before_clients_read_it(
     async def story() -> None:
         topics = Topics(root)
         monkeypatch.setattr(TopicLogs, "poll", lambda _: begun.append("look") or [])
-        reads = [topics.with_logs(first, Owner("User:eve", "/10.0.0.1"))]
+        reads = [topics.read_logs(first, Owner("User:eve", "/10.0.0.1"))]
         for number in range(FLOOD):
             owner = Owner(f"User:{number}", "/10.0.0.1")
-            reads.append(topics.with_logs(lambda _: begun.append("read"), owner))
-        look = asyncio.ensure_future(topics.look())
+            reads.append(topics.read_logs(lambda _: begun.append("read"), owner))
+        look = asyncio.ensure_future(topics.poll())
         # The look has begun, and waits for the thread.
         for _ in range(10):
             await asyncio.sleep(0)
@@ -193,24 +192,26 @@ def test_the_catalogue_is_looked_at_before_clients_read_it(
 
 def test_each_client_is_told_of_the_groups_that_it_may_describe() -> None:
     """One reading serves them all, and an answer is made for each principal."""
-    listing = Listing([GroupEntry(name, "consumer", "Empty", "classic") for name in ("a", "b")])
+    listing = GroupListing(
+        [GroupEntry(name, "consumer", "Empty", "classic") for name in ("a", "b")]
+    )
     acls = [
         AclBinding("GROUP", name, "LITERAL", f"User:{name}", "*", "DESCRIBE", "ALLOW")
         for name in "ab"
     ]
     made: list[str] = []
 
-    async def read() -> Listing:
+    async def read() -> GroupListing:
         return listing
 
     async def told() -> list[bytes]:
         services: Any = SimpleNamespace(
             groups=SimpleNamespace(read=read),
-            threads=FairThreads(2, "clients"),
+            threads=FairThreadPool(2, "clients"),
             acls=SimpleNamespace(check=made.append, authorizer=Authorizer(acls)),
         )
         request = SimpleNamespace(states_filter=None, types_filter=None)
-        answer: Any = API.answer
+        answer: Any = LIST_GROUPS.handler
         calls = [
             RequestContext(services, 5, "c", "/10.0.0.1", f"User:{name}", 0, "L") for name in "abab"
         ]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from group_coordinator.pipeline.gateway import server
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool
 from group_coordinator.pipeline.gateway.server import Gateway
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from tests.waiting import LIMIT_S
@@ -24,7 +24,7 @@ _WAIT_S = 10.0
 def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
     """After so many rounds of the loop the connection is not accepted, accepted, or made."""
     settings = GatewaySettings()
-    services: Any = SimpleNamespace(settings=settings, memory=Room(1))
+    services: Any = SimpleNamespace(settings=settings, memory=MemoryPool(1))
 
     async def stop_beside_a_client() -> socket.socket:
         gateway = Gateway(services, settings)
@@ -44,12 +44,12 @@ def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
 def test_a_tls_handshake_that_does_not_end_holds_nobody_up(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LOG_IN_S", 1_000.0)
+    monkeypatch.setattr(server, "AUTHENTICATION_LIMIT_S", 1_000.0)
     settings = GatewaySettings(
         ssl_certificate_location=str(certificate),
         ssl_key_location=str(certificate.with_name("key.pem")),
     )
-    services: Any = SimpleNamespace(settings=settings, memory=Room(1))
+    services: Any = SimpleNamespace(settings=settings, memory=MemoryPool(1))
 
     async def stop_beside_a_stranger() -> socket.socket:
         gateway = Gateway(services, settings)

@@ -43,7 +43,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway import request_context
-from group_coordinator.pipeline.gateway.apis import delete_groups
+from group_coordinator.pipeline.gateway.apis import groups
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS
 from group_coordinator.pipeline.monitor import catalog
@@ -282,8 +282,8 @@ def test_nothing_is_asked_of_a_coordinator_that_did_not_say_what_time_it_is(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that starts the next day deletes nothing: it finds no request to delete."""
-    monkeypatch.setattr(delete_groups, "ADMIN_TIMEOUT_MS", 800)
-    monkeypatch.setattr(request_context, "_ANSWER_S", 0)
+    monkeypatch.setattr(groups, "ADMIN_TIMEOUT_MS", 800)
+    monkeypatch.setattr(request_context, "_WRITE_S", 0)
     hasty = parse_config({"offsets.commit.timeout.ms": 800})
     with gateway(root, group=hasty) as broker, connected(broker) as client:
         assert groups_deleted(client, "g", "h") == [ErrorCode.REQUEST_TIMED_OUT] * 2

@@ -17,7 +17,7 @@ from group_coordinator.pipeline.delta import followed, identity
 from group_coordinator.pipeline.delta.identity import TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.table import newest_version
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.acls import Acls, AclsUnknown
+from group_coordinator.pipeline.gateway.acl_cache import AclCache, AclsUnknown
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import acl_table as module
@@ -107,7 +107,7 @@ def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
     root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_acls(root, [ONE])
-    known = Acls(root, GroupCoordinatorConfig(super_users="User:admin"))
+    known = AclCache(root, GroupCoordinatorConfig(super_users="User:admin"))
     question = ("User:alice", "h", "READ", "TOPIC", "orders")
 
     def fail(_: AclWatcher) -> None:
@@ -120,13 +120,13 @@ def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
         assert known.authorizer is not None
         return known.authorizer.allows(*question)
 
-    monkeypatch.setattr("group_coordinator.pipeline.gateway.acls._LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr("group_coordinator.pipeline.gateway.acl_cache._POLL_EVERY_S", 0.001)
     with monkeypatch.context() as broken:
         broken.setattr(AclWatcher, "poll", fail)
         assert asyncio.run(follow(0.05))
         assert "the store is away" in caplog.text
         with pytest.raises(OSError, match="away"):
-            Acls(root, GroupCoordinatorConfig())
+            AclCache(root, GroupCoordinatorConfig())
         known.check("User:alice")
         with clock.use(AheadClocks(LEASE_S + 1, LEASE_S + 1)):
             assert not known.is_known
@@ -134,7 +134,7 @@ def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
             with pytest.raises(AclsUnknown, match=r"ACLs could not be read for 1[12] s"):
                 known.check("User:alice")
     remove_acls(root, [AclFilter()])
-    asyncio.run(known.look())
+    asyncio.run(known.poll())
     known.check("User:alice")
     assert known.acls == ()
     assert known.authorizer is not None
@@ -143,15 +143,15 @@ def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
 
 def test_a_first_acl_that_cannot_be_read_lets_nobody_in(root: str) -> None:
     """Before it everything is allowed to everybody."""
-    known = Acls(root, GroupCoordinatorConfig(super_users="User:admin"))
+    known = AclCache(root, GroupCoordinatorConfig(super_users="User:admin"))
     known.check("User:bob")
     add_acls(root, [ONE])
     with failing_reads(root, 1, TOO_MANY_FILES), pytest.raises(OSError, match="Too many open"):
-        asyncio.run(known.look())
+        asyncio.run(known.poll())
     known.check("User:admin")
     with pytest.raises(AclsUnknown, match="nobody is let in"):
         known.check("User:bob")
-    asyncio.run(known.look())
+    asyncio.run(known.poll())
     known.check("User:bob")
     assert known.authorizer is not None
     assert not known.authorizer.allows("User:bob", "h", "READ", "TOPIC", "orders")
@@ -166,7 +166,7 @@ def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
     watcher = AclWatcher(root)
     for asked in (
         partial(read_acls, root),
-        partial(Acls, root, super_users),
+        partial(AclCache, root, super_users),
         partial(remove_acls, root, [AclFilter()]),
         partial(add_acls, root, [TWO]),
         watcher.poll,
@@ -176,7 +176,7 @@ def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
             asked()
     assert not folder.exists()
     away.rename(folder)
-    assert watcher.poll() == Acls(root, super_users).acls == read_acls(root) == (ONE,)
+    assert watcher.poll() == AclCache(root, super_users).acls == read_acls(root) == (ONE,)
 
 
 @pytest.fixture
@@ -187,14 +187,14 @@ def compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("compared_at_once")
 def test_acls_made_anew_are_unknown_until_they_are_read(root: str) -> None:
     add_acls(root, [ONE])
-    known = Acls(root, GroupCoordinatorConfig())
+    known = AclCache(root, GroupCoordinatorConfig())
     shutil.rmtree(Path(root) / "acls")
     add_acls(root, [TWO], anew=True)
     with pytest.raises(TableReplacedError):
-        asyncio.run(known.look())
+        asyncio.run(known.poll())
     with pytest.raises(AclsUnknown):
         known.check("User:alice")
-    asyncio.run(known.look())
+    asyncio.run(known.poll())
     known.check("User:alice")
     assert known.acls == (TWO,)
 
@@ -203,12 +203,12 @@ def test_acls_made_anew_are_unknown_until_they_are_read(root: str) -> None:
 def test_acls_made_anew_without_rows_are_unknown_and_not_none(root: str) -> None:
     """`add_acls` makes the table before its first row; clients take a denial for final."""
     add_acls(root, [ONE])
-    known, watcher = Acls(root, GroupCoordinatorConfig()), AclWatcher(root)
+    known, watcher = AclCache(root, GroupCoordinatorConfig()), AclWatcher(root)
     shutil.rmtree(Path(root) / "acls")
     ensure_table(root, ACLS)
     for _ in range(3):
         with pytest.raises(Failure):
-            asyncio.run(known.look())
+            asyncio.run(known.poll())
         with pytest.raises(AclsUnknown):
             known.check("User:alice")
         with pytest.raises(Failure, match="has no rows yet"):
@@ -216,26 +216,26 @@ def test_acls_made_anew_without_rows_are_unknown_and_not_none(root: str) -> None
     with pytest.raises(Failure, match="`group-coordinator acls add`"):
         read_acls(root)
     add_acls(root, [TWO])
-    asyncio.run(known.look())
+    asyncio.run(known.poll())
     assert known.acls == watcher.poll() == (TWO,)
 
 
 @pytest.mark.usefixtures("compared_at_once")
 def test_a_look_at_acls_that_were_renamed_away_has_failed(root: str) -> None:
     add_acls(root, [ONE])
-    known = Acls(root, GroupCoordinatorConfig())
+    known = AclCache(root, GroupCoordinatorConfig())
     folder = Path(root) / "acls"
     away = folder.rename(Path(root) / "away")
     with pytest.raises(TableAway, match="bring it back"):
-        asyncio.run(known.look())
+        asyncio.run(known.poll())
     known.check("User:alice")
     with clock.use(AheadClocks(LEASE_S + 1, LEASE_S + 1)):
         with pytest.raises(TableAway):
-            asyncio.run(known.look())
+            asyncio.run(known.poll())
         with pytest.raises(AclsUnknown):
             known.check("User:alice")
         away.rename(folder)
-        asyncio.run(known.look())
+        asyncio.run(known.poll())
         known.check("User:alice")
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.pipeline.gateway.api import Decided
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.api import CoordinatorHandler
+from group_coordinator.pipeline.gateway.memory_pool import MemoryPool
 from group_coordinator.pipeline.replay.simulator import Simulator
 from group_coordinator.schemas.kafka.reading import reader
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -70,21 +70,21 @@ class Ours:
         request = reader(handler.request, draft.version)(draft.body(self._side), 0)
         answered: list[tuple[int, Draft, bytes]] = []
         call = SimpleNamespace(version=draft.version, event=self._event(draft.version))
-        if isinstance(handler.answer, Decided):
-            event = handler.answer.ask(cast(Any, call), request)
+        if isinstance(handler.handler, CoordinatorHandler):
+            event = handler.handler.to_event(cast(Any, call), request)
             self._waiting[event.request_id or ""] = (place, draft, call, request)
             self._decide(event, answered)
         else:
             call.services = SimpleNamespace(
-                refusals=SimpleNamespace(of=lambda _event: None),
+                refusals=SimpleNamespace(refusal_of=lambda _event: None),
                 link=SimpleNamespace(commit_timeout_ms=_COMMIT_MS),
-                in_flight=Room(1_000),
+                in_flight=MemoryPool(1_000),
                 settings=SimpleNamespace(queued_max_requests=1_000),
             )
             asked = self._asking(answered)
-            call.ask = asked
-            call.ask_in_time = lambda event, timeout_ms: asked(event)  # noqa: ARG005
-            found = asyncio.run(cast(Any, handler.answer)(call, request))
+            call.send = asked
+            call.send_within = lambda event, timeout_ms: asked(event)  # noqa: ARG005
+            found = asyncio.run(cast(Any, handler.handler)(call, request))
             answered.append((place, draft, handler.write(found, draft.version)))
         # Timers that are due at once.
         self._take({"advance_to_ms": self._simulator.now + 1}, answered)
@@ -129,7 +129,7 @@ class Ours:
             if response.request_id in self._waiting:
                 place, draft, call, request = self._waiting.pop(response.request_id)
                 handler = HANDLERS[draft.api]
-                respond = cast(Decided, handler.answer).respond
+                respond = cast(CoordinatorHandler, handler.handler).to_response
                 found = respond(call, request, response)
                 answered.append((place, draft, handler.write(found, draft.version)))
         return decided

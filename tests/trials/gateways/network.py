@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tests.trials.gateways.loop import SimulatedLoop
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.seldom import Seldom
+    from group_coordinator.pipeline.gateway.acceptor import RateLimitedLogger
     from tests.trials.simulation.world import Process, World
 
 _LATENCY_MS = (0.05, 1.0)
@@ -118,7 +118,7 @@ def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
 
 
 class Listening:
-    """In the place of `pipeline.gateway.listening.Listening`."""
+    """In the place of `pipeline.gateway.acceptor.Listening`."""
 
     def __init__(self, network: Network, loop: SimulatedLoop, port: int) -> None:
         self.port = port
@@ -145,8 +145,8 @@ class Network:
         self.listening: dict[int, Listening] = {}
         self.ends: dict[int, End] = {}
 
-    async def bind(self, _host: str, port: int, _lines: Seldom) -> Listening:
-        """`pipeline.gateway.listening.bind`."""
+    async def bind(self, _host: str, port: int, _lines: RateLimitedLogger) -> Listening:
+        """`pipeline.gateway.acceptor.bind`."""
         return Listening(self, cast(SimulatedLoop, asyncio.get_running_loop()), port)
 
     async def connect(self, port: int, host: str, protocol: asyncio.Protocol) -> End:

@@ -30,11 +30,11 @@ from group_coordinator.pipeline.gateway.security.mechanisms import (
     begin,
 )
 from group_coordinator.pipeline.gateway.security.users import (
-    KEPT_S,
+    STALE_LIMIT_S,
     Credential,
     Users,
     UsersError,
-    _derived,
+    _derive,
     add_user,
     hash_of,
     new_credential,
@@ -68,7 +68,7 @@ def ask(mechanism: Plain | Scram, *tokens: str) -> list[bytes]:
 
 def test_the_exchange_of_rfc_7677_is_answered_as_there(path: Path) -> None:
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    add_user(path, [_derived("user", "pencil", "SCRAM-SHA-256", salt, 4096)])
+    add_user(path, [_derive("user", "pencil", "SCRAM-SHA-256", salt, 4096)])
     scram = Scram("SCRAM-SHA-256", Users(path), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     first, last = ask(
         scram,
@@ -448,7 +448,7 @@ def test_nobody_is_let_in_once_the_file_could_not_be_read_for_some_time(
         clocks.monotonic_ahead_s = 3_600
         path.rename(away)
         assert log_in(), "that nobody asked for an hour counts for nothing"
-        clocks.monotonic_ahead_s += KEPT_S - 1
+        clocks.monotonic_ahead_s += STALE_LIMIT_S - 1
         assert log_in()
         clocks.monotonic_ahead_s += 2
         with pytest.raises(UsersError, match="No such file"):

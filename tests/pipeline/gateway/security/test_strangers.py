@@ -30,7 +30,7 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from group_coordinator.pipeline.gateway import connection, incoming, server
+from group_coordinator.pipeline.gateway import connection, receiving, server
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts
 from group_coordinator.pipeline.gateway.security.users import (
@@ -221,8 +221,8 @@ def test_who_does_not_log_in_is_closed_at_the_deadline(
     tls: bool,
     says: str,
 ) -> None:
-    monkeypatch.setattr(connection, "LOG_IN_S", 0.5)
-    monkeypatch.setattr(server, "LOG_IN_S", 0.5)
+    monkeypatch.setattr(connection, "AUTHENTICATION_LIMIT_S", 0.5)
+    monkeypatch.setattr(server, "AUTHENTICATION_LIMIT_S", 0.5)
     settings = GatewaySettings(users_file=users)
     if tls:
         settings = with_tls(certificate, users_file=users)
@@ -310,7 +310,7 @@ def test_only_who_has_logged_in_may_send_large_frames(users: str) -> None:
     services: Any = SimpleNamespace(settings=settings, refused=RefusalCounts())
     stranger = Session(services, "l", Users(Path(users)), "10.0.0.1")
     anybody = Session(services, "l", None, "10.0.0.1")
-    assert (stranger.is_stranger, stranger.largest_frame) == (True, 65_536)
+    assert (stranger.must_authenticate, stranger.largest_frame) == (True, 65_536)
     assert anybody.largest_frame == settings.socket_request_max_bytes > 65_536
 
 
@@ -364,7 +364,7 @@ def test_who_announces_frames_and_sends_none_takes_no_room_of_other_addresses(
 def test_who_announces_a_frame_and_sends_none_is_closed(
     root: str, connect: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "ARRIVE_S", 0.3)
+    monkeypatch.setattr(receiving, "FRAME_LIMIT_S", 0.3)
     with gateway(root, settings=GatewaySettings(queued_max_request_bytes=100_000)) as broker:
         strangers = [connect(broker) for _ in range(3)]
         for each in strangers:
@@ -399,7 +399,7 @@ def test_each_listener_asks_what_its_protocol_says(
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"
     settings = with_tls(certificate, users_file=users, listeners=listeners)
     with coordinator(root), gateways(root, settings=settings) as brokers:
-        inside, outside = (brokers.own_at[name] for name in ("PLAINTEXT", "SASL_SSL"))
+        inside, outside = (brokers.own_by_listener[name] for name in ("PLAINTEXT", "SASL_SSL"))
         assert beats(connect(inside))
         stranger = connect(outside)
         stranger.send(heartbeat(), 4)

@@ -13,12 +13,12 @@ import pytest
 from kafka.protocol.producer import ProduceRequest
 
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.gateway import producing
-from group_coordinator.pipeline.gateway.apis.produce import API
-from group_coordinator.pipeline.gateway.producing import Producing
+from group_coordinator.pipeline.gateway import log_writers
+from group_coordinator.pipeline.gateway.apis.produce import PRODUCE
+from group_coordinator.pipeline.gateway.log_writers import LogWriters
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.request_context import RequestContext
-from group_coordinator.pipeline.gateway.topics import Topics
+from group_coordinator.pipeline.gateway.topic_logs import Topics
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, Outcome, Record, Segments
 from group_coordinator.schemas.errors import ErrorCode
@@ -49,8 +49,8 @@ class Gateway:
     def __init__(self, root: str) -> None:
         topic = make(root, 1)
         topics = SimpleNamespace(find=lambda _: (1, topic), look_soon=lambda _: None)
-        self.producing = Producing(root, cast(Topics, topics), 0, MOST_BYTES)
-        self.services = SimpleNamespace(topics=topics, producing=self.producing)
+        self.log_writers = LogWriters(root, cast(Topics, topics), 0, MOST_BYTES)
+        self.services = SimpleNamespace(topics=topics, log_writers=self.log_writers)
 
     def sends(
         self, sequence: int, timeout_ms: int = PATIENT_MS, producer: int = 7
@@ -76,11 +76,11 @@ class Gateway:
             ],
         )
         call = SimpleNamespace(
-            services=self.services, version=9, may=lambda *_: self.may, taken_in=lambda: None
+            services=self.services, version=9, authorize=lambda *_: self.may, on_queued=lambda: None
         )
-        assert callable(API.answer)
+        assert callable(PRODUCE.handler)
         try:
-            response = await API.answer(cast(RequestContext, call), request)
+            response = await PRODUCE.handler(cast(RequestContext, call), request)
         except InvalidFrame:
             return [CLOSED]
         found = [each.partition_responses[0] for each in response.responses]
@@ -118,7 +118,7 @@ def told(root: str, story: Callable[[Gateway], Coroutine[Any, Any, Any]]) -> Any
     async def run() -> Any:
         gateway = Gateway(root)
         found = await asyncio.wait_for(story(gateway), LIMIT_S)
-        await gateway.producing.close()
+        await gateway.log_writers.close()
         return found
 
     return asyncio.run(run())
@@ -171,9 +171,9 @@ def test_what_waits_for_a_store_that_hangs_is_bounded(
         await slow.holds()
         # Each is sent twice.
         found = [await gateway.sends(number // 2, 1) for number in range(1, 300)]
-        waiting = gateway.producing.waiting_bytes
+        waiting = gateway.log_writers.queued_bytes
         slow.go.set()
-        while gateway.producing.waiting_bytes:
+        while gateway.log_writers.queued_bytes:
             await asyncio.sleep(0.001)
         last = found.count(TIMED_OUT) // 2
         again = [await gateway.sends(number) for number in (0, last, last + 1)]
@@ -254,7 +254,7 @@ def test_a_commit_has_so_many_bytes_of_what_batches_become(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As they were sent these nine have 1,400 bytes."""
-    monkeypatch.setattr(producing, "_MOST_BYTES", 250_000)
+    monkeypatch.setattr(log_writers, "_MOST_BYTES", 250_000)
     slow = Slow(monkeypatch)
     batch = lone_batch("zstd", bytes(100_000))
     assert len(batch) < 150
@@ -272,14 +272,14 @@ def test_a_commit_has_so_many_bytes_of_what_batches_become(
 def test_a_batch_that_cannot_be_read_is_refused_alone(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = producing.read_batch
+    read = log_writers.read_batch
 
     def fails_once(*args: Any) -> Any:
-        monkeypatch.setattr(producing, "read_batch", read)
+        monkeypatch.setattr(log_writers, "read_batch", read)
         raise MemoryError
 
     async def story(gateway: Gateway) -> Any:
-        monkeypatch.setattr(producing, "read_batch", fails_once)
+        monkeypatch.setattr(log_writers, "read_batch", fails_once)
         return await asyncio.gather(gateway.sends(0, producer=8), gateway.sends(0))
 
     unknown = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)

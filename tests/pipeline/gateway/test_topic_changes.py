@@ -10,7 +10,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.catalogue import change
+from group_coordinator.pipeline.gateway.apis.topic_changes import change_topic
 from group_coordinator.schemas.errors import ErrorCode
 
 
@@ -20,7 +20,7 @@ class Unread:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         raise self.error
 
 
@@ -41,7 +41,7 @@ def test_a_change_that_is_made_is_told_so_if_it_cannot_be_read_yet(
     """Told of an error, a client would make it again, and hear that the topic exists."""
     made: list[str] = []
     call: Any = Call(Unread(error))
-    told = asyncio.run(change(call, "clicks", lambda: made.append("clicks")))
+    told = asyncio.run(change_topic(call, "clicks", lambda: made.append("clicks")))
     assert made == ["clicks"]
     assert (told.code, told.message) == (ErrorCode.NONE, None)
     assert "topic 'clicks' was changed, and the topics cannot be read yet" in caplog.text

@@ -11,57 +11,63 @@ import time
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.gateway import listening
-from group_coordinator.pipeline.gateway.listening import Listening
-from group_coordinator.pipeline.gateway.places import NoPlace, Places
-from group_coordinator.pipeline.gateway.room import Room, Share
-from group_coordinator.pipeline.gateway.seldom import Seldom
+from group_coordinator.pipeline.gateway import acceptor
+from group_coordinator.pipeline.gateway.acceptor import (
+    Acceptor,
+    ConnectionQuotas,
+    RateLimitedLogger,
+    TooManyConnections,
+)
+from group_coordinator.pipeline.gateway.memory_pool import AddressQuota, MemoryPool
 from tests.waiting import LIMIT_S
 
 
 def test_places_are_those_of_all_addresses_and_of_each() -> None:
-    places = Places(3, 2, Room(100))
-    first = places.take("a")
-    assert places.take("a") is first
-    with pytest.raises(NoPlace, match=r"its address has 2 \(max.connections.per.ip\)"):
-        places.take("a")
-    other = places.take("b")
-    with pytest.raises(NoPlace, match="all of the 3 places are taken"):
-        places.take("c")
-    places.leave(other)
-    places.leave(first)
-    assert places.take("a") is first
+    quotas = ConnectionQuotas(3, 2, MemoryPool(100))
+    first = quotas.add("a")
+    assert quotas.add("a") is first
+    with pytest.raises(
+        TooManyConnections,
+        match=r"its address has its limit of 2 connections \(max.connections.per.ip\)",
+    ):
+        quotas.add("a")
+    other = quotas.add("b")
+    with pytest.raises(TooManyConnections, match="the gateway has its limit of 3 connections"):
+        quotas.add("c")
+    quotas.remove(other)
+    quotas.remove(first)
+    assert quotas.add("a") is first
     for _ in range(2):
-        places.leave(first)
-    assert (places.taken, first.connections) == (0, 0)
-    assert places.take("a") is not first
+        quotas.remove(first)
+    assert (quotas.count, first.connections) == (0, 0)
+    assert quotas.add("a") is not first
 
 
 def test_an_address_that_fills_its_share_stands_in_nobody_s_way() -> None:
-    places = Places(9, 9, Room(100))
-    greedy, modest = places.take("a").memory, places.take("b").memory
+    quotas = ConnectionQuotas(9, 9, MemoryPool(100))
+    greedy, modest = quotas.add("a").memory, quotas.add("b").memory
     given: list[str] = []
-    assert greedy.take(20, print)
-    assert not greedy.take(20, lambda: given.append("greedy"))
-    assert modest.take(25, print)
-    greedy.give_back(20)
+    assert greedy.try_acquire(20, print)
+    assert not greedy.try_acquire(20, lambda: given.append("greedy"))
+    assert modest.try_acquire(25, print)
+    greedy.release(20)
     assert given == ["greedy"]
 
 
 def test_a_request_larger_than_a_share_is_its_address_s_only_one() -> None:
-    room = Room(100)
-    memory = Share(room, 25)
+    room = MemoryPool(100)
+    memory = AddressQuota(room, 25)
     given: list[int] = []
-    assert memory.take(80, print)
-    assert not memory.take(1, lambda: given.append(1))
-    assert room.take(20, print)
-    memory.give_back(80)
+    assert memory.try_acquire(80, print)
+    assert not memory.try_acquire(1, lambda: given.append(1))
+    assert room.try_acquire(20, print)
+    memory.release(80)
     assert given == [1]
 
 
 def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
-    room = Room(100)
-    memory, given = Share(room, 50), []
+    room = MemoryPool(100)
+    memory, given = AddressQuota(room, 50), []
 
     def for_the_share() -> None:
         given.append("share")
@@ -69,15 +75,15 @@ def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     def for_the_room() -> None:
         given.append("room")
 
-    assert room.take(90, lambda: None)
-    assert not memory.take(50, for_the_room)
-    assert not memory.take(10, for_the_share)
+    assert room.try_acquire(90, lambda: None)
+    assert not memory.try_acquire(50, for_the_room)
+    assert not memory.try_acquire(10, for_the_share)
     memory.withdraw(10, for_the_share)
     memory.withdraw(50, for_the_room)
-    room.give_back(90)
+    room.release(90)
     assert given == []
-    assert memory.take(50, print)
-    assert room.take(50, print)
+    assert memory.try_acquire(50, print)
+    assert room.try_acquire(50, print)
 
 
 # --- the log ------------------------------------------------------------------------------------
@@ -100,18 +106,18 @@ class Stopped:
 
 def test_many_lines_of_a_kind_are_few(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    lines, stopped = Seldom(), Stopped()
+    logger, stopped = RateLimitedLogger(), Stopped()
     with clock.use(stopped):
         for number in range(1_000):
-            lines.say(logging.INFO, "closed: %s", number)
-        lines.say(logging.INFO, "refused: %s", "another kind")
+            logger.log(logging.INFO, "closed: %s", number)
+        logger.log(logging.INFO, "refused: %s", "another kind")
         stopped.sleep(61)
-        lines.say(logging.INFO, "closed: %s", "later")
-        lines.say(logging.INFO, "closed: %s", "then")
+        logger.log(logging.INFO, "closed: %s", "later")
+        logger.log(logging.INFO, "closed: %s", "then")
     assert caplog.messages == [
         *(f"closed: {number}" for number in range(10)),
         "refused: another kind",
-        "closed: later (990 more of these were left out)",
+        "closed: later (990 more lines like this one were left out)",
         "closed: then",
     ]
 
@@ -139,14 +145,14 @@ def test_who_cannot_be_accepted_yet_is_accepted_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     every_s = 0.02
-    monkeypatch.setattr(listening, "_TRY_AGAIN_S", every_s)
+    monkeypatch.setattr(acceptor, "_RETRY_S", every_s)
 
     async def accepting() -> str:
         made = asyncio.get_running_loop().create_future()
         listener = Scarce()
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
-        served = Listening([listener], Seldom())
+        served = Acceptor([listener], RateLimitedLogger())
 
         def accepted(client: socket.socket, host: str) -> None:
             client.close()
@@ -166,9 +172,9 @@ def test_who_cannot_be_accepted_yet_is_accepted_later(
 
 
 def test_a_value_that_a_stranger_chose_is_quoted_and_cut(caplog: pytest.LogCaptureFixture) -> None:
-    lines = Seldom()
+    logger = RateLimitedLogger()
     with caplog.at_level(logging.INFO):
-        lines.say(logging.INFO, "%s is closed: %s (%d)", "h", "x\n\x1b" * 1_000_000, 5)
+        logger.log(logging.INFO, "%s is closed: %s (%d)", "h", "x\n\x1b" * 1_000_000, 5)
     (message,) = caplog.messages
     assert message.startswith("h is closed: x\\n\\x1bx")
     assert message.endswith("... (5)")

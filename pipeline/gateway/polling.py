@@ -1,8 +1,4 @@
-"""One computation that is shared by all callers that need its result at the same time.
-
-A caller gets the result of a computation that begins after its call, because a running one may have
-read old data. At most one computation runs, and at most one waits for it.
-"""
+"""Reads of tables for many callers: periodic polls, and computations that callers share."""
 
 from __future__ import annotations
 
@@ -11,25 +7,47 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta import STORE_FAILS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
 # The limit of the pause after a computation, s. A long computation mostly waits for the store.
-_MOST_REST_S = 1.0
+_MOST_PAUSE_S = 1.0
+
+
+async def poll_forever(
+    poll: Callable[[], Awaitable[None]], every_s: float, on_failure: Callable[[Exception], None]
+) -> None:
+    """Call `poll` every `every_s` seconds until cancelled, also after a failure.
+
+    `on_failure` is called with a failure, but not again while the same failure repeats.
+    """
+    reported = None
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await poll()
+            reported = None
+        except STORE_FAILS as error:
+            if reported != str(error):
+                on_failure(error)
+            reported = str(error)
 
 
 class SingleFlight(Generic[T]):
-    """A computation that runs once for all calls before its start. For the tasks of one loop.
+    """A computation that callers share. For the tasks of one event loop.
 
-    After a computation, there is a pause of `rest` times its duration, at most `_MOST_REST_S`.
+    A caller gets the result of a computation that begins after its call, because a running one may
+    have read old data. At most one computation runs, and at most one waits for it. After a
+    computation, there is a pause of `pause` times its duration, at most `_MOST_PAUSE_S`.
     """
 
-    def __init__(self, compute: Callable[[], Awaitable[T]], rest: float = 0.0) -> None:
+    def __init__(self, compute: Callable[[], Awaitable[T]], pause: float = 0.0) -> None:
         self._compute = compute
-        self._rest = rest
-        self._rests_until = 0.0
+        self._pause = pause
+        self._paused_until = 0.0
         self._one_at_a_time = asyncio.Lock()
         # The computation that has not begun, and all that have not ended.
         self._next: asyncio.Task[T] | None = None
@@ -53,11 +71,11 @@ class SingleFlight(Generic[T]):
 
     async def _run(self) -> T:
         async with self._one_at_a_time:
-            await asyncio.sleep(max(0.0, self._rests_until - monotonic()))
+            await asyncio.sleep(max(0.0, self._paused_until - monotonic()))
             self._next = None
             began = monotonic()
             try:
                 return await self._compute()
             finally:
                 ended = monotonic()
-                self._rests_until = ended + min(_MOST_REST_S, self._rest * (ended - began))
+                self._paused_until = ended + min(_MOST_PAUSE_S, self._pause * (ended - began))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from group_coordinator.pipeline.gateway.compression import Budget
-    from group_coordinator.pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway.topic_logs import Topics
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
 
@@ -46,7 +46,7 @@ _BATCH_BYTES = 2_048
 _THREADS = 4
 
 
-class Produced(NamedTuple):
+class ProducedBatch(NamedTuple):
     """A record batch as a client sent it, with its partition and the version of Produce.
 
     The batches of a request share one `budget`.
@@ -58,7 +58,7 @@ class Produced(NamedTuple):
     budget: Budget
 
 
-def waiting_size(data: bytes | None) -> int:
+def queued_size(data: bytes | None) -> int:
     """Return the bytes that count against the limit while a batch waits to be written."""
     return len(data or b"") + _BATCH_BYTES
 
@@ -66,55 +66,55 @@ def waiting_size(data: bytes | None) -> int:
 class _ProduceRequest:
     """The batches of one request for one topic, with one future for all outcomes."""
 
-    __slots__ = ("_count", "_found", "outcomes")
+    __slots__ = ("_count", "_outcomes", "outcomes")
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._found: list[Outcome] = []
+        self._outcomes: list[Outcome] = []
         self.outcomes: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         if not count:
             self.outcomes.set_result([])
 
-    def tell(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: Outcome) -> None:
         """Add the outcome of the next batch; complete the future with the last one."""
-        self._found.append(outcome)
-        if len(self._found) == self._count:
-            self.outcomes.set_result(self._found)
+        self._outcomes.append(outcome)
+        if len(self._outcomes) == self._count:
+            self.outcomes.set_result(self._outcomes)
 
 
-class _Waiting(NamedTuple):
-    produced: Produced
+class _QueuedBatch(NamedTuple):
+    produced: ProducedBatch
     request: _ProduceRequest
 
 
-class Producing:
+class LogWriters:
     """The writers of the log tables of a root. For one event loop.
 
-    Batches that wait for their commits may take `most_bytes`; see `has_room`.
+    Batches that wait for their commits may take `most_bytes`; see `has_capacity`.
     """
 
     def __init__(self, root: str, topics: Topics, linger_ms: int, most_bytes: int) -> None:
         self._topics = topics
         self._most_bytes = most_bytes
-        self.waiting_bytes = 0
+        self.queued_bytes = 0
         self._ids = ProducerIdManager(root)
-        self._giving = asyncio.Lock()
+        self._id_lock = asyncio.Lock()
         self._linger_s = linger_ms / 1000
         self._threads = ThreadPoolExecutor(_THREADS, "produce")
-        self._writers: dict[str, _Writer] = {}
+        self._writers: dict[str, _LogWriter] = {}
 
-    def has_room(self, size: int) -> bool:
+    def has_capacity(self, size: int) -> bool:
         """Return whether batches of `size` bytes may be appended now.
 
         Queued batches count even after their clients timed out: while the store hangs, clients send
         them again. If the queue is empty, batches of any size are accepted.
         """
-        return not self.waiting_bytes or self.waiting_bytes + size <= self._most_bytes
+        return not self.queued_bytes or self.queued_bytes + size <= self._most_bytes
 
     def append(
-        self, topic: TopicTable, batches: Sequence[Produced]
+        self, topic: TopicTable, batches: Sequence[ProducedBatch]
     ) -> asyncio.Future[list[Outcome]]:
-        """Append batches to a topic, after all earlier ones. Call `has_room` first.
+        """Append batches to a topic, after all earlier ones. Call `has_capacity` first.
 
         The future has the outcome of each batch. A batch that is not written has BatchRefused or
         another Failure as its outcome; AppendStateUnknown if the store failed.
@@ -126,21 +126,23 @@ class Producing:
         if writer is None or writer.topic != topic:
             if writer is not None:
                 writer.stop()
-            writer = _Writer(topic, self._threads, self._linger_s, self._settle, self._tell)
+            writer = _LogWriter(
+                topic, self._threads, self._linger_s, self._complete, self._poll_topic
+            )
             self._writers[topic.topic] = writer
         request = _ProduceRequest(len(batches))
-        for each in batches:
-            self.waiting_bytes += waiting_size(each.data)
-            writer.append(_Waiting(each, request))
+        for batch in batches:
+            self.queued_bytes += queued_size(batch.data)
+            writer.append(_QueuedBatch(batch, request))
         return request.outcomes
 
-    def _settle(self, waiting: _Waiting, outcome: Outcome) -> None:
-        self.waiting_bytes -= waiting_size(waiting.produced.data)
-        waiting.request.tell(outcome)
+    def _complete(self, queued: _QueuedBatch, outcome: Outcome) -> None:
+        self.queued_bytes -= queued_size(queued.produced.data)
+        queued.request.add_outcome(outcome)
 
     async def new_producer_id(self) -> int:
         """Return a unique producer id. Raises OSError, DeltaError and Failure."""
-        async with self._giving:
+        async with self._id_lock:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._ids.next_id)
 
@@ -150,12 +152,12 @@ class Producing:
             await writer.close()
         self._threads.shutdown()
 
-    def _tell(self, topic: str) -> None:
+    def _poll_topic(self, topic: str) -> None:
         """Poll a topic for its new records, so that waiting fetches see them."""
-        self._topics.look_soon(topic)
+        self._topics.poll_soon(topic)
 
 
-class _Writer:
+class _LogWriter:
     """The writer of one topic, with one commit at a time."""
 
     def __init__(
@@ -163,22 +165,22 @@ class _Writer:
         topic: TopicTable,
         threads: ThreadPoolExecutor,
         linger_s: float,
-        settle: Callable[[_Waiting, Outcome], None],
-        tell: Callable[[str], None],
+        complete: Callable[[_QueuedBatch, Outcome], None],
+        poll_topic: Callable[[str], None],
     ) -> None:
         self.topic = topic
         self._writer = TopicWriter(topic)
         self._threads = threads
         self._linger_s = linger_s
-        self._settle = settle
-        self._tell = tell
-        self._waiting: deque[_Waiting] = deque()
+        self._complete = complete
+        self._poll_topic = poll_topic
+        self._queue: deque[_QueuedBatch] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def append(self, waiting: _Waiting) -> None:
-        self._waiting.append(waiting)
+    def append(self, batch: _QueuedBatch) -> None:
+        self._queue.append(batch)
         self._arrived.set()
 
     def stop(self) -> None:
@@ -193,7 +195,7 @@ class _Writer:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if not self._waiting:
+            if not self._queue:
                 if self._stopping:
                     return
                 self._arrived.clear()
@@ -202,42 +204,42 @@ class _Writer:
                 if not self._stopping:
                     await asyncio.sleep(self._linger_s)
                 continue
-            waiting = [each.produced for each in islice(self._waiting, _MOST_BATCHES)]
-            outcomes = await loop.run_in_executor(self._threads, self._append, waiting)
+            batches = [queued.produced for queued in islice(self._queue, _MOST_BATCHES)]
+            outcomes = await loop.run_in_executor(self._threads, self._append, batches)
             for outcome in outcomes:
-                self._settle(self._waiting.popleft(), outcome)
-            if any(isinstance(each, Appended) for each in outcomes):
-                self._tell(self.topic.topic)
+                self._complete(self._queue.popleft(), outcome)
+            if any(isinstance(outcome, Appended) for outcome in outcomes):
+                self._poll_topic(self.topic.topic)
 
     # --- in a thread ------------------------------------------------------------------------------
 
-    def _append(self, waiting: Sequence[Produced]) -> list[Outcome]:
+    def _append(self, produced: Sequence[ProducedBatch]) -> list[Outcome]:
         """Append the first batches, at least one; return their outcomes."""
-        opened = self._open(waiting)
-        batches = [each for each in opened if isinstance(each, NewBatch)]
+        decoded = self._decode(produced)
+        batches = [batch for batch in decoded if isinstance(batch, NewBatch)]
         outcomes = iter(self._writer.append(batches) if batches else ())
-        return [next(outcomes) if isinstance(each, NewBatch) else each for each in opened]
+        return [next(outcomes) if isinstance(batch, NewBatch) else batch for batch in decoded]
 
-    def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | BatchRefused]:
+    def _decode(self, produced: Sequence[ProducedBatch]) -> list[NewBatch | BatchRefused]:
         now = clock_ms()
-        found: list[NewBatch | BatchRefused] = []
+        decoded: list[NewBatch | BatchRefused] = []
         limit = ProducerBatchLimit()
         size = 0
-        for partition, data, version, budget in waiting:
+        for partition, data, version, budget in produced:
             if not limit.admits(partition, producer_of(data)):
                 break
             try:
-                opened = read_batch(partition, data, version, self._writer.config, now, budget)
+                read = read_batch(partition, data, version, self._writer.config, now, budget)
             except BatchRefused as refused:
-                found.append(without_traceback(refused))
+                decoded.append(without_traceback(refused))
                 continue
             # A bug that one batch triggers must not fail the other batches on each attempt.
             except Exception:
                 log.exception("a batch for %s-%d is refused", self.topic.topic, partition)
-                found.append(BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))
+                decoded.append(BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))
                 continue
-            found.append(opened.batch)
-            size += opened.size
+            decoded.append(read.batch)
+            size += read.size
             if size >= _MOST_BYTES:
                 break
-        return found
+        return decoded

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.pipeline.gateway import single_flight
-from group_coordinator.pipeline.gateway.single_flight import SingleFlight
+from group_coordinator.pipeline.gateway import polling
+from group_coordinator.pipeline.gateway.polling import SingleFlight
 from tests.waiting import LIMIT_S
 
 
@@ -99,25 +99,25 @@ def test_a_closed_one_computes_no_more() -> None:
     run(story)
 
 
-def test_there_is_a_rest_after_a_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_pause_after_a_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who ask meanwhile are answered together."""
     times = iter([9.0, 10.0, 10.25, 10.5, 12.0, 20.0, 20.5, 21.0, 21.0])
-    rests: list[float] = []
+    pauses: list[float] = []
     sleep = asyncio.sleep
 
     async def noted(seconds: float) -> None:
-        rests.append(seconds)
+        pauses.append(seconds)
         await sleep(0)
 
     async def story() -> None:
-        flight = SingleFlight(counting := Counting(), rest=3)
+        flight = SingleFlight(counting := Counting(), pause=3)
         counting.over.set()
         assert await flight.result() == 1
         assert await flight.result() == 2
         # What lasts long waits for a store.
         assert await flight.result() == 3
 
-    monkeypatch.setattr(single_flight, "monotonic", times.__next__)
-    monkeypatch.setattr(single_flight.asyncio, "sleep", noted)
+    monkeypatch.setattr(polling, "monotonic", times.__next__)
+    monkeypatch.setattr(polling.asyncio, "sleep", noted)
     run(story)
-    assert rests == [0.0, 0.5, 0.5]
+    assert pauses == [0.0, 0.5, 0.5]

@@ -17,8 +17,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
-from group_coordinator.pipeline.gateway.looking import keep_looking
-from group_coordinator.pipeline.gateway.single_flight import SingleFlight
+from group_coordinator.pipeline.gateway.polling import SingleFlight, poll_forever
 from group_coordinator.pipeline.tables import AclWatcher
 
 if TYPE_CHECKING:
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The time between two polls of the ACL table, s.
-_LOOK_EVERY_S = 0.25
+_POLL_EVERY_S = 0.25
 
 
 class AclsUnknown(Failure):
     """Error while the ACLs in force are not known; the message says for how many seconds."""
 
 
-class Acls:
+class AclCache:
     """The ACLs of a root. `authorizer` applies them; None allows all requests.
 
     The constructor raises DeltaError, OSError and Failure if the ACLs cannot be read, because a
@@ -52,22 +51,22 @@ class Acls:
         self._config = config
         # A separate thread: after queued client requests, a poll could end after `LEASE_S`.
         self._thread = ThreadPoolExecutor(1, "acls")
-        self._looks = SingleFlight(self._look)
+        self._polls = SingleFlight(self._poll)
         self._super_users = frozenset(super_users_of(config.super_users))
-        # The start of the last successful poll. `_may_have_others`: whether a later poll failed
+        # The start of the last successful poll. `_may_have_changed`: whether a later poll failed
         # before any ACLs were found, or because the table was replaced.
         self._known_at = monotonic()
-        self._may_have_others = False
+        self._may_have_changed = False
         self.authorizer: Authorizer | None = None
         self.acls: tuple[AclBinding, ...] | None = None
-        self._take(self._watcher.poll())
+        self._apply(self._watcher.poll())
 
     @property
     def is_known(self) -> bool:
         """Whether the ACLs that were read last are known to be in force."""
-        return not self._may_have_others and monotonic() - self._known_at <= LEASE_S
+        return not self._may_have_changed and monotonic() - self._known_at <= LEASE_S
 
-    def may_begin(self, principal: str) -> bool:
+    def may_create_first(self, principal: str) -> bool:
         """Return whether ACLs exist already, or the principal is a super user.
 
         Only a super user may create the first ACL, because it denies everything else to all other
@@ -84,33 +83,33 @@ class Acls:
 
     async def follow(self) -> None:
         """Poll for changes until cancelled."""
-        await keep_looking(
-            self.look,
-            _LOOK_EVERY_S,
+        await poll_forever(
+            self.poll,
+            _POLL_EVERY_S,
             lambda error: log.warning("the ACLs cannot be read: %s", error),
         )
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll for changes once. Raises DeltaError, OSError and Failure."""
-        await self._looks.result()
+        await self._polls.result()
 
     async def close(self) -> None:
         """Cancel the polls and end the thread."""
-        await self._looks.close()
+        await self._polls.close()
         self._thread.shutdown()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         began = monotonic()
         poll = self._watcher.poll
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, poll)
+            acls = await asyncio.get_running_loop().run_in_executor(self._thread, poll)
         except STORE_FAILS:
-            self._may_have_others = self.acls is None or self._watcher.is_replaced
+            self._may_have_changed = self.acls is None or self._watcher.is_replaced
             raise
-        self._known_at, self._may_have_others = began, False
-        self._take(found)
+        self._known_at, self._may_have_changed = began, False
+        self._apply(acls)
 
-    def _take(self, acls: tuple[AclBinding, ...] | None) -> None:
+    def _apply(self, acls: tuple[AclBinding, ...] | None) -> None:
         if acls is None or acls is self.acls:
             return
         self.acls = acls
