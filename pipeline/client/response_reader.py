@@ -30,7 +30,7 @@ from group_coordinator.schemas.tables import RESPONSES, from_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from group_coordinator.pipeline.delta import Tail
+    from group_coordinator.pipeline.delta import TableTail
     from group_coordinator.schemas.messages import RequestEvent
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class ResponseReader:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._waiting: dict[str, _PendingRequest] = {}
-        self._tail: Tail | None = self._open_tail()
+        self._tail: TableTail | None = self._open_tail()
         self._interval = self._shortest
         self._closed = False
         self._thread = background.start("response-reader", self._run, self._stop)
@@ -240,7 +240,7 @@ class ResponseReader:
                     self._back_off()
             failing_since = None
 
-    def _poll(self, tail: Tail) -> bool:
+    def _poll(self, tail: TableTail) -> bool:
         """Deliver the new answers and advance the tail; return False if there are no new rows."""
         try:
             rows, next_tail = tail.look()
@@ -254,7 +254,7 @@ class ResponseReader:
             self._tail = next_tail
         return True
 
-    def _catch_up(self) -> Tail:
+    def _catch_up(self) -> TableTail:
         """Deliver the answers that the table has; return a tail from its newest version.
 
         It is needed if this process was suspended for longer than the log's retention. The files
@@ -323,7 +323,7 @@ class ResponseReader:
         for request_id in waiting:
             self.fail(request_id, ResponsesLost(message))
 
-    def _open_tail(self) -> Tail:
+    def _open_tail(self) -> TableTail:
         try:
             return self._new_tail()
         except TableNotFoundError:
@@ -336,10 +336,10 @@ class ResponseReader:
                 f"`group-coordinator run --root {self._root}`"
             ) from None
 
-    def _new_tail(self) -> Tail:
+    def _new_tail(self) -> TableTail:
         return follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names)
 
-    def _reopen_tail(self) -> Tail:
+    def _reopen_tail(self) -> TableTail:
         try:
             return self._new_tail()
         except _UNREADABLE as error:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
     from group_coordinator.pipeline.delta.failures import STORE_FAILS
     from group_coordinator.pipeline.delta.feature_removal import asked_features, make_plain
-    from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
+    from group_coordinator.pipeline.delta.followed import TableFollower, TableTail, follow
     from group_coordinator.pipeline.delta.identity import (
         GoneCheck,
         SameTable,
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
         read_whole,
         why_undecodable,
     )
-    from group_coordinator.pipeline.delta.patience import Patience
     from group_coordinator.pipeline.delta.protocol import UnsupportedTable
     from group_coordinator.pipeline.delta.replay import Ask, PlainTable, quoted, read_plain_table
+    from group_coordinator.pipeline.delta.retry_budget import RetryBudget
     from group_coordinator.pipeline.delta.snapshot import Change, LiveFiles
     from group_coordinator.pipeline.delta.storage import CommitStateUnknown
     from group_coordinator.pipeline.delta.store_check import check_clock, check_store
@@ -134,8 +134,8 @@ _NAMES = {
         "make_plain",
     ),
     "followed": (
-        "Followed",
-        "Tail",
+        "TableFollower",
+        "TableTail",
         "follow",
     ),
     "identity": (
@@ -164,7 +164,6 @@ _NAMES = {
         "read_whole",
         "why_undecodable",
     ),
-    "patience": ("Patience",),
     "protocol": ("UnsupportedTable",),
     "replay": (
         "Ask",
@@ -172,6 +171,7 @@ _NAMES = {
         "quoted",
         "read_plain_table",
     ),
+    "retry_budget": ("RetryBudget",),
     "snapshot": (
         "Change",
         "LiveFiles",

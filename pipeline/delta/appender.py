@@ -147,9 +147,9 @@ class Appender:
         return self._writer.snapshot.last_version(app_id)
 
     @property
-    def may_stand(self) -> bool:
+    def may_be_committed(self) -> bool:
         """Whether the table contains, or may contain, the changes of the last `append`."""
-        return self._writer.may_stand
+        return self._writer.may_be_committed
 
     def forget(self) -> None:
         """Read the commits of other writers, including those under this appender's applications."""
@@ -180,7 +180,7 @@ class Appender:
             return False
         begun = Freshness.seen_now()
         added = [] if rows is None else [self._file(rows)]
-        self._writer.may_stand = False
+        self._writer.may_be_committed = False
         try:
             while True:
                 changes = self._changes(added, app_id, version, found)
@@ -195,7 +195,7 @@ class Appender:
         finally:
             # While the commit may be in the table, its file must stay. VACUUM deletes a file that
             # no commit names.
-            if not self._writer.may_stand:
+            if not self._writer.may_be_committed:
                 self._store.delete([file.path for file in added])
 
     def _changes(

@@ -50,7 +50,7 @@ EMPTY_RANGE = "416"
 # The retry budget (s) for a store that has answered before; each attempt includes the library's own
 # retries. It is less than a coordinator's `progress.timeout.ms`. A store that has never answered,
 # for example because its host name is mistyped, is not retried.
-PATIENCE_S = 45.0
+RETRY_BUDGET_S = 45.0
 
 _ANSWERED = re.compile(
     r"Error performing (?P<verb>[A-Z]+) (?P<uri>\S+) in .*?"
@@ -142,7 +142,7 @@ class Bucket:
             if is_first:
                 self._silent_since = monotonic()
         if is_first:
-            log.warning("the store is asked again for up to %.0f s: %s", PATIENCE_S, error)
+            log.warning("the store is asked again for up to %.0f s: %s", RETRY_BUDGET_S, error)
 
     def _answers(self) -> None:
         self.has_answered = True

@@ -220,8 +220,9 @@ class Commit:
     commit; None if it was never set. If the commit comes late and a version differs, the commit is
     void (`pipeline.delta.log_trim`).
 
-    `may_stand` says whether the commit may be in the table. It is False until the first attempt to
-    create the commit. It is False again once another writer's commit was read under that version.
+    `may_be_committed` says whether the commit may be in the table. It is False until the first
+    attempt to create the commit. It is False again once another writer's commit was read under that
+    version.
 
     With `flushed` the content is flushed before the file gets the version's name, and the name
     after that. So a power loss leaves the whole commit or no part of it.
@@ -241,7 +242,7 @@ class Commit:
         # As all readers will see them.
         self.actions = parse_commit(self.content)
         self.flushed = flushed
-        self.may_stand = False
+        self.may_be_committed = False
 
 
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:

@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 
-def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> Tail:
+def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> TableTail:
     """Follow a table from its present end, reading `columns`; partition columns are not allowed.
 
     Raises deltalake's TableNotFoundError.
     """
     version = newest_version(uri)
     same = SameTable(uri, at=version)
-    return Tail(open_files(uri), version, columns, same, refuses_removals)
+    return TableTail(open_files(uri), version, columns, same, refuses_removals)
 
 
-class Tail:
+class TableTail:
     """A reader of the rows appended to one table after `version`; `files` has the table's root.
 
     With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise its rows are
@@ -78,7 +78,7 @@ class Tail:
         self._at = after._at
         return rows
 
-    def look(self) -> tuple[pa.Table | None, Tail]:
+    def look(self) -> tuple[pa.Table | None, TableTail]:
         """Return the rows of `poll`, and the tail after them; this tail does not advance."""
         found, at = [], self._at
         try:
@@ -101,7 +101,7 @@ class Tail:
         return (pa.concat_tables(found, promote_options="default") if found else None), behind
 
 
-class Followed(Generic[S]):
+class TableFollower(Generic[S]):
     """A table's state in one reader; for one thread.
 
     `take` returns the new state from the previous state (None at first) and rows. Its flag says
@@ -126,7 +126,7 @@ class Followed(Generic[S]):
         self.is_read = False
         # Whether the table was replaced, and `known` is the state of the old one.
         self.is_replaced = False
-        self._held: tuple[Tail, S] | None = None
+        self._held: tuple[TableTail, S] | None = None
 
     @property
     def known(self) -> S | None:

@@ -137,16 +137,16 @@ class Log:
         Raises NotFlushed, and another OSError if this commit certainly does not exist.
         """
         seen = None if self._end is None else Freshness.now()
-        commit.may_stand = True
+        commit.may_be_committed = True
         try:
             created = self.store.create(commit_name(version), commit.content, commit.flushed)
         except NotFlushed:
             raise
         except OSError:
-            commit.may_stand = False
+            commit.may_be_committed = False
             raise
         if created.outcome is Outcome.TAKEN:
-            commit.may_stand = False
+            commit.may_be_committed = False
             raise FileExistsError(
                 f"version {version} of {self.uri} is another writer's"
             ) from created.why

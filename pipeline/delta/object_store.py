@@ -26,7 +26,7 @@ import obstore
 from group_coordinator.pipeline.clock import back_off, clock_ms, monotonic, sleep
 from group_coordinator.pipeline.delta.bucket import (
     EMPTY_RANGE,
-    PATIENCE_S,
+    RETRY_BUDGET_S,
     StoreError,
     bucket_of,
 )
@@ -64,7 +64,7 @@ def _again(
 
     @functools.wraps(do)
     def doing(folder: ObjectStore, /, *arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
-        until = monotonic() + PATIENCE_S
+        until = monotonic() + RETRY_BUDGET_S
         first = True
         while True:
             try:
@@ -138,7 +138,7 @@ class ObjectStore:
         refused because the object exists. Then the object's content tells which writer created it.
         """
         may_be_done = False
-        until = monotonic() + PATIENCE_S
+        until = monotonic() + RETRY_BUDGET_S
         for attempt in itertools.count(1):
             try:
                 self.put_absent(path, content)

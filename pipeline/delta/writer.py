@@ -67,8 +67,8 @@ class TooOld(Exception):
 class Writer:
     """Commits to one table; for one thread.
 
-    With `flushed` a commit to a disk outlives a loss of power once it is told. `may_stand`: whether
-    the last commit may be in the table, so that its files must stay.
+    With `flushed` an acknowledged commit to a disk survives a power loss. `may_be_committed`:
+    whether the last commit may be in the table, so that its files must stay.
 
     Raises deltalake's TableNotFoundError.
     """
@@ -76,7 +76,7 @@ class Writer:
     def __init__(self, uri: str, flushed: bool, ends_by_restore: bool = False) -> None:
         self.uri = uri
         self.snapshot = Snapshot(uri, ends_by_restore)
-        self.may_stand = False
+        self.may_be_committed = False
         self._folder = local_folder(uri)
         self._flushed = flushed
         self._not_flushed: NotFlushed | None = None
@@ -103,7 +103,7 @@ class Writer:
         described anew, TooOld, UnsupportedTable, CommitStateUnknown where the commit may be in the
         table or not, NotFlushed from then on where a loss of power may undo it, and OSError.
         """
-        self.may_stand = False
+        self.may_be_committed = False
         self._check_flushed()
         app_ids = [
             *(move.app_id for move in changes.moves),
@@ -132,7 +132,7 @@ class Writer:
                 self._not_flushed = error
                 raise
             finally:
-                self.may_stand = commit.may_stand
+                self.may_be_committed = commit.may_be_committed
             self._follow_up()
             return self.snapshot.state.version
         raise AppendConflict(f"{ATTEMPTS} commits to {self.uri} lost against other writers")

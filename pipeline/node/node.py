@@ -50,7 +50,7 @@ from group_coordinator.coordinator.ownership import (
     takers,
 )
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta import Epoch, FencedError, Patience, local_folder
+from group_coordinator.pipeline.delta import Epoch, FencedError, RetryBudget, local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
@@ -356,7 +356,7 @@ class CoordinatorNode:
             else:
                 log.warning("the lease of node %d has ended: taking over its partitions", node_id)
         fenced = partial(fence_dead, self._root, self._cluster, plan.fence)
-        if not Patience(self._config.offsets_commit_timeout_ms).until_done("fence", fenced):
+        if not RetryBudget(self._config.offsets_commit_timeout_ms).run("fence", fenced):
             # The cluster state has changed and must be read first.
             return
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))

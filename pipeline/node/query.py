@@ -30,7 +30,7 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState, named
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta import Patience
+from group_coordinator.pipeline.delta import RetryBudget
 from group_coordinator.pipeline.node.bootstrap import (
     append_claims,
     append_unloads,
@@ -161,18 +161,18 @@ class NodeQuery:
         """Make the running query decide for the present partitions of the node."""
         assert self.running is not None  # else it is begun
         kept = cluster.kept_by(self._node.node_id)
-        patience = self._patience()
-        newest = patience.until_done("read claims", partial(newest_claim, self._bootstrap))
+        budget = self._retry_budget()
+        newest = budget.run("read claims", partial(newest_claim, self._bootstrap))
         claimed = frozenset(p for p, state in kept.items() if state.epoch > newest)
         settings = self._batch_settings(cluster)
         claims = {**(settings.claims or {}), **settings.unloading}
         change = partial(self.running.change, replace(settings, claims=claims), claimed)
-        patience.until_done("change the query", change)
+        budget.run("change the query", change)
         # If another node claims them from now on, this node was fenced (`CoordinatorNode.check`).
         self.served |= claimed
         if claimed:
             # Meanwhile the query proceeds to a batch that is decided by the new claims.
-            patience.until_done("read what claims need", self._ahead.read_on)
+            budget.run("read what claims need", self._ahead.read_on)
         self._changing = _Change(claimed, tuple(unload))
 
     def continue_change(self, cluster: ClusterState) -> tuple[int, ...]:
@@ -217,19 +217,19 @@ class NodeQuery:
     def _write(self, cluster: ClusterState, running: RunningQuery, change: _Change) -> None:
         """Write the events of a change and the query's next selection to the bootstrap."""
         kept = cluster.kept_by(self._node.node_id)
-        patience = self._patience()
+        budget = self._retry_budget()
         if change.claimed:
             append = partial(self._append_claims, change.claimed, kept, running.run)
-            self._needed = patience.until_done("load claimed groups", append) + 1
+            self._needed = budget.run("load claimed groups", append) + 1
         if change.unload:
             unload = self._set_of(change.unload)
             # A retry is safe: unloading a group twice changes nothing.
             unloaded = partial(
                 append_unloads, self._root, self._bootstrap, unload, running.run, kept
             )
-            patience.until_done("unload groups", unloaded)
+            budget.run("unload groups", unloaded)
         end = partial(bootstrap_end, self._bootstrap)
-        running.expect(patience.until_done("read the bootstrap", end))
+        running.expect(budget.run("read the bootstrap", end))
         self.served = frozenset(kept)
         log.info("deciding for %d partitions from now on: %s", len(kept), named(kept))
 
@@ -285,8 +285,8 @@ class NodeQuery:
                 append_claims(ahead, self._bootstrap, self._set_of(new), newest)
         return left.bootstrap, left.planned
 
-    def _patience(self) -> Patience:
-        return Patience(self._config.offsets_commit_timeout_ms)
+    def _retry_budget(self) -> RetryBudget:
+        return RetryBudget(self._config.offsets_commit_timeout_ms)
 
     def _set_of(self, partitions: Collection[int]) -> PartitionSet:
         return PartitionSet(frozenset(partitions), self._num_partitions)

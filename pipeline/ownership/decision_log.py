@@ -23,7 +23,7 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold, lease_app_id
 from group_coordinator.pipeline.delta import (
     Appender,
-    Patience,
+    RetryBudget,
     open_files,
     read_files,
     read_rows,
@@ -87,7 +87,7 @@ class DecisionLog:
 
     def read(self) -> ClusterState:
         """Return the newest cluster state. Reads rows only if there are new decisions."""
-        return Patience(self._timeout_ms).until_done("read decisions", self._look)
+        return RetryBudget(self._timeout_ms).run("read decisions", self._look)
 
     def _look(self) -> ClusterState:
         self._appender.forget()
@@ -108,13 +108,13 @@ class DecisionLog:
         """
         epoch = cluster.epoch + 1
         rows = [replace(event, epoch=epoch) for event in events]
-        patience = Patience(self._timeout_ms)
+        budget = RetryBudget(self._timeout_ms)
         append = partial(self._appender.append, to_arrow(COORDINATORS, rows), DECISIONS, epoch)
-        if not patience.until_done("write a decision", append):
+        if not budget.run("write a decision", append):
             # A failed attempt may have committed the decision. The retry then finds the epoch in
             # use, as if another node had decided.
             look = partial(self._is_decided, rows, epoch)
-            if not (patience.has_failed and patience.until_done("read a decision", look)):
+            if not (budget.has_failed and budget.run("read a decision", look)):
                 return None
             self._note_starts(rows)
             return fold(cluster, rows)
@@ -175,7 +175,7 @@ class DecisionLog:
 
     def _say(self, app_id: str, version: int) -> None:
         append = partial(self._appender.append, None, app_id, version)
-        Patience(self._timeout_ms).until_done(f"record {app_id} {version}", append)
+        RetryBudget(self._timeout_ms).run(f"record {app_id} {version}", append)
 
     def _is_rewritten(self) -> bool:
         """Return whether the table no longer contains a file that was read."""

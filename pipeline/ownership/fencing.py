@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from group_coordinator.coordinator.ownership import NO_EPOCH, lease_app_id
-from group_coordinator.pipeline.delta import Appender, Epoch, FencedError, Patience, raise_epoch
+from group_coordinator.pipeline.delta import Appender, Epoch, FencedError, RetryBudget, raise_epoch
 from group_coordinator.pipeline.errors import Failure, address
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS
 from group_coordinator.pipeline.tables import WRITTEN, check_whole_table, has_table, table_uri
@@ -55,7 +55,7 @@ def read_lease(root: str, node_id: int, timeout_ms: int) -> ObservedLease:
     """
     check_whole_table(root, COORDINATORS)
     look = partial(_see, root, node_id)
-    return Patience(timeout_ms).until_done(f"read the lease of node {node_id}", look)
+    return RetryBudget(timeout_ms).run(f"read the lease of node {node_id}", look)
 
 
 def _see(root: str, node_id: int) -> ObservedLease:

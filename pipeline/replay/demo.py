@@ -19,7 +19,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from group_coordinator.pipeline.delta import Tail, follow
+from group_coordinator.pipeline.delta import TableTail, follow
 from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.process import CoordinatorProcess
@@ -161,7 +161,9 @@ class Demo:
 
     # --- the conversations ----------------------------------------------------------------------
 
-    def _play(self, check: Callable[[], None], tails: tuple[Tail, Tail, Tail]) -> None:
+    def _play(
+        self, check: Callable[[], None], tails: tuple[TableTail, TableTail, TableTail]
+    ) -> None:
         requests = RequestLog(self._root)
         began = time.monotonic()
         spoke = began
@@ -194,7 +196,7 @@ class Demo:
     def _answered(self) -> int:
         return sum(replay.answered for replay in self._replays)
 
-    def _read_tables(self, tails: tuple[Tail, Tail, Tail], elapsed: float) -> None:
+    def _read_tables(self, tails: tuple[TableTail, TableTail, TableTail], elapsed: float) -> None:
         responses, events, records = (_rows(tail) for tail in tails)
         for answer in to_answers(responses):
             name = answer["request_id"].partition("/")[0]
@@ -286,7 +288,7 @@ class Demo:
         return self._answered == expected
 
 
-def _rows(tail: Tail) -> list[dict[str, Any]]:
+def _rows(tail: TableTail) -> list[dict[str, Any]]:
     rows = tail.poll()
     return [] if rows is None else rows.to_pylist()
 

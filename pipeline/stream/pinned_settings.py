@@ -39,7 +39,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta import (
     Appender,
-    Patience,
+    RetryBudget,
     TableReplacedError,
     open_delta,
     raise_epoch,
@@ -150,7 +150,7 @@ class PinnedSettings:
             self._text = text
             # A pin that equals the previous one adds nothing.
             pin = partial(self._appender.append, self._pin(self.run, batch_id))
-            self._patience().until_done(f"pin what batch {batch_id} is decided by", pin)
+            self._retry_budget().run(f"pin what batch {batch_id} is decided by", pin)
         if changed is not None and self._next is changed:
             self._next = None
         return text
@@ -195,15 +195,15 @@ class PinnedSettings:
 
         No request can be decided without the ACLs. Raises CommitTimeoutError.
         """
-        return self._patience().until_done("look at topics and ACLs", self._look_once)
+        return self._retry_budget().run("look at topics and ACLs", self._look_once)
 
     def _look_once(self) -> _Known:
         _poll(self._watcher)
         _poll(self._acls)
         return self._watcher.catalogue, self._acls.acls
 
-    def _patience(self) -> Patience:
-        return Patience(self._settings.config.offsets_commit_timeout_ms)
+    def _retry_budget(self) -> RetryBudget:
+        return RetryBudget(self._settings.config.offsets_commit_timeout_ms)
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""

@@ -32,7 +32,7 @@ from group_coordinator.pipeline.delta import (
     STORE_FAILS,
     Appender,
     Epoch,
-    Patience,
+    RetryBudget,
     TableReplacedError,
     TableWatch,
 )
@@ -194,10 +194,10 @@ class Sink:
         if len(tables) > 1:
             for table, rows in tables:
                 self._appenders[table.name].write_ahead(rows)
-        patience = Patience(self._timeout_ms)
+        budget = RetryBudget(self._timeout_ms)
         for table, rows in tables:
             append = partial(self._append, table, rows, app_id, batch_id)
-            if not patience.until_done(f"write {table.name}", append):
+            if not budget.run(f"write {table.name}", append):
                 raise BatchWrittenError(table.name, batch_id)
 
     def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> bool:
@@ -206,7 +206,7 @@ class Sink:
         try:
             written = appender.append(rows, app_id, batch_id)
         finally:
-            if appender.may_stand:
+            if appender.may_be_committed:
                 self._ours[table.name] = batch_id
         if not written and batch_id > self._ours[table.name]:
             # The batch is planned. A later batch in the table makes the next start treat the

@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import Appender, Followed
+from group_coordinator.pipeline.delta import Appender, TableFollower
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (
@@ -176,7 +176,7 @@ class AclWatcher:
         self._absent = Absent(root, ACLS)
         self._was_never_made = False
         uri = table_uri(root, ACLS)
-        self._table = Followed(uri, ACLS.schema.names, _take, self._is_there)
+        self._table = TableFollower(uri, ACLS.schema.names, _take, self._is_there)
 
     @property
     def acls(self) -> tuple[AclBinding, ...] | None:

@@ -24,7 +24,7 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import Appender, Followed
+from group_coordinator.pipeline.delta import Appender, TableFollower
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import (
     Absent,
@@ -275,7 +275,7 @@ class TopicWatcher:
 
     def __init__(self, root: str) -> None:
         is_there = Absent(root, TOPICS).is_there
-        self._table = Followed(table_uri(root, TOPICS), TOPICS.schema.names, _take, is_there)
+        self._table = TableFollower(table_uri(root, TOPICS), TOPICS.schema.names, _take, is_there)
         # The number of polls that have read rows of the catalogue.
         self.changes = 0
 

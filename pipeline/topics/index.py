@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta import Appender, Followed
+from group_coordinator.pipeline.delta import Appender, TableFollower
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables import Absent, ensure_table, table_uri
 from group_coordinator.schemas.rows import TopicIndexEntry
@@ -222,7 +222,7 @@ class Index:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._table = Followed(
+        self._table = TableFollower(
             table_uri(root, TOPIC_INDEX),
             TOPIC_INDEX.schema.names,
             self._take,

@@ -22,7 +22,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.data_file import data_files
-from group_coordinator.pipeline.delta.followed import Tail
+from group_coordinator.pipeline.delta.followed import TableTail
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.storage import Outcome
@@ -104,7 +104,7 @@ def test_only_one_of_many_creates_a_key(uri):
 def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
     appender = Appender(uri)
     appender.append(numbers(0))
-    tail = Tail(open_files(uri), 1, ["n"])
+    tail = TableTail(open_files(uri), 1, ["n"])
     assert tail.poll() is None
     with proxy.counting() as counted:
         for number in range(10):
@@ -152,7 +152,7 @@ def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_writ
 ):
     monkeypatch.setitem(bucket.CLIENT, "timeout", timedelta(seconds=1))
     monkeypatch.setitem(bucket.RETRY, "max_retries", 1)
-    monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(object_store, "RETRY_BUDGET_S", 1.0)
     bucket.bucket_of.cache_clear()
     appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
@@ -169,7 +169,7 @@ def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, f
     """Three writers, a tail and a rewrite run while a tenth of all requests fails."""
     proxy.fault = now_and_then(fault, 0.1)
     acknowledged: list[int] = []
-    tail = Tail(open_files(uri), 0, ["n"])
+    tail = TableTail(open_files(uri), 0, ["n"])
 
     def write(first: int) -> None:
         appender = persistent(Appender, uri)
@@ -325,6 +325,6 @@ def persistent(do: Callable[..., object], *arguments: object):  # type: ignore[n
     return partial(do, *arguments)()
 
 
-def polled(tail: Tail) -> list[int]:
+def polled(tail: TableTail) -> list[int]:
     found = persistent(tail.poll)
     return [] if found is None else found.column("n").to_pylist()

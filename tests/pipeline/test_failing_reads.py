@@ -24,7 +24,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.followed import Tail, follow
+from group_coordinator.pipeline.delta.followed import TableTail, follow
 from group_coordinator.pipeline.delta.identity import CHECK_S
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
@@ -114,7 +114,7 @@ class Responses(Follower):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self._tail: Tail = follow(table_uri(root, RESPONSES), ["request_id"])
+        self._tail: TableTail = follow(table_uri(root, RESPONSES), ["request_id"])
         self._ids = self._all()
 
     def _all(self) -> list[str]:

@@ -83,7 +83,7 @@ class Commits(RuleBasedStateMachine):
         if is_store:
             for module in (checkpoint, log_trim, store_files, table, writer):
                 self.patch.setattr(module, "local_folder", lambda _uri: None)
-            self.patch.setattr(object_store, "PATIENCE_S", 0.0)
+            self.patch.setattr(object_store, "RETRY_BUDGET_S", 0.0)
         self.patch.setattr(object_store, "back_off", lambda _attempt: None)
         self.writers = [Writer(str(self.folder), flushed=False) for _ in range(3)]
         self.read_log()

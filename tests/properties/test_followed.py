@@ -23,7 +23,7 @@ from group_coordinator.pipeline.delta import followed
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.data_file import Layout, data_files, write_rows
-from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
+from group_coordinator.pipeline.delta.followed import TableFollower, TableTail, follow
 from group_coordinator.pipeline.delta.log import LogGone, commit_path, is_table
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.table import open_store
@@ -63,7 +63,7 @@ def pairs(rows: pa.Table) -> list[tuple[str, int]]:
 
 
 class Followers(RuleBasedStateMachine):
-    """A table, its writers, a `Followed` and a `Tail`; and the table's content in each version."""
+    """A table with its content in each version, its writers, a follower and a tail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,14 +79,14 @@ class Followers(RuleBasedStateMachine):
     def begin(self, is_store: bool) -> None:
         self.is_store = is_store
         count_reads(self.patch, SILENT if is_store else BROKEN)
-        self.followed: Followed[Newest] = Followed(
+        self.followed: TableFollower[Newest] = TableFollower(
             self.uri, COLUMNS, self._take, lambda: is_table(self.uri)
         )
         self.take_fails = False
         assert not self.followed.poll()
         assert self.followed.known is None
         DeltaTable.create(self.uri, SCHEMA)
-        self.tail: Tail = follow(self.uri, COLUMNS)
+        self.tail: TableTail = follow(self.uri, COLUMNS)
         self._committed()
 
     def teardown(self) -> None:
@@ -233,7 +233,7 @@ class Followers(RuleBasedStateMachine):
         assert ([] if rows is None else pairs(rows)) == expected
 
     @staticmethod
-    def _at(tail: Tail) -> int:
+    def _at(tail: TableTail) -> int:
         """Return the version that the tail reads next, from its beginning."""
         at = tail._at
         assert (at.row_group, at.row) == (0, 0)

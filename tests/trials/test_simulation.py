@@ -262,7 +262,7 @@ def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stan
         try:
             create(self, commit, version)
         except CommitStateUnknown:
-            commit.may_stand = False
+            commit.may_be_committed = False
             raise
 
     monkeypatch.setattr(Log, "create", forgotten)

@@ -22,7 +22,7 @@ from group_coordinator import (
     UnknownTopicOrPartitionError,
 )
 from group_coordinator.pipeline.client import record_topics
-from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta.followed import TableFollower
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
 from group_coordinator.pipeline.tables.topic_catalogue import alter_topic, create_topic
@@ -253,14 +253,14 @@ def test_a_topic_that_cannot_be_read_is_tried_again_and_then_told_of(
 ) -> None:
     make(root, 1)
     polls = iter([OSError(5, "Input/output error")])
-    poll = Followed.poll
+    poll = TableFollower.poll
 
     def fails(*args: Any) -> Any:
         for error in polls:
             raise error
         return poll(*args)
 
-    monkeypatch.setattr(Followed, "poll", fails)
+    monkeypatch.setattr(TableFollower, "poll", fails)
     with producer(root, retry_backoff_ms=0) as sender:
         assert sender.partitions_for("t") == 1
         polls = iter([OSError(5, "Input/output error")] * 1_000)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import followed, identity
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
+from group_coordinator.pipeline.delta.followed import TableFollower, TableTail, follow
 from group_coordinator.pipeline.delta.identity import SameTable, TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.store_files import open_files
@@ -163,7 +163,7 @@ def test_a_replaced_table_is_read_anew_by_the_next_look(folder: Path, appends: i
     def count(known: int | None, rows: pa.Table, _is_whole: bool) -> int:
         return (known or 0) + rows.num_rows
 
-    table = Followed(str(folder), ["n"], count, lambda: True)
+    table = TableFollower(str(folder), ["n"], count, lambda: True)
     assert table.poll() and table.known == 5
     remake(appends)(folder)
     with pytest.raises(TableReplacedError):
@@ -173,7 +173,7 @@ def test_a_replaced_table_is_read_anew_by_the_next_look(folder: Path, appends: i
 
 
 def test_a_table_that_was_made_anew_and_has_no_rows_yet_is_unknown(folder: Path) -> None:
-    table = Followed(str(folder), ["n"], lambda *_: True, lambda: True)
+    table = TableFollower(str(folder), ["n"], lambda *_: True, lambda: True)
     table.poll()
     remake(0)(folder)
     with pytest.raises(TableReplacedError):
@@ -267,7 +267,7 @@ def clean_up(folder: Path) -> None:
 def test_a_tail_reads_again_what_it_could_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tail = Tail(open_files(str(folder)), 5, ["n"])
+    tail = TableTail(open_files(str(folder)), 5, ["n"])
     append(folder)
     with monkeypatch.context() as patch:
 

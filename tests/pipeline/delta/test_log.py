@@ -10,7 +10,7 @@ from group_coordinator.pipeline.delta import identity
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Commit, NotWhole, txn_action
-from group_coordinator.pipeline.delta.followed import Tail
+from group_coordinator.pipeline.delta.followed import TableTail
 from group_coordinator.pipeline.delta.log import Log, LogGone, commit_path, open_log
 from group_coordinator.pipeline.delta.log_trim import bring, trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
@@ -104,7 +104,7 @@ def read_next_in_store(folder: Path, version: int) -> None:
 
 
 def read_tail(folder: Path, version: int) -> None:
-    Tail(open_files(str(folder)), version, ["request_id"]).poll()
+    TableTail(open_files(str(folder)), version, ["request_id"]).poll()
 
 
 def read_live_files(folder: Path, version: int) -> None:

@@ -26,7 +26,7 @@ from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.commit import Changes, Commit, Move, txn_action
 from group_coordinator.pipeline.delta.data_file import data_files
-from group_coordinator.pipeline.delta.followed import Tail
+from group_coordinator.pipeline.delta.followed import TableTail
 from group_coordinator.pipeline.delta.identity import (
     STORE_CHECK_S,
     SameTable,
@@ -46,7 +46,7 @@ LOST = StoreError("the connection was closed before the answer came")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch) -> None:
     monkeypatch.setattr(object_store, "back_off", lambda _attempt: None)
-    monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(object_store, "RETRY_BUDGET_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +189,7 @@ def test_an_append_compares_the_table_every_ten_seconds(uri, asked):
 def test_a_follower_compares_the_table_every_ten_seconds(uri, asked):
     clocks = Clocks()
     with clock.use(clocks):
-        tail = Tail(PyFileSystem(StoreFiles(uri)), 0, ["n"], SameTable(uri, at=0))
+        tail = TableTail(PyFileSystem(StoreFiles(uri)), 0, ["n"], SameTable(uri, at=0))
         del asked[:]
         for _ in range(3):
             assert tail.poll() is None
@@ -301,7 +301,7 @@ def test_a_commit_that_was_not_done_is_tried_again(uri, monkeypatch):
 
 
 def test_a_commit_to_a_store_that_is_silent_for_long_is_made_when_it_answers(uri, monkeypatch):
-    monkeypatch.setattr(object_store, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(object_store, "RETRY_BUDGET_S", 3600.0)
     appender = Appender(uri)
     answer_lost(monkeypatch, 50, done=lambda _call: False)
     assert appender.append(numbers(1))
@@ -353,7 +353,7 @@ def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
     log.create(first, 1)
     with pytest.raises(FileExistsError, match="another writer's"):
         log.create(second, 1)
-    assert first.may_stand and not second.may_stand
+    assert first.may_be_committed and not second.may_be_committed
 
 
 def test_losing_every_attempt_is_an_error(uri, monkeypatch):

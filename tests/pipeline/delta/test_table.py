@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta import table as delta
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed
+from group_coordinator.pipeline.delta.followed import TableFollower
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.table import local_folder, newest_version, open_delta, refresh
 from group_coordinator.pipeline.tables.store import ensure_table
@@ -101,7 +101,7 @@ def test_what_a_checkpoint_holds_needs_no_commit(folder):
 
 
 def test_a_follower_does_not_pass_over_a_commit_that_is_not_filled_yet(folder):
-    follower = Followed(
+    follower = TableFollower(
         str(folder), ["request_id"], lambda _known, rows, _is_whole: rows.num_rows, lambda: True
     )
     with not_filled_yet(folder, 1):

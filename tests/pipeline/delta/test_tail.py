@@ -11,7 +11,7 @@ from pyarrow.fs import PyFileSystem
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import followed, identity
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.followed import Followed, Tail, follow
+from group_coordinator.pipeline.delta.followed import TableFollower, TableTail, follow
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.tables.store import table_uri
@@ -32,7 +32,7 @@ def open_tail(request, root):
             return follow(table_uri(root, RESPONSES), ["request_id"])
         uri = table_uri(root, RESPONSES)
         files = PyFileSystem(StoreFiles(uri))
-        return Tail(files, DeltaTable(uri).version(), ["request_id"])
+        return TableTail(files, DeltaTable(uri).version(), ["request_id"])
 
     return tail
 
@@ -78,7 +78,7 @@ def test_rows_that_could_not_be_taken_in_are_read_again(root, append):
             raise ValueError("not now")
         return joined(known, rows, is_whole)
 
-    table = Followed(table_uri(root, RESPONSES), ["request_id"], take, lambda: True)
+    table = TableFollower(table_uri(root, RESPONSES), ["request_id"], take, lambda: True)
     assert table.poll() and table.known == ["a"]
     append("b")
     with pytest.raises(ValueError, match="not now"):
@@ -96,7 +96,7 @@ def test_what_is_committed_while_a_table_is_read_whole_is_not_missed(root, appen
         return follow(uri, columns, refuses_removals)
 
     monkeypatch.setattr(followed, "follow", late)
-    table = Followed(table_uri(root, RESPONSES), ["request_id"], joined, lambda: True)
+    table = TableFollower(table_uri(root, RESPONSES), ["request_id"], joined, lambda: True)
     table.poll()
     table.poll()
     assert table.known == ["a", "b"]
@@ -214,7 +214,7 @@ def test_in_a_store_a_reader_that_looks_often_enough_asks_for_one_key(root, open
     uri = table_uri(root, RESPONSES)
     clocks = Clocks()
     with clock.use(clocks):
-        tail = Tail(PyFileSystem(StoreFiles(uri)), DeltaTable(uri).version(), ["request_id"])
+        tail = TableTail(PyFileSystem(StoreFiles(uri)), DeltaTable(uri).version(), ["request_id"])
         for _ in range(100):
             assert seen(tail) is None
             clocks.now_s += 30

@@ -21,7 +21,7 @@ from group_coordinator.pipeline.delta.appender import Appender, Epoch, FencedErr
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.log import Log
-from group_coordinator.pipeline.delta.patience import CommitTimeoutError
+from group_coordinator.pipeline.delta.retry_budget import CommitTimeoutError
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import BatchWrittenError, Sink

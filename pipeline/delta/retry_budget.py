@@ -47,7 +47,7 @@ class CommitTimeoutError(Failure):
     """An operation that failed for `offsets.commit.timeout.ms`; the message has the cause."""
 
 
-class Patience:
+class RetryBudget:
     """A retry budget for the steps of one piece of work, such as a batch.
 
     The budget of all steps together is `timeout_ms` (offsets.commit.timeout.ms) from the first
@@ -63,7 +63,7 @@ class Patience:
         """Whether any attempt has failed so far."""
         return self._until is not None
 
-    def until_done(self, what: str, step: Callable[[], _T]) -> _T:
+    def run(self, what: str, step: Callable[[], _T]) -> _T:
         """Run the step until it succeeds, and return its result.
 
         `what` describes the step in messages, such as "write responses". Each cause is logged once.

@@ -13,8 +13,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchEr
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
-from group_coordinator.pipeline.delta.patience import CommitTimeoutError, Patience
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
+from group_coordinator.pipeline.delta.retry_budget import CommitTimeoutError, RetryBudget
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from tests.pipeline.node.looks import Clock
@@ -75,7 +75,7 @@ LASTING = [
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 def test_what_may_pass_is_done_again(error: Exception) -> None:
     step = Step(error)
-    assert Patience(5_000).until_done("write", step) == "done"
+    assert RetryBudget(5_000).run("write", step) == "done"
     assert step.attempts == 2
 
 
@@ -83,17 +83,17 @@ def test_what_may_pass_is_done_again(error: Exception) -> None:
 def test_what_would_fail_again_is_raised_at_once(error: Exception) -> None:
     step = Step(error)
     with pytest.raises(type(error)) as raised:
-        Patience(5_000).until_done("write", step)
+        RetryBudget(5_000).run("write", step)
     assert raised.value is error
     assert step.attempts == 1
 
 
 def test_each_cause_is_told_once_and_so_is_the_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    Patience(60_000).until_done("write records", Step())
+    RetryBudget(60_000).run("write records", Step())
     errors = [failed(errno.EMFILE, f"file-{n}") for n in range(3)]
     step = Step(*errors, failed(errno.ENOSPC), *(StoreError("503", "503") for _ in range(2)))
-    Patience(60_000).until_done("write responses", step)
+    RetryBudget(60_000).run("write responses", step)
     assert [each.getMessage() for each in caplog.records] == [
         "could not write responses, and tries again: [Errno 24] Too many open files: 'file-0'",
         "could not write responses, and tries again: [Errno 28] No space left on device: 'f'",
@@ -107,7 +107,7 @@ def test_it_ends_after_the_time_and_says_why(time_of_day: Clock) -> None:
     step = Step(*(failed(errno.ENOSPC) for _ in range(1_000)))
     why = r"write responses for 5000 ms \(offsets.commit.timeout.ms\): .* No space left on device"
     with pytest.raises(CommitTimeoutError, match=why):
-        Patience(5_000).until_done("write responses", step)
+        RetryBudget(5_000).run("write responses", step)
     assert 5.0 <= time_of_day.now_s - began <= 5.25, "the longest pause between attempts"
     assert step.attempts < 100
 
@@ -115,11 +115,11 @@ def test_it_ends_after_the_time_and_says_why(time_of_day: Clock) -> None:
 def test_the_time_is_that_of_all_steps_and_begins_with_the_first_failure(
     time_of_day: Clock,
 ) -> None:
-    patience = Patience(5_000)
+    budget = RetryBudget(5_000)
     time_of_day.now_s += 100
-    assert not patience.has_failed
-    patience.until_done("write records", Step(failed(errno.EIO)))
-    assert patience.has_failed
+    assert not budget.has_failed
+    budget.run("write records", Step(failed(errno.EIO)))
+    assert budget.has_failed
     time_of_day.now_s += 5
     with pytest.raises(CommitTimeoutError):
-        patience.until_done("write responses", Step(failed(errno.EIO)))
+        budget.run("write responses", Step(failed(errno.EIO)))
