@@ -48,6 +48,8 @@ FINISHED = (
     "schemas/kafka",
     "tests",
     "tests/coordinator",
+    "tests/coordinator/consumer",
+    "tests/coordinator/producer",
     "tests/end_to_end",
     "tests/golden",
     "tests/object_store",

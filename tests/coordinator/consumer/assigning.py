@@ -126,7 +126,7 @@ class Group:
         self.rounds = 0
 
     def rebalance(self) -> Assigned:
-        """Have the members join until nobody has to give up anything; check every step."""
+        """Let the members join until none must revoke a partition; check each step."""
         self.rounds = 0
         while self._round():
             assert self.rounds < 5

@@ -1,4 +1,4 @@
-"""A coordinator that answers by any code, and holds each request against what it has told."""
+"""A coordinator that answers with any error code, and checks each request against its responses."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ _LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 class Hostile:
-    """Answers one consumer, whose user and listener tell it what they know.
+    """A coordinator of one consumer, whose user and listener report to it.
 
-    `topics` are those that the user wants, none when the user leaves; `owned` are the partitions
-    that the listener was told of. `asked_in` has the generation in which the commit of an offset
-    was asked for, `given` what SyncGroup gave in each generation, `seen` every request.
+    `topics` are those of the user's subscription, none after the user leaves. `owned` are the
+    partitions that the listener was given. `asked_in` has the generation in which the commit of an
+    offset was requested, `given` the assignment of SyncGroup in each generation, `seen` all
+    requests.
     """
 
     def __init__(self, one: Lone, topics: set[str]) -> None:
@@ -45,17 +46,17 @@ class Hostile:
         self.given: dict[int, set[TopicPartition]] = {}
         self.seen: list[m.RequestEvent] = []
         self.is_fenced = False
-        # What the assignors were told that JoinGroup would say.
+        # The members of the coming JoinGroup response, as the assignors expect them.
         self.announced: set[str] = set()
         self._last_generation = 0
         self._members = count(1)
-        # The generations before this one are over, for JoinGroup was sent since; these are, for the
-        # member was told so; and these members have left, or were told that they are none.
+        # Earlier generations are over, because JoinGroup was sent since. Later lines: generations
+        # that a response has ended for the member, and members that have left or were removed.
         self._over_before = 0
         self._over: set[tuple[int, str]] = set()
         self._out: set[str] = set()
 
-    # --- what is asked ----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def take(self) -> list[m.RequestEvent]:
         """The requests that are not answered; new ones are looked at."""
@@ -107,7 +108,7 @@ class Hostile:
                 assert TopicPartition(topic.name, each.partition_index) in self.owned
                 assert self.asked_in.get(each.committed_offset, sent) == sent
 
-    # --- what is answered -------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------
 
     def respond(
         self, age: int, code: ErrorCode, leads: bool, share: set[TopicPartition], renames: bool
@@ -143,7 +144,7 @@ class Hostile:
         self.take()
 
     def _joined(self, asked: m.JoinGroupRequest, leads: bool, renames: bool) -> Any:
-        """Each join has a generation of its own."""
+        """Return the response to a join; each join has another generation."""
         member_id = asked.member_id
         if renames or not member_id:
             member_id = f"member-{next(self._members)}"
@@ -166,7 +167,7 @@ class Hostile:
         share = self.given.setdefault(asked.generation_id, set(share))
         return m.SyncGroupResponse(assignment=encode_assignment(Assignment(tuple(sorted(share)))))
 
-    # --- what the listener is told ----------------------------------------------------------------
+    # --- the calls of the listener ----------------------------------------------------------------
 
     def listen(self, event: Event) -> None:
         """The user's code runs for an event of `poll`."""

@@ -1,4 +1,4 @@
-"""One consumer whose coordinator is the test: each answer is given by hand, at a chosen time.
+"""One consumer with the test as its coordinator, which gives each response at a chosen time.
 
 one = Lone()
 one.find()
@@ -43,7 +43,7 @@ COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
 class Lone:
-    """A consumer, of `t` with two partitions if not told otherwise; settings with `_` for `.`."""
+    """A consumer, by default of `t` with two partitions; settings with `_` for `.`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Lone:
         leads: Iterable[m.JoinGroupResponseMember] = (),
         skip_assignment: bool = False,
     ) -> None:
-        """JoinGroup succeeds; `leads` are the members that this one, as leader, is told of."""
+        """Answer JoinGroup; `leads` are the members in the response to this one as the leader."""
         request = self.sent("join_group")
         assert request.join_group is not None
         members = tuple(leads)

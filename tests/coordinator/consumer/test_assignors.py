@@ -149,7 +149,7 @@ def large(
 def assign(
     kind: str, counts: dict[str, int], topics: dict[str, tuple[str, ...]], owned: Assigned
 ) -> Assigned:
-    """Assign to members, of which some own partitions since generation 1."""
+    """Assign partitions to members, some with partitions since generation 1."""
     members = {
         m: subscription(kind, names, owned.get(m), 1 if m in owned else -1)
         for m, names in topics.items()

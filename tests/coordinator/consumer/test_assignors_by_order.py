@@ -1,6 +1,6 @@
-"""Range and round robin: who gets what follows from the order of members, topics and numbers.
+"""Range and round robin: the order of members, topics and numbers decides the assignment.
 
-The facts are those of Kafka's RangeAssignorTest and RoundRobinAssignorTest, without the racks.
+The cases are those of Kafka's RangeAssignorTest and RoundRobinAssignorTest, without the racks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_both_give_a_lone_member_everything() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # Range starts every topic anew with the first member, round robin goes on.
+        # Range starts each topic with the first member, round robin continues with the next one.
         ("range", {"c1": "t1-0 t1-1 t2-0 t2-1", "c2": "t1-2 t2-2"}),
         ("roundrobin", {"c1": "t1-0 t1-2 t2-1", "c2": "t1-1 t2-0 t2-2"}),
     ],

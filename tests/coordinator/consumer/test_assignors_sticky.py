@@ -241,8 +241,9 @@ def test_new_partitions_move_before_those_that_have_an_owner() -> None:
 
 
 def test_a_member_passes_on_what_is_not_its_own() -> None:
-    """Of t0 one comes to a member that then has to give one up: that one moves on, where for
-    Kafka's assignor the member may lose one of its own.
+    """A member that got a partition of t0, and must release one, releases this one.
+
+    With Kafka's assignor it may lose a partition that it owned before.
     """
     assert (
         lost(
@@ -472,7 +473,7 @@ def test_what_must_move_goes_back_to_who_had_it_before() -> None:
     assert given == {"c1": "t-2 t-3", "c2": "t-1", "c3": "t-0", "c4": "u-0"}
 
 
-# --- what is sent ---------------------------------------------------------------------------------
+# --- the sent user data ---------------------------------------------------------------------------
 
 
 def test_sticky_reads_its_own_user_data_and_no_owned_partitions() -> None:

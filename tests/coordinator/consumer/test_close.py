@@ -141,7 +141,7 @@ def test_unsubscribing_revokes_and_leaves() -> None:
 
 
 def test_a_commit_that_was_not_sent_before_the_member_left_fails() -> None:
-    """As a commit of no member it would be taken from a group whose other members have left too."""
+    """A commit without a member would be accepted by a group after its other members have left."""
     one = Lone().member()
     one.consumer.commit_async(one.now)
     one.answer_commit(ErrorCode.NOT_COORDINATOR)

@@ -1,4 +1,4 @@
-"""Records that are fetched ahead: when they are handed out or dropped, and whose turn it is."""
+"""Prefetched records: when they are returned or dropped, and the turns of the partitions."""
 
 from __future__ import annotations
 

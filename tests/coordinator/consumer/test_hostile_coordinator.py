@@ -1,4 +1,4 @@
-"""A consumer whose coordinator answers whatever it likes, late, out of order, or not at all."""
+"""A consumer with a coordinator that answers anything, late, out of order, or not at all."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ class HostileLife(RuleBasedStateMachine):
         self.hostile = Hostile(self.one, {"t"})
         self.consumer = self.one.consumer
         self.offsets = count(1)
-        # Whether the listener was told what the consumer has not gone on from: it raised, or the
-        # next poll did.
+        # Whether a call of the listener was not completed: the listener or the next poll raised.
         self.between = False
         self.closed_by: int | None = None
         if joins is not None:
@@ -88,7 +87,7 @@ class HostileLife(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(1, 5), share=SHARES, leads=st.booleans())
     def go_well(self, rounds: int, share: set[TopicPartition], leads: bool) -> None:
-        """Some steps of a rebalance, or all: what is asked is answered well and at once."""
+        """Execute some or all steps of a rebalance; answer requests at once and without errors."""
         for _ in range(rounds):
             self.poll()
             for _ in range(len(self.hostile.take())):
@@ -170,7 +169,7 @@ class HostileLife(RuleBasedStateMachine):
     @precondition(lambda self: self.hostile.owned)
     @rule()
     def commit(self) -> None:
-        """Each commit has an offset of its own."""
+        """Commit; each commit has another offset."""
         offset = next(self.offsets)
         self.hostile.asked_in[offset] = self.consumer.generation
         offsets = {each: OffsetAndMetadata(offset) for each in self.hostile.owned}
@@ -199,7 +198,7 @@ class HostileLife(RuleBasedStateMachine):
         self.leaves()
 
     def leaves(self) -> None:
-        """What the listener was told before it raised holds now."""
+        """Check that a call of the listener before it raised still holds."""
         self.between = False
         self.hostile.topics = set()
         self.hostile.take()
@@ -207,7 +206,7 @@ class HostileLife(RuleBasedStateMachine):
     @precondition(lambda self: "t" in self.hostile.topics and not self.hostile.is_fenced)
     @rule()
     def add_partition(self) -> None:
-        """A leader has the group join again; whoever follows does nothing."""
+        """A leader makes the group join again; a follower does nothing."""
         hostile, consumer = self.hostile, self.consumer
         self.poll()
         is_settled = hostile.topics == hostile.announced and not consumer.is_rejoining
@@ -270,7 +269,7 @@ class HostileLife(RuleBasedStateMachine):
                 topics = self.hostile.topics
                 assert len(self.hostile.owned) == sum(self.catalogue[each] for each in topics)
             else:
-                # What was lost is waited for no more.
+                # Lost requests are no longer awaited.
                 self.wait(STUCK_MS)
             self.check_close()
         for _ in range(9):

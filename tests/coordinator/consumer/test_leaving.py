@@ -32,7 +32,7 @@ def test_what_no_coordinator_was_found_for_is_told_to_who_stays_and_not_to_who_l
 
 
 def test_closing_after_a_listener_that_raised_while_the_member_unsubscribed() -> None:
-    """The listener is not told again, and the member leaves once."""
+    """The listener is not called again, and the member leaves once."""
     one = Lone().member()
     one.consumer.unsubscribe(one.now)
     assert isinstance(one.consumer.poll(one.now), RevokePartitions)

@@ -550,7 +550,7 @@ def test_the_group_may_no_longer_be_used() -> None:
 
 
 def keep_alive(one: Lone, ms: int) -> None:
-    """Heartbeats are answered, and nobody polls."""
+    """Answer heartbeats while the user does not poll."""
     for _ in range(ms // HEARTBEAT_MS):
         one.advance(HEARTBEAT_MS)
         for heartbeat in one.requests("heartbeat"):

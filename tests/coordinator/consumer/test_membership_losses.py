@@ -1,4 +1,4 @@
-"""A member whose generation, coordinator or place is lost while something is on its way."""
+"""A member loses its generation, coordinator or membership while a request is in flight."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ U0 = TopicPartition("u", 0)
 
 
 class Mine(ConsumerPartitionAssignor):
-    """Gives what the test says; notes what it is told."""
+    """An assignor with the test's assignment, which records its calls."""
 
     name = "mine"
 
@@ -343,7 +343,7 @@ def test_a_partition_that_its_owner_has_not_given_up_is_not_moved() -> None:
     assert synced(one) == {"member": has(T0), "other": has()}
 
 
-# --- what is offered ------------------------------------------------------------------------------
+# --- the offered protocols ------------------------------------------------------------------------
 
 
 class Unnamed(Mine):

@@ -142,7 +142,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.world.living)
     @rule(number=NUMBERS, ms=MS)
     def stall(self, number: int, ms: int) -> None:
-        """The user's thread is busy, or no longer is; the heartbeats go on."""
+        """Block the user's thread, or release it; heartbeats continue."""
         one = self._pick(number)
         one.polls = not one.polls
         self.world.run(ms)
@@ -150,7 +150,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.world.living)
     @rule(number=NUMBERS, still=st.integers(0, 20_000), ms=MS)
     def stand_still(self, number: int, still: int, ms: int) -> None:
-        """A whole process stands still for as long as everything else goes on."""
+        """Suspend a whole process, or resume it, while all others continue."""
         one = self._pick(number)
         one.alive = False
         self.world.run(still)
@@ -185,7 +185,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def nobody_sees_an_error(self) -> None:
-        """But those of its own assignor."""
+        """The only errors are those of its own assignor."""
         own = (InvalidAssignmentError, LookupError) if self.has_own_assignor else ()
         errors = [error for one in self.world.members_made for error in one.errors]
         assert not [error for error in errors if not isinstance(error, own)]
@@ -199,8 +199,8 @@ class Life(RuleBasedStateMachine):
             one.polls = True
         world.run(QUIET_MS)
         if any(each.consumer.settings.group_instance_id for each in world.living):
-            # A static leader that comes back is told not to assign (KIP-814): partitions that were
-            # added while it was away are missed until the next change, as in Kafka.
+            # A static leader that returns must not assign (KIP-814): partitions that were added
+            # meanwhile are missed until the next change, as in Kafka.
             self.add_partitions(QUIET_MS)
         self.nobody_sees_an_error()
         living = world.living

@@ -1,4 +1,4 @@
-"""What a rebalance leaves behind: a leader that is none any more, backoffs, a changed wish."""
+"""After-effects of a rebalance: a former leader, backoffs, a changed subscription."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_interval_of_automatic_commits_begins_anew_with_an_assignment() -> N
 
 
 def test_a_member_that_leaves_while_it_joins_has_lost_what_it_kept() -> None:
-    """Nobody can say whether the group still holds it to be this member's."""
+    """It is unknown whether the group still assigns them to this member."""
     one = Lone(**COOPERATIVE).member()
     one.advance(HEARTBEAT_MS)
     one.answer(one.sent("heartbeat"), ErrorCode.REBALANCE_IN_PROGRESS)

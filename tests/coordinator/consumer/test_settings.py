@@ -1,4 +1,4 @@
-"""The consumer's settings: Kafka's names, Kafka's defaults, and what is refused."""
+"""The consumer's settings: Kafka's names and defaults, and refused values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is subscribed, assigned, paused, and where each partition stands."""
+"""The subscription, assigned and paused partitions, and the position of each."""
 
 from __future__ import annotations
 

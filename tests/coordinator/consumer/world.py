@@ -167,7 +167,7 @@ class World(Context):
         self._claims: dict[tuple[int, TopicPartition], str] = {}
 
     def member(self, name: str, *, topics: Any = ("t",), **settings: Any) -> Member:
-        """Start a process whose consumer subscribes; settings with `_` for `.`."""
+        """Start a process with a subscribed consumer; settings with `_` for `.`."""
         named = {key.replace("_", "."): value for key, value in settings.items()}
         member = Member(self, name, named)
         member.consumer.subscribe(topics)
@@ -175,7 +175,7 @@ class World(Context):
         return member
 
     def update_topics(self, topics: dict[str, int]) -> None:
-        """The catalogue has changed, and everybody has seen it."""
+        """Change the catalogue, for all members at once."""
         self.topics = dict(topics)
         for member in self.members_made:
             member.consumer.update_topics(topics)
@@ -190,13 +190,13 @@ class World(Context):
 
     @property
     def living(self) -> list[Member]:
-        """The members whose processes run."""
+        """Return the members of running processes."""
         return [one for one in self.members_made if one.alive and not one.consumer.closed]
 
     def claim(self, member: Member, generation_id: int) -> None:
-        """A member takes its assignment to be its own: nobody else may, in that generation.
+        """Note that a member owns its assignment: no other member may, in that generation.
 
-        A static member that restarts goes on in the generation, in the place it had.
+        A static member that restarts continues in its generation and membership.
         """
         seat = member.consumer.settings.group_instance_id or member.name
         for partition in member.consumer.assignment:

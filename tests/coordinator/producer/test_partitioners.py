@@ -1,4 +1,4 @@
-"""Keys go where Kafka's clients send them; records without one fill a batch, then go on."""
+"""Keys go to the partitions of Kafka's clients; records without a key fill a batch first."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_records_of_a_partition_are_drained_in_order(steps: list[Any]) -> None:
 def test_buffer_pool_is_bounded_and_regains_all_memory(
     most: int, steps: list[int | None], waits: bool
 ) -> None:
-    """None gives back what was taken first; a ticket that waits has everybody else wait."""
+    """A step None returns the oldest allocation; a waiting ticket blocks all other requests."""
     memory = BufferPool(most)
     taken: list[int] = []
     ticket = object()
