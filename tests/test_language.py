@@ -29,6 +29,7 @@ FINISHED = (
     "pipeline/admin",
     "pipeline/cli",
     "pipeline/client",
+    "pipeline/delta",
     "pipeline/gateway",
     "pipeline/gateway/apis",
     "pipeline/gateway/security",

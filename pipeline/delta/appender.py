@@ -240,11 +240,12 @@ def raise_epoch(uri: str, epoch: Epoch) -> None:
 
 
 class TableWatch:
-    """Compares the table of an appender from another thread, which only reads its version.
+    """A check, from another thread, that an appender's table is still the same one.
 
-    The appender compares before each commit; this finds what happens while there is none. On a disk
-    it costs some `stat`s a second, in a store one or two HEADs, and of `offsets_topic` one GET,
-    every ten seconds.
+    The appender itself checks before each commit. This check finds a replaced table while there are
+    no commits. Of the appender it reads only the version. On a disk it costs some `stat`s each
+    second. In a store it costs one or two HEADs every ten seconds, and with `ends_by_restore` also
+    one GET.
     """
 
     def __init__(self, uri: str, appender: Appender, ends_by_restore: bool) -> None:
@@ -257,7 +258,7 @@ class TableWatch:
     def check_if_due(self) -> None:
         """Raise TableReplacedError if the table is another one, or was restored.
 
-        Raises TableAway, DeltaError and OSError if that cannot be told now.
+        Raises TableAway, DeltaError and OSError if that cannot be determined now.
         """
         if not self._same.is_due():
             return
@@ -267,13 +268,13 @@ class TableWatch:
         self._same.check(self._at)
 
     def _look_for_restore(self) -> None:
-        """Read the commits of others behind the appender's version."""
+        """Read the commits of other writers after the appender's version."""
         assert self._log is not None
         while True:
             try:
                 actions = self._log.next_commit(self._at)
             except LogGone:
-                # The appender reads the table anew.
+                # The appender reads the whole table again.
                 return
             if actions is None:
                 return

@@ -1,6 +1,6 @@
-"""What the log of a table says of the table now, kept up commit by commit.
+"""The state of a table according to its log, updated with each commit.
 
-`LiveFiles` have each file's statistics as its writer wrote them: more than Delta asks for.
+`LiveFiles` has each file's statistics as its writer wrote them, which is more than Delta requires.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _MAPS = ("configuration", "options", "partitionValues", "tags")
 
 
 class Snapshot:
-    """A table's state, of its files the sizes in bytes, as of the last look; for one thread.
+    """A table's state as of the last read, with the sizes of its files in bytes; for one thread.
 
-    The log is read from the newest Delta checkpoint on once. From then on `follow` reads one file
-    for each commit that others made, whatever the table's size.
+    The log is read once from the newest Delta checkpoint on. After that, `follow` reads one file
+    for each commit of another writer, whatever the table's size.
 
-    With `ends_by_restore` a RESTORE by somebody else is another table: the process has decided by
-    rows that it took back.
+    With `ends_by_restore` a table after another process's RESTORE counts as another table, because
+    this process has made decisions from rows that the RESTORE removed.
     """
 
     def __init__(self, uri: str, ends_by_restore: bool = False) -> None:
@@ -56,7 +56,7 @@ class Snapshot:
         self.uri = uri
         self.log = open_log(uri)
         self._ends_by_restore = ends_by_restore
-        # How often the table was described anew, as by an ALTER TABLE, since this was made.
+        # The number of changes of the table's description since then, such as by ALTER TABLE.
         self.described = 0
         # Only the identifiers that were asked for are kept: a table may have very many others.
         self._asked: set[str] = set()
@@ -70,9 +70,9 @@ class Snapshot:
         return is_on(self.state.properties, "delta.appendOnly")
 
     def versions(self, app_ids: Collection[str]) -> dict[str, int | None]:
-        """Return the versions to which applications have come, None for one that never wrote.
+        """Return the versions that applications have reached, None for one that never wrote.
 
-        Those that nobody has asked for yet are read together.
+        Identifiers that were not requested before are read together.
         """
         unknown = set(app_ids) - self._asked
         if unknown:
@@ -83,23 +83,24 @@ class Snapshot:
         return {each: self.state.transactions.get(each) for each in app_ids}
 
     def last_version(self, app_id: str) -> int:
-        """Return the version to which an application has come, -1 if it never wrote."""
+        """Return the version that an application has reached, -1 if it never wrote."""
         found = self.versions([app_id])[app_id]
         return -1 if found is None else found
 
     def follow(self, is_sure: bool = True) -> None:
-        """Take in what others committed since the last look; see `Log.next_commit`.
+        """Apply the commits of other writers since the last read; see `Log.next_commit`.
 
-        Raises TableReplacedError if the table is another one than was read, and TableAway: who
-        commits then would make a log with a gap. A disk is asked each time.
+        Raises TableReplacedError if the table is not the one that was read. Raises TableAway if it
+        cannot be found, because a commit would then create a log with a gap. On a disk this is
+        checked each time.
         """
         while True:
             try:
                 actions = self.log.next_commit(self.state.version, is_sure)
                 is_sure = True
             except LogGone:
-                # All is read before anything of it is taken in: a version beside the transactions
-                # of an earlier one would let an epoch write that the table has fenced off.
+                # Everything is read before any of it is applied. A new version with the
+                # transactions of an earlier one would let a fenced epoch write.
                 state = self._read()
                 self.described += state.description != self.state.description
                 self.state = state
@@ -114,7 +115,7 @@ class Snapshot:
             self._take(actions)
 
     def create(self, commit: Commit) -> None:
-        """Create the next version, and take it in; raises as `Log.create` does."""
+        """Create the next version, and apply it; raises as `Log.create` does."""
         self.log.create(commit, self.state.version + 1)
         self._take(commit.actions)
 
@@ -141,9 +142,9 @@ def _id_of(meta_data: dict[str, Any] | None) -> str | None:
 
 
 class Change(Struct, frozen=True):
-    """What one commit did: files that it added and removed, transactions, in its order.
+    """The changes of one commit, in its order: added files, removed files, and transactions.
 
-    `everything`: the table was read anew, and has the files in `added` and no others.
+    `everything`: whether the whole table was read again; it has exactly the files in `added`.
     """
 
     added: list[AddedFile]
@@ -153,11 +154,11 @@ class Change(Struct, frozen=True):
 
 
 class LiveFiles:
-    """A place in a table's log: from its beginning, or its newest Delta checkpoint, on.
+    """A position in a table's log; it begins at the newest Delta checkpoint, or at version 0.
 
-    `version` is the newest one that is behind it, `features` what the table asks of its writers
-    there. A table of ours has plain Delta checkpoints of one file; one in another form is refused
-    by a Failure. For one thread.
+    `version` is the newest version before the position. `features` are the features that the table
+    requires of its writers at that version. A Delta checkpoint that is not one plain file is
+    refused with a Failure. For one thread.
     """
 
     def __init__(self, uri: str) -> None:
@@ -169,12 +170,12 @@ class LiveFiles:
         self._check_gone = GoneCheck(self.files, SameTable(uri))
 
     def look(self) -> tuple[Change, LiveFiles] | None:
-        """Return the next change and the place behind it; None if there is none.
+        """Return the next change and the position after it; None if there is no new commit.
 
-        This place stays where it is: whoever cannot take the change in looks again. From the
-        beginning the change is the whole table at its newest Delta checkpoint, if it has one. One
-        attempt to open a file. Raises OSError, and Failure where nothing of a log is found: what is
-        away for a moment is not taken for a table without files.
+        This position does not move, so a caller that fails to apply the change can read it again.
+        The first change is the whole table at its newest Delta checkpoint, if it has one. One
+        attempt to open a file. Raises OSError. Raises Failure if no log is found, because a folder
+        that is briefly missing must not count as a table without files.
         """
         if self.version < 0 and (found := self._load()) is not None:
             return found
@@ -190,7 +191,7 @@ class LiveFiles:
         return None
 
     def after(self, actions: Sequence[Action]) -> tuple[Change, LiveFiles]:
-        """Return what the next commit does, which is of these actions, and the place behind it."""
+        """Return the change of the next commit, given its actions, and the position after it."""
         return _change(actions), self._behind(self.version + 1, actions)
 
     def _behind(self, version: int, actions: Sequence[Action]) -> LiveFiles:
@@ -227,12 +228,12 @@ def _change(actions: Sequence[Action]) -> Change:
 
 
 def read_checkpoint(columns: Sequence[str]) -> ReadCheckpoint:
-    """Return what reads these columns of a Delta checkpoint, by Arrow."""
+    """Return a function that reads these columns of a Delta checkpoint with Arrow."""
 
     def read(log: Log, version: int) -> Iterator[Action]:
         path = f"_delta_log/{checkpoint_name(version)}"
         with read_whole(path), open_files(log.uri).open_input_file(path) as file:
-            # Not `read_table`, which makes columns of their own of fields.
+            # Not `read_table`, which turns the fields of a struct into separate columns.
             rows = pq.ParquetFile(file).read(columns=list(columns))
         return _actions(rows)
 

@@ -1,12 +1,12 @@
-"""A table's files as pyarrow reads them, on a disk and in an object store.
+"""A table's files as a pyarrow file system, on a disk and in an object store.
 
-A request to a store takes tens of milliseconds, nearly all of it waiting: so several are made side
-by side.
+A request to a store takes tens of milliseconds, nearly all of it waiting. So several requests run
+concurrently.
 
-A store's file system is written in Python, so an Arrow thread needs Python to let go of what it
-has read, which happens a moment after the rows are there. If Python ended just then, it would end
-the thread within Arrow, and the process would abort. So a process that ends waits until Arrow has
-let go of all that it was lent.
+A store's file system is written in Python, so an Arrow thread needs Python to release the bytes
+that it has read. It releases them a moment after the rows are complete. If Python ended just then,
+it would end the thread within Arrow, and the process would abort. So an ending process waits until
+Arrow has released all of these bytes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# The longest that an ending process waits until Arrow has let go of what it was lent, s. Arrow does
-# so within milliseconds; a table may still hold some when the process ends, and no thread does.
+# The longest time (s) for which an ending process waits for Arrow to release bytes. Arrow releases
+# them within milliseconds. A table may still hold some when the process ends, but no thread does.
 _LET_GO_S = 1.0
 
-# How many requests are under way at once. An answer of a small file's whole content waits in
-# memory, so of larger files each holds `object_store.FIRST_BYTES`.
+# The most requests in flight at once. A response waits in memory: the whole content of a small
+# file, or `object_store.FIRST_BYTES` of a larger one.
 AT_ONCE = 16
 
 
@@ -71,7 +71,7 @@ def _check_inside(path: str) -> None:
 
 
 class _TableFolder(SubTreeFileSystem):  # type: ignore[misc]
-    """A table's folder, of which no file outside is opened: pyarrow follows `..`."""
+    """A table's folder. It opens no file outside of the folder, although pyarrow follows `..`."""
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to be read in any order."""
@@ -80,17 +80,17 @@ class _TableFolder(SubTreeFileSystem):  # type: ignore[misc]
 
 
 def is_in_store(files: FileSystem) -> bool:
-    """Whether a file system of `open_files` is a store's, where each look is a request."""
+    """Return whether a file system of `open_files` is a store's, where each read is a request."""
     return isinstance(files, PyFileSystem)
 
 
 def side_by_side(
     work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = AT_ONCE
 ) -> Iterator[_Result]:
-    """Yield what `work` makes of each item, in the items' order; up to `most` are under way.
+    """Yield the result of `work` for each item, in the order of the items; `most` run at once.
 
-    What it raises is raised in the item's turn; later items are then left alone, but for those
-    that are under way, whose end is awaited.
+    An error is raised when the turn of its item comes. Then no more items are started, and the
+    items in flight are awaited.
     """
     under_way: deque[Future[_Result]] = deque()
     with ThreadPoolExecutor(most, "side-by-side") as pool:
@@ -115,7 +115,7 @@ class Lent(bytearray):
 
 
 def await_let_go(timeout: float = _LET_GO_S) -> None:
-    """Wait, `timeout` s at most, until Arrow holds nothing that it was lent."""
+    """Wait at most `timeout` s until Arrow has released all bytes that it was lent."""
     deadline = monotonic() + timeout
     while _lent and monotonic() < deadline:
         sleep(0.002)
@@ -125,8 +125,8 @@ _lent: list[weakref.ref[object]] = []
 
 
 def _lend(thing: object) -> None:
-    # `remove` runs no line of Python, between two of which the ending process could go on while
-    # the thread that lets go is still in Python.
+    # `remove` runs no line of Python. Between two such lines the ending process could continue
+    # while the releasing thread is still in Python.
     _lent.append(weakref.ref(thing, _lent.remove))
 
 
@@ -146,11 +146,11 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         return hash(self._folder.uri)
 
     def get_type_name(self) -> str:
-        """The name of this kind of file system."""
+        """Return the name of this kind of file system."""
         return "object-store"
 
     def normalize_path(self, path: str) -> str:
-        """Paths are as they are."""
+        """Return the path unchanged."""
         return path
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
@@ -169,15 +169,15 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
-        """Open a file that is there once it is closed."""
+        """Open a new file, which exists once it is closed."""
         return pa.PythonFile(_NewFile(self._folder, path), mode="w")
 
     def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
-        """Tell what is at each path; a request for each."""
+        """Return an entry for each path; one request for each."""
         return [self._info(path, self._folder.look_up(path)) for path in paths]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """Tell of all files below a folder; there are no folders."""
+        """Return all files below a folder; there are no folders."""
         below = f"{selector.base_dir.strip('/')}/".lstrip("/")
         return [self._info(each.path, each) for each in self._folder.list(below)]
 
@@ -195,7 +195,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         self.delete_dir_contents("")
 
     def delete_dir(self, path: str) -> None:
-        """Delete all files below a folder: a folder is nothing else."""
+        """Delete all files below a folder, which is nothing but its files."""
         self.delete_dir_contents(path)
 
     def create_dir(self, path: str, recursive: bool) -> None:
@@ -225,7 +225,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
 
 
 class _LargeFile(io.RawIOBase):
-    """An object whose first bytes were read; the others are asked for as they are wanted."""
+    """An object with its first bytes in memory; other ranges are requested when they are read."""
 
     def __init__(self, folder: ObjectStore, path: str, first: bytes, size: int) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ class _LargeFile(io.RawIOBase):
 
 
 class _NewFile(io.BytesIO):
-    """What is written becomes an object when it is closed."""
+    """A buffer that becomes an object when it is closed."""
 
     def __init__(self, folder: ObjectStore, path: str) -> None:
         super().__init__()

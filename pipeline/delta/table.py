@@ -1,4 +1,4 @@
-"""Where a table lies, what its log's folder tells, and opening it beside whoever writes to it."""
+"""A table's location, the files in its log's folder, and opening it while others write to it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 # A commit, or any part of a Delta checkpoint, of the version that its name begins with.
 _OF_VERSION = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
-# How often an attempt that lost against other writers is made.
+# The most attempts of an operation that loses against other writers.
 ATTEMPTS = 50
-# How the messages of delta-rs begin when it listed a log while a commit was being written.
+# The beginnings of delta-rs's messages if it listed a log while a commit was being written.
 _HALF_LISTED = ("CRC file version", "Expected contiguous commit files")
 
 
@@ -73,7 +73,7 @@ def open_store(uri: str) -> Store:
     folder = local_folder(uri)
     if folder is not None:
         return Disk(folder)
-    # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
+    # Importing a store's client takes 30 ms of CPU, which a table in a local folder does not need.
     from group_coordinator.pipeline.delta.object_store import ObjectStore
 
     return ObjectStore(uri)
@@ -109,9 +109,9 @@ def listed_version(folder: Path) -> int | None:
 
 
 def log_names(folder: Path) -> list[str]:
-    """The names of the log's files that make a version, in any order; none without a log.
+    """Return the names of the log's files that make a version, in any order; [] without a log.
 
-    A log that was away for a moment, or that is made meanwhile, is not one that is not there.
+    A log that was missing for a moment, or that is created meanwhile, is listed again.
     """
     log = folder / "_delta_log"
     for attempt in range(ATTEMPTS):
@@ -128,7 +128,8 @@ def log_names(folder: Path) -> list[str]:
 def newest_checkpoint(note: bytes, names: Callable[[], Iterable[str]]) -> LastCheckpoint | None:
     """Return the newest Delta checkpoint by the content of a log's note of it.
 
-    What a note cannot tell, as while Spark writes it in place, the `names` of the log's files do.
+    If the note cannot be read, for example while Spark writes it in place, the `names` of the log's
+    files are used.
     """
     return decode_last_checkpoint(note) or listed_checkpoint(names())
 
@@ -149,16 +150,16 @@ def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
 
 
 def refresh(handle: DeltaTable) -> None:
-    """Bring an open table to its newest version."""
+    """Update an open table to its newest version."""
     _beside_writers(handle.update_incremental)
     _step_back(handle)
 
 
 def _step_back(handle: DeltaTable) -> None:
-    """Have an open table be of the newest version whose commit is filled.
+    """Load the newest version with a commit that is not empty.
 
-    No writer commits nothing: a writer that creates the file in place has not filled it yet.
-    delta-rs takes it for a commit that does nothing, and never reads it again.
+    No commit is empty: a writer that creates the file in place has not filled it yet. delta-rs
+    takes it for a commit without changes, and never reads it again.
     """
     folder, version = local_folder(handle.table_uri), handle.version()
     if folder is not None and (filled := _filled(folder, version)) < version:
@@ -166,7 +167,7 @@ def _step_back(handle: DeltaTable) -> None:
 
 
 def _filled(folder: Path, version: int) -> int:
-    """Return the newest version up to this one whose commit in a local folder is not empty."""
+    """Return the newest version up to this one with a commit that is not empty."""
     while version and _is_empty(folder, version):
         version -= 1
     return version
@@ -176,14 +177,14 @@ def _is_empty(folder: Path, version: int) -> bool:
     try:
         size = os.stat(folder / "_delta_log" / f"{version:020}.json").st_size
     except FileNotFoundError:
-        # It was cleaned up, as one that a Delta checkpoint holds.
+        # It was cleaned up, because a Delta checkpoint holds it.
         return False
     checkpoint = f"{version:020}.checkpoint."
     return not size and not any(name.startswith(checkpoint) for name in log_names(folder))
 
 
 def _beside_writers(read: Callable[[], T]) -> T:
-    """Read a log to which others write, again for as long as it was listed half-written.
+    """Read a log while others write to it; read again if its list was inconsistent.
 
     delta-rs lists a log and then reads it. Of two commits that are created during the listing, the
     list may have the second alone; of a commit and its checksum, the checksum alone. delta-rs fails

@@ -101,8 +101,8 @@ class TableFiles(VersionFiles):
 
     def __init__(self, handle: DeltaTable, scratch: Path) -> None:
         super().__init__(handle, scratch)
-        # From now on it notices what others change. Flushed: the files that a rewrite replaces will
-        # be deleted.
+        # It detects changes of other writers from now on. It is flushed, because the files that a
+        # rewrite replaces will be deleted.
         self._writer = Writer(handle.table_uri, flushed=True)
 
     def write(
@@ -137,9 +137,9 @@ class TableFiles(VersionFiles):
         partition: Mapping[str, str | None] | None = None,
         modified_ms: int | None = None,
     ) -> DataFile | None:
-        """Bring a file of `new_file` to its place, not yet part of the table.
+        """Move a file of `new_file` into the table's folder, not yet part of the table.
 
-        A file without records goes: None.
+        A file without records is deleted, and None returned.
         """
         target = (self._folder or self._scratch) / path
         size = target.stat().st_size
@@ -160,13 +160,13 @@ class TableFiles(VersionFiles):
         transactions: Mapping[str, int] | None = None,
         data_change: bool = True,
     ) -> None:
-        """Commit the removal of files and the addition of others, at once.
+        """Commit the removal of files and the addition of others in one commit.
 
-        `transactions`: the versions to which identifiers come. `data_change` False says that the
-        rows are the same. Raises RewriteConflict, and UnsupportedTable if rows would be removed
-        from an append-only table, or if the table asks for more than is written here.
+        `transactions` are the new versions of identifiers. `data_change` False says that the rows
+        are the same. Raises RewriteConflict. Raises UnsupportedTable if rows would be removed from
+        an append-only table, or if the table requires unsupported features.
         """
-        # As of the version whose files were read.
+        # As of the version that was read.
         moves = [
             Move(name, self.handle.transaction_version(name), to)
             for name, to in (transactions or {}).items()
@@ -177,7 +177,7 @@ class TableFiles(VersionFiles):
         refresh(self.handle)
 
     def _force(self, target: Path) -> None:
-        """Force a new file to the disk: the files that it is to replace will be deleted."""
+        """Flush a new file to the disk, because the files that it replaces will be deleted."""
         flush(target)
         flush(target.parent)
         if target.parent != self._folder:

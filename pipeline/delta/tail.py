@@ -1,4 +1,11 @@
-"""The rows that were appended to a table from a position in its log on."""
+"""The rows that were appended to a table after a position in its log, on any store.
+
+In a store each commit and each file is a request, and nearly all of its time is waiting. So
+requests run concurrently: a commit's files are requested as soon as the commit is read, together
+with the next commits. A reader that stops at a known version knows how many commits exist. A reader
+of the whole log requests one commit after the last one found. It requests more only after it found
+several, because a request for a missing commit costs as much.
+"""
 
 from __future__ import annotations
 
@@ -72,16 +79,18 @@ def appended(
     wanted: Wanted | None = None,
     refuses_removals: bool = False,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
-    """Read what was appended from `start` up to `end`, or to the table's present end.
+    """Read the rows that were appended from `start` up to `end`, or to the table's present end.
 
-    Yields the pages that `read` makes of row groups with the position after each, and after the
-    last row group of a version None with the position at the beginning of the next. A commit that
-    removes files is a rewrite, and none of its rows is new. Columns that a file does not have are
-    left out. Raises FileNotFoundError for a data file that is gone. A file or a row group that is
-    certainly damaged has the rows that `substitute` makes; without it, pyarrow's error is raised.
-    Only the `wanted` row groups are read; a commit that has none of them has no rows, and its files
-    are not opened. Tags that tell of other row groups than a file has count for nothing. With
-    `refuses_removals` a commit that removes rows raises RowsRemoved.
+    Yields each page that `read` makes of row groups, with the position after it. After the last row
+    group of a version it yields None with the position at the beginning of the next version. A
+    commit that removes files is a rewrite, so it has no new rows. Columns that a file lacks are
+    left out.
+
+    Only the `wanted` row groups are read; the files of a commit without any are not opened. Tags
+    with a number of row groups that the file does not have are ignored. A file or a row group that
+    is certainly damaged has the rows that `substitute` makes. Without it, pyarrow's error is
+    raised. Raises FileNotFoundError for a missing data file. With `refuses_removals` a commit that
+    removes rows raises RowsRemoved.
     """
     at = start
     last = None if end is None else end.version if end > (end.version, 0, 0) else end.version - 1
@@ -93,7 +102,7 @@ def appended(
         reading = _Reading(files, columns, at, end, read, substitute)
         for rows, before, after in reading.pages(added):
             if end is not None and after > end:
-                # The end was planned while pages were cut otherwise: their size is no promise.
+                # The end was planned with pages of another size, which is allowed to change.
                 yield rows.slice(0, end.row - before.row), end
                 return
             at = after
@@ -102,7 +111,7 @@ def appended(
                 return
         at = Position(at.version + 1)
         if end is not None and at > end:
-            # The end was planned within a commit that is now passed over.
+            # The end was planned within a commit that is now skipped.
             at = end
         yield None, at
 
@@ -112,7 +121,7 @@ _Page = tuple[pa.Table, Position, Position]
 
 
 class _Reading(NamedTuple):
-    """How the files of one commit are read: from `start` on, where it may have to end at `end`."""
+    """The parameters for reading the files of one commit, from `start` on, perhaps up to `end`."""
 
     files: FileSystem
     columns: Sequence[str]
@@ -122,7 +131,7 @@ class _Reading(NamedTuple):
     substitute: Substitute | None
 
     def pages(self, added: Sequence[NewFile]) -> Iterator[_Page]:
-        """The pages of the files; of each file the row groups that are wanted."""
+        """Yield the pages of the wanted row groups of each file."""
         number = 0
         for path, wanted, open_file in added:
             if self.substitute is not None and is_outside(path):
@@ -155,9 +164,9 @@ class _Reading(NamedTuple):
     def _runs(
         self, metadata: pq.FileMetaData, wanted: Sequence[bool] | None, before: int
     ) -> Iterator[list[int]]:
-        """The row groups that are read at once: one, or small ones of a file whose tag tells.
+        """Yield the row groups that are read at once: one, or several small ones of a tagged file.
 
-        `before` is the number of the row groups in the files before this one.
+        `before` is the number of row groups in the files before this one.
         """
         count = metadata.num_row_groups
         if wanted is None or len(wanted) != count:
@@ -184,7 +193,7 @@ class _Reading(NamedTuple):
             yield run
 
     def _is_cut(self, number: int) -> bool:
-        """Whether reading begins in the middle of a row group, or may end there or before it."""
+        """Return whether reading begins within a row group, or may end within or before it."""
         if number == self.start.row_group and self.start.row:
             return True
         end = self.end
@@ -196,7 +205,7 @@ class _Reading(NamedTuple):
         yield from self._from(path, groups, before, at)
 
     def _from(self, path: str, groups: RowGroups, before: int, at: Position) -> Iterator[_Page]:
-        """The pages of row groups from a position in the first one on."""
+        """Yield the pages of row groups from a position in the first one on."""
         row = at.row
         try:
             for page in self.read(groups, self.columns, row):
@@ -206,7 +215,7 @@ class _Reading(NamedTuple):
         except UNREAD:
             file, parquet, numbers = groups
             if len(numbers) > 1:
-                # One of them may be damaged: those after `at` are read one by one.
+                # One of them may be damaged, so those after `at` are read one by one.
                 for number in numbers:
                     if before + number >= at.row_group:
                         one = RowGroups(file, parquet, [number])

@@ -1,18 +1,20 @@
-"""Log files that a loss of power left torn, and making their tables readable again.
+"""Torn log files, which a power loss leaves, and the repair of their tables.
 
 A file system may keep a file's name and lose its content. Then the last commits of a table may be
-empty, cut off, missing below a later one, or name a Parquet file that is; so may the newest Delta
-checkpoint. delta-rs and Spark cannot read the table any more. Only what follows the newest whole
-checkpoint is looked at: what that checkpoint holds was on the disk before it.
+empty, truncated, or missing below a later one, or they may name such a Parquet file. The newest
+Delta checkpoint may be torn in the same way. delta-rs and Spark can no longer read the table. Only
+files after the newest whole checkpoint are examined, because everything that the checkpoint holds
+was on the disk before it.
 
-A torn commit is voided: an empty commit takes its version, so that a reader which follows the table
-by versions meets no version twice. Its transactions are voided with its rows: whoever wrote them
-under a transaction identifier writes them again, if it still can. A torn checkpoint is taken away:
-the commits before it are deleted only once it is on the disk.
+A torn commit is voided: an empty commit takes its version, so that a follower never sees a version
+twice. Its transactions are voided with its rows. A writer with a transaction identifier writes the
+rows again, if it still can. A torn checkpoint is moved away. That loses nothing, because the
+commits before it are deleted only after it is on the disk.
 
-Beside writers a look may err: a folder's listing may have a commit and lack an older one that was
-created meanwhile, and what was listed may have been cleaned up when it is read. So only what two
-looks find, one some time after the other, is torn; and a third one decides what is voided.
+While others write, an examination may be wrong. A folder's list may have a commit and lack an older
+one that was created meanwhile. A listed file may have been cleaned up before it is read. So a file
+counts as torn only if two examinations, some time apart, find it. A third one decides which commits
+are voided.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from group_coordinator.pipeline.delta.table import NOTE, is_outside
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.quoting import quoted_text
 
-# What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
+# Torn files are kept in this folder below the table's root. VACUUM skips names with this prefix.
 KEPT = "_torn"
 COMMIT, CHECKPOINT = "commit", "Delta checkpoint"
 _MISSING = "its file is missing"
-# How long after the first look the second one is taken, s: a file that another engine creates in
-# place is filled by then.
+# The time between the first and the second examination, s. A file that another engine creates in
+# place is filled within that time.
 CONFIRM_S = 1.0
 # A Delta checkpoint of another form (v2Checkpoint) may be JSON.
 _LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.(?:parquet|json))")
@@ -52,14 +54,14 @@ _PARQUET_END = b"PAR1"
 
 
 class Torn(Struct, frozen=True):
-    """A commit or a Delta checkpoint that cannot be read, or whose rows cannot; `why` it is."""
+    """A commit or a Delta checkpoint that cannot be read, or has unreadable rows; `why` says it."""
 
     kind: str
     version: int
     why: str
 
     def line(self) -> str:
-        """Return the same for people."""
+        """Return a description for users."""
         return f"{self.kind} {self.version}: {self.why}"
 
 
@@ -72,10 +74,10 @@ class TornTable(Failure):
 
 
 def find_torn(table: Path) -> list[Torn]:
-    """Return what is torn of a table in a local folder: checkpoints first, then commits.
+    """Return the torn files of a table in a local folder: checkpoints first, then commits.
 
-    Others may write meanwhile. Takes `CONFIRM_S` longer if anything seems to be torn. Raises
-    OSError for what cannot be read.
+    Other processes may write meanwhile. Takes `CONFIRM_S` longer if anything seems to be torn.
+    Raises OSError for a file that cannot be read.
     """
     torn = _look(table)[0]
     if torn:
@@ -85,18 +87,19 @@ def find_torn(table: Path) -> list[Torn]:
 
 
 def check_whole(table: Path) -> None:
-    """Raise TornTable if anything of a table in a local folder is torn."""
+    """Raise TornTable if a table in a local folder has torn files."""
     torn = find_torn(table)
     if torn:
         raise TornTable(table, torn)
 
 
 def mend(table: Path, found: list[Torn]) -> list[Torn]:
-    """Void the torn commits of a table, take its torn checkpoints away; return what was torn.
+    """Void the torn commits of a table, and move its torn checkpoints away; return the torn files.
 
-    That is what was `found` before and is found now. Nobody may write to the table meanwhile. What
-    is torn is kept in the folder `_torn`. Raises Failure if the table's description is lost, which
-    is in version 0 or in a checkpoint, and OSError for what cannot be read.
+    These are the files that were `found` before and are found now. No other process may write to
+    the table meanwhile. Torn files are kept in the folder `_torn`. Raises Failure if the table's
+    description is lost, which is in version 0 or in a checkpoint. Raises OSError for a file that
+    cannot be read.
     """
     torn, is_described = _look(table)
     if not is_described:
@@ -120,7 +123,7 @@ def _both(first: list[Torn], second: list[Torn]) -> list[Torn]:
 
 
 def _look(table: Path) -> tuple[list[Torn], bool]:
-    """Return what is torn, and whether the table's description can be read all the same."""
+    """Return the torn files, and whether the table's description can be read nevertheless."""
     log = table / "_delta_log"
     commits: set[int] = set()
     checkpoints: dict[int, list[Path]] = {}
@@ -183,7 +186,7 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
         if is_outside(unquote(path)):
             why = "lies outside of the table"
         elif size is None:
-            # Delta requires it, so delta-rs and Spark open the table no more.
+            # Delta requires it, so delta-rs and Spark no longer open the table.
             why = "has no size in the log"
         else:
             why = _damage(table / unquote(path), size)
@@ -201,7 +204,7 @@ def _read(log: Path, version: int) -> list[Action] | None:
 
 
 def _damage(file: Path, size: int | None) -> str | None:
-    """Return what is wrong with a file of so many bytes, None if nothing is."""
+    """Return the damage of a file that should have `size` bytes, None if it is whole."""
     try:
         found = file.stat().st_size
         if size is not None and found != size:

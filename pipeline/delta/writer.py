@@ -1,13 +1,13 @@
-"""The one way to write a table: a commit that only one writer can create.
+"""The writers of a table: they create commits, and only one writer can create a version.
 
-No file of the table is read, and a commit of others is no conflict unless it touched what this one
-depends on. So a commit takes as long in a table of any size.
+No file of the table is read. A commit of another writer is a conflict only if it changed something
+that this commit depends on. So the time of a commit does not depend on the table's size.
 
-Beside each commit on a disk goes a checksum, `<version>.crc`. Spark that reads a table without one
-gets protocol and metadata by a query over the log whenever there is a new version, which takes 110
-to 170 ms; with the checksum it takes 20 ms. Spark compares its description with the log's, text by
-text: one that was read and written anew would be refused (DELTA_STATE_RECOVER_ERROR) wherever it
-differs. Source: Delta's PROTOCOL.md, "Version Checksum File".
+On a disk each commit gets a checksum, `<version>.crc`. Without one, Spark gets protocol and
+metadata of each new version by a query over the log, which takes 110 to 170 ms. With the checksum
+it takes 20 ms. Spark compares the text of its description with the log's. A description that was
+decoded and encoded again may differ, and would be refused (DELTA_STATE_RECOVER_ERROR). Source:
+Delta's PROTOCOL.md, "Version Checksum File".
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RewriteConflict(Failure):
 
 
 class TooOld(Exception):
-    """VACUUM may have deleted a file that is to be committed: its rows are to be written anew."""
+    """VACUUM may have deleted a file that is to be committed; its rows must be written again."""
 
 
 class Writer:
@@ -84,9 +84,9 @@ class Writer:
         self._cleans_up_at = monotonic() + CLEAN_UP_S
 
     def versions(self, app_ids: list[str]) -> Mapping[str, int | None]:
-        """Return the versions to which applications have come, as of the last look.
+        """Return the versions that applications have reached, as of the last read.
 
-        Raises NotFlushed if a commit did: then the table takes no more of this writer.
+        Raises NotFlushed if a commit has raised it: this writer makes no more commits.
         """
         self._check_flushed()
         return self.snapshot.versions(app_ids)
@@ -94,14 +94,16 @@ class Writer:
     def commit(
         self, changes: Changes, begun: Freshness | None = None
     ) -> int | Mapping[str, int | None]:
-        """Commit after all others' commits; return the version.
+        """Commit after the commits of all other writers; return the version.
 
-        Returns instead the versions of the changes' identifiers if these forbid the commit, which
-        is then not in the table. Files that were `begun` half an hour ago are not committed.
+        If the versions of the changes' identifiers forbid the commit, it is not in the table, and
+        these versions are returned instead. Files that were `begun` half an hour ago are not
+        committed.
 
-        Raises AppendConflict, RewriteConflict if a file to be removed is gone or the table was
-        described anew, TooOld, UnsupportedTable, CommitStateUnknown where the commit may be in the
-        table or not, NotFlushed from then on where a loss of power may undo it, and OSError.
+        Raises RewriteConflict if a file to be removed is gone, or if the table's description was
+        changed. Raises CommitStateUnknown if the commit may or may not be in the table. Raises
+        NotFlushed, now and from then on, if a power loss may undo the commit. Raises
+        AppendConflict, TooOld, UnsupportedTable and OSError.
         """
         self.may_be_committed = False
         self._check_flushed()
@@ -110,8 +112,9 @@ class Writer:
             *(each.app_id for each in changes.bounds),
         ]
         for attempt in range(ATTEMPTS):
-            # Where each look is a request, a first attempt is made on what is known: it fails if
-            # that is old, since its version is taken then. Nothing is refused on it.
+            # In a store, where each read is a request, the first attempt uses the state that was
+            # read before. If that is old, the attempt fails, because its version is taken. No
+            # commit is refused because of an old state.
             is_sure = bool(attempt or changes.remove)
             self.snapshot.follow(is_sure=is_sure)
             found = self.snapshot.versions(app_ids)
@@ -142,7 +145,7 @@ class Writer:
             raise NotFlushed(*self._not_flushed.args)
 
     def _check(self, changes: Changes) -> None:
-        """Raise what forbids the changes besides identifiers."""
+        """Raise an error if anything except identifiers forbids the changes."""
         features = set(self.snapshot.features)
         if changes.remove and changes.data_change and self.snapshot.is_append_only:
             features.add(APPEND_ONLY)
@@ -158,7 +161,7 @@ class Writer:
                 raise Failure(f"{self.uri}: {file.path} is named so that its log encodes the name")
 
     def _follow_up(self) -> None:
-        """Write what goes with a new version: its checksum, and now and then a checkpoint."""
+        """Write the checksum of a new version, and regularly start to write a Delta checkpoint."""
         version = self.snapshot.state.version
         if self._folder is not None:
             write_checksum(self._folder, self.snapshot.state)
@@ -227,7 +230,7 @@ def _keep_short(uri: str, version: int, known: Mapping[int, bytes], most_commits
 
 
 def are_forbidden(changes: Changes, versions: Mapping[str, int | None]) -> bool:
-    """Whether the versions of the changes' identifiers forbid them."""
+    """Return whether the versions of the changes' identifiers forbid them."""
     return any(versions[each.app_id] != each.expected for each in changes.moves) or any(
         (versions[each.app_id] or 0) > each.at_most for each in changes.bounds
     )
@@ -241,7 +244,7 @@ def checksum_path(folder: Path, version: int) -> Path:
 def write_checksum(table_folder: Path, table: Sizes) -> None:
     """Write the checksum of a table in a local folder.
 
-    One that cannot be written is logged: the commit stands, and the next reader is slower.
+    A failure is logged: the commit stays valid, and the next reader is slower.
     """
     checksum = {
         "tableSizeBytes": table.bytes,
@@ -254,8 +257,8 @@ def write_checksum(table_folder: Path, table: Sizes) -> None:
     folder = table_folder / "_delta_log"
     try:
         os.replace(write_partial(folder, _encode(checksum)), checksum_path(folder, table.version))
-        # Only the newest checksum is read, and every reader of the table lists this folder. The one
-        # before stays for a reader that has listed the folder already.
+        # Only the newest checksum is read, and every reader of the table lists this folder. The
+        # previous one stays for a reader that has already listed the folder.
         checksum_path(folder, table.version - 2).unlink(missing_ok=True)
     except OSError as error:
         log.warning("no checksum for version %d in %s: %s", table.version, folder, error)
