@@ -98,7 +98,7 @@ def test_undo_gives_back_what_was_deleted_and_takes_what_was_new(root: str) -> N
 
 
 def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
-    """Of every group, though nobody talks to them."""
+    """The offsets of all groups are deleted, also without requests to these groups."""
     create_topic(root, "t", 2)
     create_topic(root, "u", 1)
     commit(root, "h", 30)

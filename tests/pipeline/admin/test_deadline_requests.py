@@ -24,7 +24,7 @@ TO_SEVEN = [OffsetChange("t", 0, None, 7)]
 
 
 class SkewedClock:
-    """The machine's clocks, but the coordinator's thread has a wall clock of its own."""
+    """The machine's clocks, with another wall clock in the coordinator's thread."""
 
     def __init__(self, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms

@@ -1,8 +1,9 @@
-"""The verbs beside kafka-consumer-groups.sh 4.1.0: what it printed about a real broker, recorded.
+"""The verbs compared with the recorded output of kafka-consumer-groups.sh 4.1.0 on a real broker.
 
-Each recorded command line is run as ours on a root that has the same topics and groups. Tables must
-be equal line by line, or column by column where ours has more; so must plans and exported files.
-Where Kafka fails, ours must fail too, though Kafka's tool mostly exits with 0 then.
+Each recorded command line is run as a verb on a root with the same topics and groups. Tables must
+be equal line by line, or column by column if the verb has more columns. Plans and exported files
+must be equal too. If Kafka's tool fails, the verb must fail too, although Kafka's tool mostly exits
+with 0 then.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Beside:
         self.compared = 0
 
     def play(self, told: Sequence[Told]) -> None:
-        """Run each command line, and do what was done in between."""
+        """Run each command line, and repeat the actions between them."""
         for each in told:
             if each.script == "kafka-consumer-groups.sh":
                 self.compare(each)
@@ -122,7 +123,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _without_broker(text: str) -> list[str]:
-    """Kafka's lines as ours must be: no lag is negative, and nobody coordinates in these tests."""
+    """Return Kafka's lines as the verbs print them: no negative lag, and no coordinator."""
     lines = []
     for line in _lines(text):
         line = re.sub(r"127\.0\.0\.1:99999  \(0\) ", "-".ljust(21), line)
@@ -135,7 +136,7 @@ def _exported(text: str) -> list[str]:
 
 
 def _rows(text: str) -> list[tuple[str, ...]]:
-    """The rows of a table whose last column is NEW-OFFSET."""
+    """Return the rows of a table that ends with the column NEW-OFFSET."""
     lines = _lines(text)
     heading = next(n for n, line in enumerate(lines) if line.startswith("GROUP "))
     return [tuple(line.split()) for line in lines[heading + 1 :]]

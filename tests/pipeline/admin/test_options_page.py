@@ -1,4 +1,4 @@
-"""The page of options says what is so: each row of its tables is tried."""
+"""The page of options is correct: each row of its tables is run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """The terminal of a command whose log is JSON."""
+    """Yield the terminal of a command with a JSON log."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     terminal = io.StringIO()
@@ -32,7 +32,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch) -> object:
-    """What the command exits with whose verb raises this."""
+    """Return the exit of a command with a verb that raises this error."""
 
     def raising(verb: str | None = None) -> None:
         raise error

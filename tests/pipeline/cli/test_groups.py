@@ -1,4 +1,4 @@
-"""What `groups describe` says beside its table, in the words of kafka-consumer-groups.sh."""
+"""The messages of `groups describe` around its table, in the words of kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.rows import heartbeat
 
-# Runs each command as the console script does, then tells which modules it loaded. Each command has
-# a process of its own, which begins with modules that many commands load.
+# Run each command as the console script does, then report its loaded modules. Each command has a
+# separate process, which begins with modules that many commands load.
 _RUN = """
 import json, os, sys, traceback
 import deltalake, duckdb, pyarrow, pyarrow.compute, pyarrow.parquet

@@ -17,7 +17,7 @@ from tests.roots import make_tables
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A root whose `group_events` have a format of their own: no verb below reads that table."""
+    """Return a root with another format of `group_events`: no verb below reads that table."""
     root = tmp_path_factory.mktemp("later")
     make_tables(str(root))
     table = DeltaTable(str(root / "group_events"))

@@ -1,4 +1,4 @@
-"""A verb that reads imports what it reads with, and none of what others need.
+"""A verb that only reads imports its own dependencies, and not those of other verbs.
 
 Modules are counted and not seconds, which depend on the machine: `tests.bench verbs` measures
 those.
@@ -35,7 +35,7 @@ OTHERS = (
     "pyspark",
     "rich",
 )
-# Runs each command in a process of its own, which begins with what every one of them reads with.
+# Run each command in a separate process, which begins with the modules that all of them use.
 _RUN = """
 import json, os, sys
 import duckdb, typer

@@ -66,7 +66,7 @@ def test_a_server_says_of_such_an_address_what_run_says(
 
 
 def test_an_address_that_was_taken_meanwhile_is_told_of_in_the_same_words() -> None:
-    """By asyncio, whose own text names the address as well."""
+    """The address is in the message of asyncio, too."""
     error = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('::1', 1): ...")
     told = "cannot listen on [::1]:1: Address already in use"
     assert str(CannotListen("::1", 1, error)) == told

@@ -36,7 +36,7 @@ def functions() -> duckdb.DuckDBPyConnection:
 
 
 def by_member(blob: bytes) -> list[tuple[str, int]] | None:
-    """What the member reads; nothing of no bytes, None of what is no assignment."""
+    """Return the member's partitions; none without bytes, None for an invalid assignment."""
     try:
         return [tuple(each) for each in decode_assignment(blob).partitions] if blob else []
     except ProtocolError:

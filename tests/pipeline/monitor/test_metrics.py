@@ -1,4 +1,4 @@
-"""What Prometheus is told of a root: others' metrics by their names and labels, and our own."""
+"""The metrics of a root: those of other exporters, by names and labels, and the project's own."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 def write(root: str) -> Log:
-    """Group `g` has two members, one of them without a partition, and is 2 records behind."""
+    """Create group `g` with two members, one without a partition, and a lag of 2 records."""
     topic = make(root, 2)
     appender(topic).append([batch(0, "a", "b", "c"), batch(1, "d")])
     log = Log(root)
@@ -120,7 +120,7 @@ def log(root: str) -> Log:
 
 @pytest.fixture(scope="module")
 def told(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
-    """What is exported of a root to which nothing is appended."""
+    """Return the metrics of a root without later appends."""
     root = tmp_path_factory.mktemp("told") / "root"
     shutil.copytree(empty_root, root)
     return list(of(write(str(root)).root).collect())

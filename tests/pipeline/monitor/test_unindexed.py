@@ -1,4 +1,4 @@
-"""A lag whose end does not have all rows of a user's table says so."""
+"""A lag is marked if its end does not include all rows of a user's table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SINCE = "SELECT DISTINCT unindexed_since FROM topic_ends WHERE topic = 't'"
 
 @pytest.fixture
 def table(root: str, tmp_path: Path) -> str:
-    """The table of the topic `t`, whose two rows are indexed; group `g` has read one."""
+    """Create the table of the topic `t` with two indexed rows; group `g` has read one."""
     table = str(tmp_path / "table")
     append(table, range(2))
     define(root, table, 1)

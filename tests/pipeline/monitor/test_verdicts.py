@@ -129,10 +129,10 @@ def test_ten_commits_are_looked_at_where_they_took_longer(log: Log) -> None:
 
 # --- lags that were recorded ----------------------------------------------------------------------
 
-# Of three topics with a table each, seven minutes long, on a busy machine: some 200 records were
+# For three topics with a table each, seven minutes long, on a busy machine: some 200 records were
 # appended each second, and a consumer read up to 500 at a time and committed every 2 s. "grows": it
 # took 3.1 ms for a record, and 6.7 ms from the third minute on; "steady": 2.5 ms; "catches up": 3.7
-# ms, and it began 30,000 records behind. Each row is a commit, and the topic's end at its time.
+# ms, starting with a lag of 30,000 records. Each row is a commit, and the topic's end at its time.
 LAGS = Path(__file__).with_name("recorded_lags.csv")
 MINUTE_MS = 60_000
 

@@ -237,7 +237,7 @@ def test_lag_in_seconds_is_the_age_of_the_first_record_that_was_not_read(
 
 
 def test_lag_in_seconds_begins_at_the_log_start(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What retention has deleted is nobody's lag in time; a record from the future has no age."""
+    """Records deleted by retention add no lag in time; a record from the future has no age."""
     monkeypatch.setattr(catalog_module, "clock_ms", lambda: 60_000)
     topic = make(log.root)
     appender(topic).append([batch(0, "a", at=10_000)])

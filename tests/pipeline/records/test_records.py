@@ -1,4 +1,4 @@
-"""The offsets topic out to a file and in again: nothing is lost, and what is skipped is named."""
+"""Export and import of the offsets topic: nothing is lost, and skipped records are named."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
         with pytest.raises(AppendConflict):
             import_(root, file, SETTINGS, say=quiet)
     assert len(rows(root)) == 4
-    # A commit of others in between moves the rest, not what was written.
+    # A commit of another writer in between moves the rest, not the written records.
     write(root, [offset("a", 100)])
     assert import_(root, file, SETTINGS, say=quiet) == Tally(records=7, repeated=4)
     found = sorted(records_of(root), key=lambda record: record.log_offset or 0)
@@ -343,7 +343,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
     assert log_offsets(root) == {partition_for("a", 50): list(range(8))}
 
 
-# --- what is skipped ------------------------------------------------------------------------------
+# --- skipped records ------------------------------------------------------------------------------
 
 
 def test_lines_that_cannot_be_read_are_skipped_and_named(root: str, tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_no_more_than_the_first_few_are_named(root: str, tmp_path: Path) -> None
     assert len(tally.named) == record_file.DESCRIBED
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused imports ------------------------------------------------------------------------------
 
 
 def test_records_out_of_order_are_refused(root: str, tmp_path: Path) -> None:

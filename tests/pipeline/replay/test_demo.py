@@ -84,7 +84,7 @@ def test_an_answer_that_differs_is_told_in_a_line() -> None:
 def test_told_to_end_while_a_coordinator_is_started_it_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is there, and whoever starts it does not know its id yet."""
+    """The process exists, and its starter does not know its id yet."""
 
     class Told(subprocess.Popen[bytes]):
         def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who is answered at all: DNS rebinding, forms of other sites, and what a browser may load."""
+"""The server's guard: DNS rebinding, forms of other sites, and the resources of a page."""
 
 from __future__ import annotations
 

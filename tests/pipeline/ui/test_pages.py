@@ -138,7 +138,7 @@ def test_what_is_unknown_is_not_found(golden: TestClient, address: str) -> None:
     assert golden.get(address, params={"id": "nobody"}).status_code == 404
 
 
-# --- a request, and who changed what --------------------------------------------------------------
+# --- a request, and the sender of a change --------------------------------------------------------
 
 
 def answered(root: str, request: RequestEvent, error: str = "NONE", code: int = 0) -> None:
