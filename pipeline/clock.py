@@ -103,7 +103,7 @@ class Freshness:
         return _clock.monotonic_s(), _clock.wall_ms()
 
     def is_within(self, seconds: float) -> bool:
-        """Return whether it was seen within the last `seconds`."""
+        """Return whether the last `renew` is at most `seconds` old, by both clocks."""
         if self._seen is None:
             return False
         (steady, wall_ms), (seen, seen_ms) = self.now(), self._seen

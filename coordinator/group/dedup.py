@@ -275,7 +275,7 @@ def identify(
 
 
 def parked_dedup_keys(group: ClassicGroup | None) -> set[int]:
-    """Return the keys of a group's parked requests, however long they have been parked."""
+    """Return the keys of the JoinGroup and SyncGroup requests that the group has not answered."""
     members = () if group is None else group.members.values()
     return {
         digest(parked.request_id)

@@ -212,7 +212,7 @@ class RequestProducer:
                     lane.wake.notify()
 
     def on_poll(self, next_poll_at: float | None) -> None:
-        """Record that requests are read now, and next at `next_poll_at`; write shortly before that.
+        """Record that the stream reads now, and again at `next_poll_at`; write shortly before that.
 
         `next_poll_at` is in ms of `time.monotonic`, None if unknown (`WritePacer.on_poll`).
         """

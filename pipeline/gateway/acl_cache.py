@@ -35,15 +35,15 @@ class AclsUnknown(Failure):
 
 
 class AclCache:
-    """The ACLs of a root. `authorizer` applies them; None allows all requests.
+    """The ACLs of a root. `authorizer` applies them; it is None if the root has no ACLs.
 
     The constructor raises DeltaError, OSError and Failure if the ACLs cannot be read, because a
     gateway must not serve without them. After that, the last ACLs stay valid for `LEASE_S` after
-    the last successful poll. They become unknown at once if a poll fails before any ACLs were
-    found, or because the table was replaced.
+    the last successful poll. They become unknown at once if the table was replaced, or if a poll
+    fails while the root has no ACLs yet.
 
-    While the ACLs are unknown, no request is allowed, because an unread ACL may deny it. None is
-    denied either, because clients treat a denial as final.
+    While the ACLs are unknown, the gateway neither allows nor denies a request: an unread ACL may
+    deny it, and clients treat a denial as final.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:

@@ -144,7 +144,7 @@ def _set_aside() -> None:
 
 
 class HandOver:
-    """The hand-over of a node's partitions by its ticks, for at most `timeout_s`."""
+    """The hand-over of a node's partitions before it stops, for at most `timeout_s`."""
 
     def __init__(self, node: CoordinatorNode, timeout_s: float) -> None:
         self._node = node

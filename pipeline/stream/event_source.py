@@ -205,7 +205,7 @@ class Search:
         return _stream_batches(self._found), _plain(self._at)
 
     def _poll(self) -> bool:
-        """Add the available events; return whether to wait for more."""
+        """Add the available events to the next batch; return whether to wait for more."""
         at = self._at
         found, end = self._tables.take(at, first=self._first)
         has_news = end != at

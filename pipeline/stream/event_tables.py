@@ -111,9 +111,9 @@ def request_pages(
 
 
 def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) -> Pages:
-    """Yield the bootstrap's events, which are packed already, from `start` on, page by page.
+    """Yield the events of the bootstrap's table from `start` on, page by page.
 
-    Requests of more than `most` bytes are refused.
+    The table has packed events already. Requests of more than `most` bytes are refused.
     """
     for rows, after in appended(table_files(uri), start, PACKED_SCHEMA.names, end):
         if rows is None:

@@ -65,8 +65,8 @@ class Bootstrap(Struct, frozen=True):
     `uri` is the bootstrap's table, and `version` is its first version that the stream reads.
     `first_version` is the first version of `requests` that the bootstrap does not cover.
     `state_version` is the format version of the groups' states in the checkpoint. `requests_table`
-    is the number of the table of requests, None if an earlier release wrote the bootstrap without
-    it.
+    is the number of `requests`, which is another one if the table was made again. It is None if an
+    earlier release wrote the bootstrap.
     """
 
     uri: str

@@ -156,10 +156,10 @@ class PinnedSettings:
         return text
 
     def change(self, settings: BatchSettings) -> None:
-        """Use these settings from the next batch on; `keys` stay as they are.
+        """Use these settings from the next batch on, except for `keys`, which stay the same.
 
-        Requests of a partition that is in `claims` and in `unloading` are decided until a batch no
-        longer selects them.
+        A partition that is unloading may still be in `claims`. Its requests are then decided until
+        a batch no longer reads them.
         """
         self._next = settings
 

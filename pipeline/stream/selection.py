@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
         return replace(self, passed_over=later)
 
     def has(self, partition: int) -> bool:
-        """Whether the stream reads requests of an offsets partition at all."""
+        """Return whether the stream reads requests of a partition of the offsets topic."""
         return self.partitions is None or partition in self.partitions
 
     def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
@@ -78,7 +78,7 @@ class Selection(Struct, frozen=True):
 
 
 class SelectionChange(Struct, frozen=True, tag_field="control", tag="change"):
-    """The selection of a run of the query from this event on."""
+    """The control event after which a run of the query reads by another selection."""
 
     run: int
     selection: Selection

@@ -178,7 +178,7 @@ class Sink:
             self.timers.wake()
 
     def is_changed(self) -> bool:
-        """Whether a batch has begun with the settings of the last `change`."""
+        """Return whether a batch has begun with the settings that `change` set last."""
         return self._pinned is None or self._pinned.is_changed()
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
