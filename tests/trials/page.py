@@ -46,7 +46,11 @@ draws faults from its seed: a commit fails, stands although it was said to fail,
 come first; a read fails (EIO, EMFILE, a short read, a folder that is away), whoever opens the file
 and once or many times in a row; a process is killed, or stands still, between any two steps, two at
 a time; a batch stands still until others have taken over, and goes on; a streaming checkpoint is
-lost; a clock is set back or forward; partitions move; upkeep runs in between. Every commit is held
+lost, or an older copy of it is put back; `requests` or `topics` is deleted and made again, set back
+to an older copy, or renamed away and back; a clock is set back or forward; partitions move; upkeep
+runs in between. While `requests` is away members may expire, for no heartbeat can be written or
+read. Who is told that its table was replaced starts again, as the message says: requests
+that were lost with their table are asked no more. Every commit is held
 against what was promised the moment it stands. A run that breaks a promise is shrunk to the faults
 that it takes. The same seed is the same run. A read that fails in a batch or in a node's main
 thread may end that node, which is started again; clients, leases and upkeep go on."""
@@ -94,6 +98,11 @@ SIMULATED_PROMISES = {
         "A member's commit of a generation that was over before its batch is refused. A trial "
         "fails in which there were too few."
     ),
+    promises.REPLACED: (
+        "5 s after `requests` was replaced no process runs that had followed it, nobody writes "
+        "into a table that it had not opened, and who began with one answers nothing of the next. "
+        "An offset is deleted only by a request, or if its topic was deleted by somebody."
+    ),
     promises.ANSWERED_SOON: (
         "Once the last fault has ended no request waits for longer than "
         f"{LONGEST_WAIT_MS / 1000:.0f} s of simulated time."
@@ -106,12 +115,13 @@ SIMULATED_PROMISES = {
 _TORTURED = """\
 Coordinators on Spark share a root on a disk of their own, under live committers and group
 members. At random instants the driver's Python, the JVM, a Python worker or all processes of one
-of them are killed (SIGKILL), some lose their streaming checkpoint before they start again, one
-stands still (SIGSTOP) for longer than its lease, or two at a time, one is told to end (SIGTERM) and
-hands its partitions over, partitions move, other programs append requests with delta-rs, the disk
-is full for seconds, and for seconds up to a fifth of the reads in all Python processes of the
-coordinators fail (EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs
-beside it every few seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
+of them are killed (SIGKILL), some lose their streaming checkpoint before they start again or find
+an older copy of it in its place, one stands still (SIGSTOP) for longer than its lease, or two at a
+time, one is told to end (SIGTERM) and hands its partitions over, partitions move, other programs
+append requests with delta-rs, the table of ACLs is deleted and made again, the disk is full for
+seconds, and for seconds up to a fifth of the reads in all Python processes of the coordinators fail
+(EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs beside it every few
+seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
 safe on a local disk (see pipeline/spark/README.md). A supervisor starts again what ended; a
 coordinator that ends although nothing was done to it fails the trial, and so does one that was told
 to end and fails, and a trial of five pauses or more that fenced nobody."""

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from group_coordinator.pipeline import topics as topics_of_roots
+from group_coordinator.pipeline.delta.identity import SameTable
 from group_coordinator.pipeline.gateway import topic_logs
 from group_coordinator.pipeline.gateway.acl_cache import AclCache
 from group_coordinator.pipeline.gateway.apis import topic_changes
@@ -33,6 +34,7 @@ from group_coordinator.pipeline.topics.index import TopicIndex
 from group_coordinator.pipeline.topics.indexer import Indexer
 from group_coordinator.pipeline.topics.producer_state import ProducerStateManager
 from group_coordinator.pipeline.upkeep import topic_retention
+from group_coordinator.schemas.tables import ACLS
 from tests.trials.gateways import faults, simulation
 from tests.trials.gateways.ledger import Ledger
 from tests.trials.gateways.log import Log
@@ -52,8 +54,9 @@ from tests.trials.gateways.promises import (
 )
 from tests.trials.gateways.simulation import Plan, simulate
 from tests.trials.gateways.trial import run_gateways
-from tests.trials.simulation.faults import COMMIT, READS, STOP, Fault
+from tests.trials.simulation.faults import COMMIT, READS, REPLACE, STOP, Fault
 from tests.trials.simulation.files import PAUSE, CommitFault
+from tests.trials.simulation.recreated import EMPTY, Replacement
 from tests.trials.simulation.troubles import BROKEN, ReadFault
 from tests.trials.simulation.world import NO_BUG, Broken, Violation, World
 
@@ -202,6 +205,32 @@ def test_it_finds_that_acls_are_obeyed_that_are_long_gone(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(AclCache, "_apply", at_first)
     assert broken(Plan(1, records=60_000, faults=0)).promise == DENIED
+
+
+# The ACLs are deleted, and made again without those of two clients.
+REMADE = Plan(
+    2,
+    records=1_000,
+    producers=2,
+    consumers=1,
+    script=(Fault(4_000.0, REPLACE, 1, replaced=Replacement(ACLS.name, EMPTY, 500.0)),),
+)
+
+
+@pytest.mark.full
+def test_acls_that_are_made_again_are_obeyed() -> None:
+    kept = simulate(REMADE)
+    assert kept.broken is None, "\n".join(kept.story)
+    assert kept.counts["acls deleted and made again"] == 1
+
+
+@pytest.mark.full
+def test_it_finds_that_acls_of_a_table_that_was_deleted_are_obeyed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SameTable, "check", lambda *_: None)
+    monkeypatch.setattr(SameTable, "is_other", lambda *_: None)
+    assert broken(REMADE).promise == DENIED
 
 
 @pytest.mark.full

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
+from group_coordinator.pipeline.delta.identity import SameTable
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.node import bootstrap, resumption
@@ -31,7 +33,7 @@ from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.tables import OFFSETS_TOPIC
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, REQUESTS, TOPICS
 from tests.trials.simulation import faults, runs
 from tests.trials.simulation.engine import PLANNED
 from tests.trials.simulation.faults import Fault
@@ -49,9 +51,11 @@ from tests.trials.simulation.promises import (
     OFFSETS_RISE,
     PROMISES,
     RECORDED_ONCE,
+    REPLACED,
     SAME_AGAIN,
     SESSIONS,
 )
+from tests.trials.simulation.recreated import AWAY, EMPTY, HOWS, OLDER, TABLES, Replacement
 from tests.trials.simulation.runs import Outcome, shrink
 from tests.trials.simulation.simulation import PARTITIONS, Plan
 from tests.trials.simulation.trial import (
@@ -103,6 +107,16 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_it_takes():
         return Outcome(plan, broken, "", {}, {}, [str(number) for number in left], [], 0.0, 0.0)
 
     assert shrink(run(Plan(1, faults=8)), run).faults == ["2", "5"]
+
+
+def test_a_seed_draws_its_faults_and_all_of_them_every_replacement():
+    drawn = [
+        faults.draw_faults(Random(seed), 36, frozenset(), 0.0, 30_000.0, 3, PARTITIONS, 4)
+        for seed in (*range(40), 7)
+    ]
+    assert drawn[-1] == drawn[7]
+    replaced = {(f.replaced.table, f.replaced.how) for each in drawn for f in each if f.replaced}
+    assert replaced == set(product(TABLES, HOWS))
 
 
 def ended(plan: Plan) -> Outcome:
@@ -347,6 +361,52 @@ def test_a_copy_from_before_another_stream_breaks_no_promise():
 def test_it_finds_that_a_copy_from_before_another_stream_is_gone_on_with(monkeypatch):
     monkeypatch.setattr(resumption, "is_newest_stream", lambda *_: True)
     assert broken(SET_BACK_TO_ANOTHER)
+
+
+# Tables are replaced while two nodes run, one after the other.
+def replacing(*replacements: Replacement) -> Plan:
+    script = [Fault(1_500, faults.TOPICS)]
+    script += [
+        Fault(2_500 + 7_000 * number, faults.REPLACE, replaced=replacement)
+        for number, replacement in enumerate(replacements)
+    ]
+    return Plan(2, events=1_500, nodes=1, script=tuple(script))
+
+
+MADE_AGAIN = replacing(
+    Replacement(REQUESTS.name, EMPTY, 300.0), Replacement(TOPICS.name, EMPTY, 0.0)
+)
+SET_BACK_TABLES = replacing(
+    Replacement(REQUESTS.name, OLDER, 1_000.0), Replacement(TOPICS.name, AWAY, 1_000.0)
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("plan", "counts"),
+    [
+        (MADE_AGAIN, {"requests deleted and made again": 1, "topics deleted and made again": 1}),
+        (
+            SET_BACK_TABLES,
+            {"requests set back to an older copy": 1, "topics renamed away and back": 1},
+        ),
+    ],
+)
+def test_tables_that_are_replaced_break_no_promise(plan: Plan, counts: dict[str, int]):
+    outcome = run_quietly(plan)
+    assert outcome.broken is None, "\n".join(outcome.story)
+    assert outcome.counts.items() >= counts.items()
+    assert outcome.counts["queries ended: TableReplacedError"] == 1
+    assert outcome.counts["requests lost with their table"]
+    assert outcome.checks[REPLACED]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("plan", [MADE_AGAIN, SET_BACK_TABLES])
+def test_it_finds_that_nobody_looks_whether_a_table_is_another_one(monkeypatch, plan: Plan):
+    monkeypatch.setattr(SameTable, "check", lambda *_: None)
+    monkeypatch.setattr(SameTable, "is_other", lambda *_: None)
+    assert broken(plan).promise == REPLACED
 
 
 RETUNED = Plan(1, events=1_500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))

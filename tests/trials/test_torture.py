@@ -15,16 +15,19 @@ from random import Random
 from typing import ClassVar
 
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.node.process import descendants
 from group_coordinator.pipeline.node.resumption import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.tables import ensure_tables, read_acls, table_uri
+from group_coordinator.schemas.tables import ACLS
 from tests.ends import check_end
 from tests.trials.__main__ import trial_app as app
 from tests.trials.torture import nodes, run
 from tests.trials.torture.disk import small_disk
-from tests.trials.torture.faults import PAUSE, Stage
+from tests.trials.torture.faults import PAUSE, REMAKE, Stage
 from tests.trials.torture.nodes import Cluster, Node, NodeEnded
 from tests.trials.torture.reads import FailingReads
 from tests.waiting import wait_until
@@ -119,6 +122,38 @@ def test_what_was_killed_is_started_again(node: Node, root: str) -> None:
     node.forgets = True
     assert node.tend() == ("node 1 is started again after a kill, without its streaming checkpoint")
     assert not Path(checkpoint_uri(root, 1)).exists()
+
+
+def test_an_older_copy_of_a_checkpoint_is_put_back(node: Node, root: str) -> None:
+    note = Path(checkpoint_uri(root, 1)) / "note"
+    for wanted, said in (
+        ("before", "node 1 is started again after a kill"),
+        (
+            "after",
+            "node 1 is started again after a kill, with an older copy of its streaming checkpoint",
+        ),
+    ):
+        note.write_text(wanted)
+        node.is_restored = True
+        assert node.kill_node()
+        assert node.tend() == said
+    assert note.read_text() == "before"
+    assert node.restored == 1
+    assert not node.is_restored
+
+
+def test_acls_are_made_and_made_anew(root: str) -> None:
+    ensure_tables(root)
+    cluster = Ended()
+    reads = FailingReads(Path(root, "reads"), root)
+    stage = Stage(root, 4, 8.0, cluster, None, Random(1), reads)
+    assert REMAKE.act(stage) == "the ACLs are deleted and made again"
+    acls = read_acls(root)
+    assert acls
+    before = DeltaTable(table_uri(root, ACLS)).metadata().id
+    assert REMAKE.act(stage) == "the ACLs are deleted and made again"
+    assert DeltaTable(table_uri(root, ACLS)).metadata().id != before
+    assert read_acls(root) == acls
 
 
 @pytest.mark.parametrize(("process", "must_end"), [("jvm", True), ("worker", False)])

@@ -6,9 +6,11 @@ and nothing is denied but what nothing allows.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
+from tests.trials.simulation.recreated import NOTICED_MS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 # A gateway that cannot read the ACLs decides by what it knows for so long, ms; clocks drift.
 STALE_MS = LEASE_S * 1000 * 1.01
 _ANY = "*"
+Key = tuple[str, str, str]
 
 
 class AclTimes:
@@ -27,16 +30,55 @@ class AclTimes:
         self._world = world
         self._is_open = True
         # Of a host, an operation and a topic: since when it is allowed or not, ms of true time.
-        self._changes: dict[tuple[str, str, str], list[tuple[float, bool]]] = {}
+        self._changes: dict[Key, list[tuple[float, bool]]] = {}
+        # Since when no table tells the ACLs, and until when; ms of true time.
+        self._unknown: list[tuple[float, float]] = []
+        # When the table was replaced, and how much was done to gateways by then.
+        self._replaced: dict[float, int] = {}
 
     def take(self, rows: pa.Table | None) -> None:
         """Take in a commit of the table of ACLs."""
         self._is_open = False
+        self.known()
         for row in [] if rows is None else rows.to_pylist():
             if row["resource_type"] != "TOPIC":
                 continue
             key = row["host"], row["operation"], row["resource_name"]
             self._changes.setdefault(key, []).append((self._world.now, row["added"]))
+
+    # --- tables that are replaced -----------------------------------------------------------------
+
+    def unknown(self) -> None:
+        """Take note that no table tells the ACLs from now on."""
+        self._unknown.append((self._world.now, inf))
+
+    def known(self) -> None:
+        """Take note that a table tells them again."""
+        if self._unknown and self._unknown[-1][1] == inf:
+            self._unknown[-1] = self._unknown[-1][0], self._world.now
+
+    def present(self) -> dict[Key, bool]:
+        """Who is allowed what now."""
+        return {key: changes[-1][1] for key, changes in self._changes.items()}
+
+    def replaced(self, now: dict[Key, bool]) -> None:
+        """Take note that another table has taken the place of this one, and who is allowed now."""
+        self._replaced[self._world.now] = self._disturbances()
+        for key, changes in self._changes.items():
+            if changes[-1][1] is not now.get(key, False):
+                changes.append((self._world.now, now.get(key, False)))
+
+    def _disturbances(self) -> int:
+        return sum(self._world.counts.get(each, 0) for each in ("standstills", "reads failed"))
+
+    def _obeyed_ms(self, until: float) -> float:
+        """How long what held until a change may still be obeyed, ms.
+
+        A gateway notices another table as soon as it looks; unless it cannot, it is then that.
+        """
+        if self._replaced.get(until) == self._disturbances():
+            return NOTICED_MS
+        return STALE_MS
 
     def is_allowed(self, host: str, operation: str, topic: str) -> bool:
         """Whether it is allowed now, by its own name."""
@@ -51,6 +93,9 @@ class AclTimes:
         self, host: str, operation: str, topic: str, since: float, until: float
     ) -> bool:
         """Whether it was allowed at any time between the two, or so shortly before them."""
+        if any(at + STALE_MS < since and until < end for at, end in self._unknown):
+            # What nobody can know for so long nobody is let do.
+            return False
         return self._is_open or any(
             self._was(key, True, since, until) for key in _covering(host, operation, topic)
         )
@@ -60,11 +105,11 @@ class AclTimes:
         keys = _covering(host, operation, topic)
         return not self._is_open and all(self._was(key, False, since, until) for key in keys)
 
-    def _was(self, key: tuple[str, str, str], wanted: bool, since: float, until: float) -> bool:
+    def _was(self, key: Key, wanted: bool, since: float, until: float) -> bool:
         state = False
         for at, allowed in self._changes.get(key, ()):
             # What held before this change held until then.
-            if at >= since - STALE_MS and state is wanted:
+            if at >= since - self._obeyed_ms(at) and state is wanted:
                 return True
             if at > until:
                 return False

@@ -8,9 +8,19 @@ from __future__ import annotations
 from random import Random
 
 from group_coordinator.schemas.tables import ACLS, GATEWAYS, TOPIC_INDEX, TOPICS
-from tests.trials.simulation import troubles
-from tests.trials.simulation.faults import COMMIT, HALTS, KILL, READS, SET_CLOCK, STOP, Fault
+from tests.trials.simulation import recreated, troubles
+from tests.trials.simulation.faults import (
+    COMMIT,
+    HALTS,
+    KILL,
+    READS,
+    REPLACE,
+    SET_CLOCK,
+    STOP,
+    Fault,
+)
 from tests.trials.simulation.files import DATA_FILE, OUTCOMES, PAUSE, STAND_STILL, CommitFault
+from tests.trials.simulation.recreated import Replacement
 from tests.trials.simulation.troubles import Halt, ReadFault
 
 # What stands for the table of a topic.
@@ -34,6 +44,15 @@ _TIMES = (1, 1, 1, 2, 5)
 # For how long a process stands still, ms: shorter than a client waits, longer, longer than a lease.
 _STILL_MS = (400.0, 2_500.0, 6_000.0, 12_000.0)
 _KILLED = 0.3
+# What is done to which table. A catalogue is not made again: the topics have tables.
+_REPLACED = (
+    (ACLS.name, recreated.EMPTY),
+    (ACLS.name, recreated.OLDER),
+    (ACLS.name, recreated.AWAY),
+    (TOPICS.name, recreated.AWAY),
+)
+# For how long a table is away, or how old its copy is, ms: also for longer than a lease.
+_AWAY_MS = (0.0, 500.0, 3_000.0, 12_000.0)
 
 
 def draw_faults(
@@ -49,8 +68,15 @@ def draw_faults(
         commit = _commit_fault(chance, f"gateway {number}") if kind == COMMIT else None
         reads = _read_fault(chance, f"gateway {number}") if kind == READS else None
         halts = _halts(chance, gateways) if kind == HALTS else ()
-        drawn.append(Fault(at, kind, number, chance.randrange(12), ms, commit, reads, halts))
+        replaced = _replacement(chance) if kind == REPLACE else None
+        choice = chance.randrange(12)
+        drawn.append(Fault(at, kind, number, choice, ms, commit, reads, halts, replaced))
     return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _replacement(chance: Random) -> Replacement:
+    table, how = chance.choice(_REPLACED)
+    return Replacement(table, how, chance.choice(_AWAY_MS))
 
 
 def _commit_fault(chance: Random, process: str) -> CommitFault:

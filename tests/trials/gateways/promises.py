@@ -41,7 +41,8 @@ EXPLAINED = {
     DENIED: (
         "A record is written, or given, only if an ACL allowed it at some time since it was asked "
         "for, or in the 10 s before, for which a gateway may go on by ACLs that it cannot read. "
-        "And the other way round."
+        "And the other way round. Of a table that was replaced the former ACLs are obeyed for 5 s, "
+        "unless a gateway stands still or cannot read. What no table tells for 10 s is not done."
     ),
     DELETED: "A table has no commit of records behind the mark that its topic is deleted.",
     KEPT: (
@@ -75,5 +76,6 @@ grows, is optimized and vacuumed, and both gateways index it. Upkeep removes wha
 retention, packs the topics' own tables, and vacuums them, as if hours had passed. The faults are
 those of the simulation above: commits that fail, stand although they are said to have failed, or
 come late; reads that fail; gateways that are killed, stopped or stand still between any two steps;
-clocks that are set. A folder or commit that is away is so for one read: a gateway looks twice
-before it tells a producer that its sequence does not follow."""
+clocks that are set. A test of its own deletes `acls` and makes it again. A folder or commit that
+is away by a read that fails is so for one read: a gateway looks twice before it tells a producer
+that its sequence does not follow."""

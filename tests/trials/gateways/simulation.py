@@ -20,6 +20,7 @@ from group_coordinator.pipeline.tables.acl_table import add_acls
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import ANONYMOUS, CLUSTER_NAME, AclBinding
+from group_coordinator.schemas.tables import ACLS
 from tests.trials.gateways.calm import LONGEST_WAIT_MS, Calm
 from tests.trials.gateways.connection import Client
 from tests.trials.gateways.consumers import Consumer
@@ -44,12 +45,15 @@ from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
 from tests.trials.simulation.files import Files
 from tests.trials.simulation.nodes import ActorBackground
+from tests.trials.simulation.recreated import EMPTY, OLDER, Replacement, TableOperator
 from tests.trials.simulation.runs import Outcome, folder_in_memory, outcome_of
 from tests.trials.simulation.world import NO_BUG, Actor, Process, Violation, World
 from tests.trials.simulation.world_clock import WorldClock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from tests.trials.gateways.acl_times import Key
 
 
 _BEGIN_MS = 2_000.0
@@ -140,6 +144,18 @@ class Simulation:
         user = Actor(Process("user", MachineClock()), "user")
         clock_ = MachineClock(self.world.rng("machine of upkeep").randint(-300, 300))
         self._upkeeper = Actor(Process("upkeep", clock_), "upkeep")
+        self._tables = TableOperator(
+            self.world,
+            self._files,
+            root,
+            self._operator,
+            self._make_acls,
+            self._on_copied,
+            self._on_replaced,
+        )
+        # The ACLs of those who may do everything, and those of a copy that is to be put back.
+        self._everything: list[AclBinding] = []
+        self._copied: dict[Key, bool] = {}
         self._upkeep = TopicsUpkeep(self.world, self._files, self._upkeeper, str(root))
         self._users = UsersTable(self.world, self._files, self.ledger, user, root, USERS)
 
@@ -195,6 +211,7 @@ class Simulation:
         acls.append(
             AclBinding("CLUSTER", CLUSTER_NAME, "LITERAL", ANONYMOUS, ADMIN, "ALL", "ALLOW")
         )
+        self._everything = acls
         add_acls(root, acls)
 
     def _begin(self) -> None:
@@ -264,7 +281,7 @@ class Simulation:
         self._run(admin.client.name, admin.run())
 
     def _work(self) -> None:
-        last = max((fault.at for fault in self.schedule()), default=0.0)
+        last = max((fault.until for fault in self.schedule()), default=0.0)
         while self.world.counts.get("records", 0) < self.plan.records or self.world.now < last:
             self.world.run_until(self.world.now + _POLL_MS)
 
@@ -291,6 +308,8 @@ class Simulation:
             self._files.faults.append(replace(fault.commit, table=table))
         elif fault.reads is not None:
             self._files.troubles.add(fault.reads)
+        elif fault.replaced is not None:
+            self._tables.replace(fault.replaced)
         elif fault.halts:
             for halt in fault.halts:
                 self._files.troubles.add(halt)
@@ -300,6 +319,28 @@ class Simulation:
             host.stop()
         elif fault.kind == SET_CLOCK:
             host.clock.set_by(fault.ms)
+
+    # --- tables that are replaced -----------------------------------------------------------------
+
+    def _make_acls(self, _name: str) -> None:
+        """Make the table anew, as the product says it: by an ACL that is added."""
+        add_acls(str(self._root), self._everything, anew=True)
+
+    def _on_copied(self, replacement: Replacement) -> None:
+        if replacement.table == ACLS.name:
+            self._copied = self.ledger.acls.present()
+            if replacement.how != OLDER:
+                self.ledger.acls.unknown()
+            if replacement.how == EMPTY:
+                self.ledger.acls.replaced({})
+
+    def _on_replaced(self, replacement: Replacement, was_made: bool) -> None:
+        if replacement.table == ACLS.name:
+            self.ledger.acls.known()
+            if replacement.how == OLDER or was_made:
+                self.ledger.acls.replaced(self._copied)
+
+    # --- clients ----------------------------------------------------------------------------------
 
     def _client(self, name: str, host: str) -> Client:
         ports = [each.port for each in self._hosts]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
@@ -45,7 +46,13 @@ class TopicsUpkeep:
         """Run upkeep once, and again later."""
         if self.is_quiet:
             return
-        for result in retain_topics(self._root, UpkeepSettings(), clock.clock_ms(), _say):
+        try:
+            results = retain_topics(self._root, UpkeepSettings(), clock.clock_ms(), _say)
+        # As the schedule of a node does it: what fails is tried again later.
+        except STORE_FAILS as error:
+            self._world.tell(f"upkeep of topics: {error}")
+            results = []
+        for result in results:
             if result.failure is not None:
                 self._world.tell(f"upkeep of {result.table}: {result.failure}")
                 self._world.count("upkeep failed")

@@ -19,6 +19,7 @@ from group_coordinator.pipeline.tables.store import WRITTEN
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import (
+    OFFSET_COMMIT,
     CoordinatorEvent,
     CoordinatorRecord,
     GroupEvent,
@@ -30,6 +31,7 @@ from group_coordinator.schemas.tables import (
     REJECTED_REQUESTS,
     REQUESTS,
     RESPONSES,
+    TOPICS,
     from_arrow,
 )
 from tests.trials.simulation.batches import Batches
@@ -40,6 +42,7 @@ from tests.trials.simulation.promises import (
     FENCED,
     ONE_OWNER,
     RECORDED_ONCE,
+    REPLACED,
     SAME_AGAIN,
 )
 from tests.trials.simulation.sessions import Sessions
@@ -65,11 +68,15 @@ _WINDOW_MS = CoordinatorSettings().request_dedup_window_ms
 
 
 class _Asked(Struct):
-    """A request as it stands in the table, since when (true ms), and of how many rows."""
+    """A request as it stands in the table, since when (true ms), and of how many rows.
+
+    `table` is the number of the table, of which each replacement is another one.
+    """
 
     event: RequestEvent
     at: float
     rows: int = 1
+    table: int = 0
 
 
 class _Decider(Struct, frozen=True):
@@ -108,6 +115,14 @@ class Observer:
         self.calm_since: float | None = None
         self.longest_wait_ms = 0.0
         self._epochs: dict[Process, Epoch] = {}
+        # The number of the present table of requests, of that which a process read when its query
+        # began, and of that which a client has opened. And the requests that were lost with one.
+        self.requests_table = 0
+        self._read_table: dict[Process, int] = {}
+        self._opened_table: dict[Process, int] = {}
+        self._lost: set[str] = set()
+        # Whether the topic was ever deleted.
+        self._is_topic_deleted = False
         # The epoch that a table records for each node, by the node's transaction identifier.
         self._fences: dict[tuple[str, str], int] = {}
 
@@ -124,8 +139,14 @@ class Observer:
             return
         rows = _dense(commit.rows)
         if commit.table == REQUESTS.name:
+            self._check_opened(commit.writer)
             self._take_requests(rows)
+        elif commit.table == TOPICS.name:
+            # A column without any value is left out.
+            counts = rows.to_pylist()
+            self._is_topic_deleted |= any(each.get("partitions") is None for each in counts)
         elif commit.table == RESPONSES.name:
+            self._check_read(commit.writer, rows)
             self._take_responses(batch, rows)
         elif commit.table == OFFSETS_TOPIC.name:
             self._take_records(batch, rows)
@@ -135,6 +156,78 @@ class Observer:
             self._take_decisions(rows)
         elif commit.table == REJECTED_REQUESTS.name:
             self._world.count("rejected", rows.num_rows)
+
+    # --- tables that are replaced -----------------------------------------------------------------
+
+    def opened_requests(self, process: Process) -> None:
+        """Learn that a client has opened the table of requests."""
+        self._opened_table[process] = self.requests_table
+
+    def requests_away(self) -> None:
+        """Learn that nobody can read requests from now on."""
+        self._sessions.unreadable()
+
+    def requests_back(self) -> None:
+        """Learn that requests can be read again."""
+        self._sessions.readable()
+
+    def standing(self) -> frozenset[str]:
+        """The requests that stand in the table now."""
+        return frozenset(self.asked.keys() - self._lost)
+
+    def replaced_requests(self, kept: frozenset[str]) -> list[str]:
+        """Learn that `requests` is another table, with no requests but these; returns those lost.
+
+        One that was lost may be answered by whoever has read it, and once.
+        """
+        self.requests_table += 1
+        lost = [each for each in self.waiting() if each not in kept]
+        self._lost.update(lost)
+        for request_id in lost:
+            self._sessions.lost(request_id)
+        self._world.count("requests lost with their table", len(lost))
+        return lost
+
+    def brought_back_requests(self, kept: frozenset[str]) -> list[str]:
+        """Learn that `requests` is again the table that it was, in whose place there was another.
+
+        Who has followed it may go on.
+        """
+        present = self.requests_table
+        lost = self.replaced_requests(kept)
+        for tables in (self._read_table, self._opened_table):
+            tables.update(
+                {each: present + 1 for each, number in tables.items() if number == present}
+            )
+        return lost
+
+    def follows_requests(self, process: Process) -> bool:
+        """Whether a process follows a table of requests."""
+        return process in self._read_table
+
+    def _check_opened(self, writer: Process) -> None:
+        if writer not in self._opened_table:
+            return
+        self._world.check(REPLACED)
+        if self._opened_table[writer] != self.requests_table:
+            self._world.violate(
+                REPLACED, f"{writer.name} wrote into a table of requests that it had not opened"
+            )
+
+    def _check_read(self, writer: Process, rows: pa.Table) -> None:
+        """Who began with another table answers nothing of the present one."""
+        number = self._read_table.get(writer)
+        if number is None or number == self.requests_table:
+            return
+        for request_id in rows.column("request_id").to_pylist():
+            self._world.check(REPLACED)
+            asked = self.asked.get(request_id)
+            if asked is not None and asked.table > number:
+                self._world.violate(
+                    REPLACED,
+                    f"{writer.name} answered {request_id!r} of a table of requests that was made "
+                    "after it had begun with another one",
+                )
 
     def _check_fence(self, commit: Commit) -> None:
         """What a process writes must come before its epoch's fence in the table's log."""
@@ -158,6 +251,7 @@ class Observer:
         """Learn which process a query writes for, and in which epoch."""
         self._batches.begun(query_id, process.name, epoch.node_id)
         self._epochs[process] = epoch
+        self._read_table[process] = self.requests_table
 
     def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
         """Learn when a batch looked for requests, true ms."""
@@ -201,7 +295,7 @@ class Observer:
             event = self.sent.get(request_id)
             if event is None or event.group_id is None:
                 continue
-            self.asked[request_id] = _Asked(event, self._world.now)
+            self.asked[request_id] = _Asked(event, self._world.now, table=self.requests_table)
             self._sessions.asked(event, self._world.now)
 
     def _take_responses(self, batch: Batch | None, rows: pa.Table) -> None:
@@ -287,13 +381,25 @@ class Observer:
     def _check_recorded(self, batch: Batch | None, record: CoordinatorRecord) -> None:
         """Who takes a request over whose records stand answers it and records nothing."""
         request_id = record.request_id
-        if request_id is None or request_id in self.answered:
+        if record.record_type == OFFSET_COMMIT and record.offset_commit is None:
+            self._check_deleted(record)
+        if request_id is None or request_id in self.answered or request_id in self._lost:
             return
         self._world.check(RECORDED_ONCE)
         if self._recorded_by.setdefault(request_id, batch) != batch:
             self._world.violate(
                 RECORDED_ONCE,
                 f"{request_id!r} of {record.group_id!r} was recorded again before its answer",
+            )
+
+    def _check_deleted(self, record: CoordinatorRecord) -> None:
+        """An offset is deleted by a request, or because its topic was."""
+        self._world.check(REPLACED)
+        if record.request_id is None and not self._is_topic_deleted:
+            self._world.violate(
+                REPLACED,
+                f"an offset of {record.group_id!r} was deleted that nobody asked to delete, and "
+                "whose topic was not deleted",
             )
 
     def _take_events(self, batch: Batch | None, rows: pa.Table) -> None:
@@ -339,7 +445,11 @@ class Observer:
 
     def waiting(self) -> list[str]:
         """The requests that stand in the table and were not answered."""
-        return [request_id for request_id in self.asked if request_id not in self.answered]
+        return [
+            request_id
+            for request_id in self.asked
+            if request_id not in self.answered and request_id not in self._lost
+        ]
 
     def check_tables(self, newest: dict[Key, int], answers: dict[str, int]) -> None:
         """Hold what the tables say in the end against what was seen to be committed."""
@@ -350,6 +460,8 @@ class Observer:
         """See that there is one answer to each request."""
         for request_id in self.asked:
             self._world.check(ANSWERED_ONCE)
+            if not answers.get(request_id) and request_id in self._lost:
+                continue
             if answers.get(request_id) != 1 and request_id not in self._again:
                 self._world.violate(
                     ANSWERED_ONCE,

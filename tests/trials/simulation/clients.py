@@ -8,7 +8,8 @@ again.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.followed import follow
+from group_coordinator.pipeline.delta.identity import TableAway, TableReplacedError
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.tables.request_log import open_requests
@@ -26,6 +28,7 @@ from tests.trials.simulation.world import Actor, Process
 if TYPE_CHECKING:
     from random import Random
 
+    from group_coordinator.pipeline.delta.appender import Appender
     from group_coordinator.schemas.messages import RequestEvent, Response
     from tests.trials.simulation.checks import Observer
     from tests.trials.simulation.world import World
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
 OnAnswer = Callable[["Response"], None]
 
 _RETRY_MS = 100.0
-_UNWRITTEN = (AppendConflict, DeltaError, OSError)
+_UNWRITTEN = (AppendConflict, DeltaError, OSError, TableAway)
+# How long a client waits for an answer that does not come, ms.
+_TIMEOUT_MS = (500.0, 3_000.0)
 
 
 class ClientProcess:
@@ -58,12 +63,16 @@ class ClientProcess:
         self._observer = observer
         self._linger_ms = linger_ms
         self._reads_after_ms = reads_after_ms
-        self._appender = open_requests(table_uri(root, REQUESTS))
+        self._root = root
+        self._appender = self._open()
         self._app_id: str | None = f"producer-{process.name}"
         self._version = 0
         self._batches: deque[list[RequestEvent]] = deque()
         self._gathered: list[RequestEvent] = []
         self._waiting: dict[str, OnAnswer] = {}
+        self._on_lost: dict[str, Callable[[], None]] = {}
+        # Whether it is not known what has become of the first batch.
+        self._is_unknown = False
         self._numbers = 0
         world.later(self.chance.uniform(0, linger_ms), Actor(process, "sender"), self._send_all)
 
@@ -72,12 +81,22 @@ class ClientProcess:
         self._numbers += 1
         return f"{self.process.name}-{self._numbers}"
 
-    def send(self, event: RequestEvent, on_answer: OnAnswer | None = None) -> None:
-        """Hand a request over; `on_answer` is called with its answer."""
+    def send(
+        self,
+        event: RequestEvent,
+        on_answer: OnAnswer | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """Hand a request over; `on_answer` is called with its answer.
+
+        `on_lost` is called instead once there will be none, because its table was replaced.
+        """
         self._observer.sent[event.request_id] = event
         self.world.count("requests")
         if on_answer is not None:
             self._waiting[event.request_id] = on_answer
+        if on_lost is not None:
+            self._on_lost[event.request_id] = on_lost
         self._gathered.append(event)
 
     @property
@@ -95,7 +114,23 @@ class ClientProcess:
             delay = self.chance.uniform(1, self._reads_after_ms)
             self.world.later(delay, self.actor, lambda: self._read(response))
 
+    def lose(self, request_ids: Iterable[str]) -> None:
+        """Learn that requests are in their table no more; their clients wait until a timeout."""
+        for request_id in request_ids:
+            if request_id in self._on_lost:
+                self.world.later(
+                    self.chance.uniform(*_TIMEOUT_MS),
+                    self.actor,
+                    partial(self._give_up, request_id),
+                )
+
+    def _give_up(self, request_id: str) -> None:
+        on_lost = self._on_lost.pop(request_id, None)
+        if on_lost is not None and self._waiting.pop(request_id, None) is not None:
+            on_lost()
+
     def _read(self, response: Response) -> None:
+        self._on_lost.pop(response.request_id, None)
         on_answer = self._waiting.pop(response.request_id, None)
         if on_answer is not None:
             on_answer(response)
@@ -112,12 +147,35 @@ class ClientProcess:
                 self._write(self._batches[0])
             except _UNWRITTEN as error:
                 self.world.tell(f"requests were not written: {error}")
+                self._is_unknown = True
                 delay = _RETRY_MS
                 break
+            except TableReplacedError as error:
+                self._start_again(error)
+                delay = _RETRY_MS
+                break
+            self._is_unknown = False
             self._batches.popleft()
         actor = self.world.current
         assert actor is not None
         self.world.later(delay, actor, self._send_all)
+
+    def _open(self) -> Appender:
+        self._observer.opened_requests(self.process)
+        return open_requests(table_uri(self._root, REQUESTS))
+
+    def _start_again(self, error: TableReplacedError) -> None:
+        """Do as the message says. A batch that may have been written is given up."""
+        self.world.tell(f"opens its table again: {error}")
+        self.world.count("clients told that requests was replaced")
+        try:
+            self._appender = self._open()
+        except _UNWRITTEN as unread:
+            self.world.tell(f"requests is not there yet: {unread}")
+            return
+        if self._is_unknown:
+            self._is_unknown = False
+            self.lose(event.request_id for event in self._batches.popleft())
 
     def _write(self, events: list[RequestEvent]) -> None:
         """Write a batch; a repetition of one whose outcome is not known is written once."""

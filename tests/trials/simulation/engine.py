@@ -253,14 +253,15 @@ class SimulatedQuery:
     # --- batches ----------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        failed_before = self._actor.failed_reads
+        failed_before, began = self._actor.failed_reads, self._world.now
         try:
             batch = self._next_batch()
             if batch is not None:
                 self._run(*batch)
         # As Spark does: what a batch raises ends its query, and the node finds it so.
         except Exception as error:
-            if self._actor.failed_reads == failed_before:
+            disturbed = self._engine.files.is_disturbed(began)
+            if self._actor.failed_reads == failed_before and not disturbed:
                 self._check_expected(error)
             self._end(error)
             return

@@ -13,7 +13,7 @@ from group_coordinator.schemas.tables import (
     REQUESTS,
     RESPONSES,
 )
-from tests.trials.simulation import engine, troubles
+from tests.trials.simulation import engine, recreated, troubles
 from tests.trials.simulation.files import (
     ANSWER_LOST,
     CRASH_AFTER,
@@ -26,6 +26,7 @@ from tests.trials.simulation.files import (
     UNKNOWN,
     CommitFault,
 )
+from tests.trials.simulation.recreated import Replacement
 from tests.trials.simulation.troubles import Halt, ReadFault
 
 KILL = "kill"
@@ -44,6 +45,7 @@ TOPICS = "change the catalogue of topics"
 READS = "reads that fail"
 HALTS = "processes that stop"
 ZOMBIE = "a batch that outlives its lease"
+REPLACE = "replace a table"
 # How often each kind is drawn, beside the others.
 KINDS = {
     COMMIT: 10,
@@ -62,6 +64,7 @@ KINDS = {
     READS: 30,
     HALTS: 14,
     ZOMBIE: 20,
+    REPLACE: 6,
 }
 _NODE_TABLES = (
     None,
@@ -85,6 +88,10 @@ _TIMES = (1, 1, 1, 2, 5)
 # For how long a process stands still, ms: shorter than its lease, longer, or longer than a session.
 _STILL_MS = (400.0, 1_500.0, 2_500.0, 6_000.0)
 _KILLED = 0.15
+# For how long a table is away, or how old its copy is, ms.
+_AWAY_MS = (0.0, 300.0, 2_000.0, 5_000.0)
+# When a replacement is over: once those who write have written, and all have noticed.
+_SETTLING_MS = 6_000.0
 
 
 class Fault(Struct, frozen=True):
@@ -103,6 +110,12 @@ class Fault(Struct, frozen=True):
     commit: CommitFault | None = None
     reads: ReadFault | None = None
     halts: tuple[Halt, ...] = ()
+    replaced: Replacement | None = None
+
+    @property
+    def until(self) -> float:
+        """When it is over, or nearly so, ms."""
+        return self.at if self.replaced is None else self.at + self.replaced.ms + _SETTLING_MS
 
     def line(self) -> str:
         """Say what happens."""
@@ -116,6 +129,8 @@ class Fault(Struct, frozen=True):
             parts.append(self.reads.line())
         elif self.halts:
             parts.append("; ".join(halt.line() for halt in self.halts))
+        elif self.replaced is not None:
+            parts.append(self.replaced.line())
         elif self.kind == MOVE:
             parts.append(f"{self.number} to node {self.node_id}")
         elif self.kind == SET_CLOCK:
@@ -153,8 +168,14 @@ def draw_faults(
             number = chance.randrange(clients)
         reads = _read_fault(chance, nodes, clients) if kind == READS else None
         halts = _halts(chance, nodes, clients) if kind == HALTS else ()
-        drawn.append(Fault(at, kind, node_id, number, ms, commit, reads, halts))
+        replaced = _replacement(chance) if kind == REPLACE else None
+        drawn.append(Fault(at, kind, node_id, number, ms, commit, reads, halts, replaced))
     return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _replacement(chance: Random) -> Replacement:
+    table, how = chance.choice(recreated.TABLES), chance.choice(recreated.HOWS)
+    return Replacement(table, how, chance.choice(_AWAY_MS))
 
 
 def _read_fault(chance: Random, nodes: int, clients: int) -> ReadFault:

@@ -10,8 +10,10 @@ of files come from the seed, and a file's modification time is the world's.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -84,6 +86,11 @@ class Files:
     def __init__(self, world: World, root: Path, on_commit: Callable[[Commit], None]) -> None:
         self.faults: list[CommitFault] = []
         self.troubles = Troubles(world, root)
+        # The tables whose folders are away now, and when a table was last brought back or replaced.
+        self.away: set[str] = set()
+        self.moved_at = -math.inf
+        # How many writings of a file are under way, by table.
+        self._writings: Counter[str] = Counter()
         self._world = world
         self._root = root
         self._prefix = f"{root}/"
@@ -172,6 +179,10 @@ class Files:
     def create_commit(self, source: str | Path, target: str | Path) -> None:
         """`os.link`: create a commit, unless its version is there."""
         path = Path(target)
+        with self._writing(path):
+            self._create_commit(source, path)
+
+    def _create_commit(self, source: str | Path, path: Path) -> None:
         if not self._before(path):
             self._link(source, path)
             return
@@ -220,7 +231,29 @@ class Files:
 
         return write
 
+    def are_written(self, table: str) -> bool:
+        """Whether a file of a table is being written, by whomever."""
+        return self._writings[table] > 0
+
+    def is_disturbed(self, since: float) -> bool:
+        """Whether the folder of a table was away, or replaced, at any true time since then, ms."""
+        return bool(self.away) or self.moved_at >= since
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Count a writing of a file."""
+        table = path.parts[len(self._root.parts)] if self._root in path.parents else ""
+        self._writings[table] += 1
+        try:
+            yield
+        finally:
+            self._writings[table] -= 1
+
     def _write(self, rows: pa.Table, target: Any, write: Callable[[], object]) -> None:
+        with self._writing(Path(target)):
+            self._write_now(rows, target, write)
+
+    def _write_now(self, rows: pa.Table, target: Any, write: Callable[[], object]) -> None:
         ours = self._before(Path(target))
         outcome = self._meet_fault(DATA_FILE) if ours else None
         if outcome in (FAIL, ANSWER_LOST, UNKNOWN):

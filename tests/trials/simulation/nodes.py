@@ -101,6 +101,8 @@ class NodeHost:
         self.node: CoordinatorNode | None = None
         self.process: Process | None = None
         self.wanted = True
+        # Whether its streaming checkpoint is deleted before the next start.
+        self.begins_afresh = False
         self._world = world
         self._files = files
         self._observer = observer
@@ -129,6 +131,9 @@ class NodeHost:
 
     def _look(self) -> None:
         if self.wanted and not self.running:
+            if self.begins_afresh:
+                self.begins_afresh = False
+                self._delete_checkpoints()
             self.start()
         self._world.later(self._chance.uniform(500, 1_500), self._supervisor, self._look)
 
@@ -197,6 +202,10 @@ class NodeHost:
     # --- the main thread --------------------------------------------------------------------------
 
     def _begin(self, main: Actor, engine: SimulatedEngine, settings: Settings) -> None:
+        if self._files.away:
+            # Nobody starts a node while a table is away: it would make it again.
+            main.process.kill()
+            return
         with self._guarded(main, None):
             node = start(engine, self._root, settings)
             self.node = node

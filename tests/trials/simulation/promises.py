@@ -16,6 +16,7 @@ SAME_AGAIN = "a batch that is run again decides as before"
 ONE_MEMBER = "in a generation a partition is one member's"
 FENCED = "nothing of an epoch is in a table after the epoch's fence"
 GENERATION_FENCED = "no commit of a stale generation is accepted"
+REPLACED = "nobody goes on with a table that was replaced, nor loses what was acknowledged"
 ANSWERED_SOON = "once faults end every request is answered within a bound"
 PROMISES = frozenset(
     {
@@ -31,6 +32,7 @@ PROMISES = frozenset(
         ONE_MEMBER,
         FENCED,
         GENERATION_FENCED,
+        REPLACED,
         ANSWERED_SOON,
         NO_BUG,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.trials.simulation.promises import SESSIONS
@@ -48,6 +49,9 @@ class Sessions:
         self._elected_in: dict[str, Batch | None] = {}
         self._expiries: list[_Expiry] = []
         self._sessions: dict[str, int] = {}
+        self._lost: set[str] = set()
+        # From when to when nobody could read requests, true ms.
+        self._unreadable: list[tuple[float, float]] = []
 
     def asked(self, event: RequestEvent, at: float) -> None:
         """Learn of a request that was committed, true ms."""
@@ -55,6 +59,23 @@ class Sessions:
         member_id = member_of(event)
         if member_id:
             self._open_by_member[member_id].add(event.request_id)
+
+    def unreadable(self) -> None:
+        """Learn that from now on nobody can read or write requests."""
+        self._unreadable.append((self._world.now, inf))
+
+    def readable(self) -> None:
+        """Learn that requests can be read again."""
+        if self._unreadable and self._unreadable[-1][1] == inf:
+            self._unreadable[-1] = self._unreadable[-1][0], self._world.now
+
+    def lost(self, request_id: str) -> None:
+        """Learn that a request is in its table no more: nobody has to have heard of it."""
+        self._lost.add(request_id)
+        if request_id in self._asked:
+            member_id = member_of(self._asked[request_id][0])
+            if member_id:
+                self._open_by_member[member_id].discard(request_id)
 
     def elected(self, batch: Batch | None, group_id: str) -> None:
         """All members of a group are given a new generation."""
@@ -119,13 +140,15 @@ class Sessions:
 
     def _waits(self, request_id: str, group_id: str, since: float) -> bool:
         event, at = self._asked[request_id]
+        if any(begun <= since <= ended for begun, ended in self._unreadable):
+            return False
         return event.heartbeat is not None and event.group_id == group_id and at < since
 
     def judge(self, is_over: Callable[[Batch], bool]) -> None:
         """No member expires in a batch while a heartbeat of its waits that was there before it."""
         for expiry in [each for each in self._expiries if is_over(each.batch)]:
             self._expiries.remove(expiry)
-            for request_id in sorted(expiry.waiting):
+            for request_id in sorted(expiry.waiting - self._lost):
                 if self._answered_in.get(request_id) != expiry.batch:
                     ago = self._batches.reading_of(expiry.batch).at - self._asked[request_id][1]
                     self._world.violate(

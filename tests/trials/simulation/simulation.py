@@ -35,7 +35,7 @@ from group_coordinator.pipeline.tables.topic_catalogue import (
     has_catalogue,
 )
 from group_coordinator.schemas.messages import OffsetFetchRequest, RequestEvent
-from group_coordinator.schemas.tables import RESPONSES
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES, TOPICS
 from tests.support.topics import read_counts
 from tests.trials.simulation import faults
 from tests.trials.simulation.checks import LONGEST_WAIT_MS, Observer
@@ -55,7 +55,15 @@ from tests.trials.simulation.files import (
 )
 from tests.trials.simulation.groups_log import Key
 from tests.trials.simulation.nodes import ENDINGS, ActorBackground, NodeHost
-from tests.trials.simulation.promises import ANSWERED_SOON
+from tests.trials.simulation.promises import ANSWERED_SOON, REPLACED
+from tests.trials.simulation.recreated import (
+    AWAY,
+    EMPTY,
+    NOTICED_MS,
+    OLDER,
+    Replacement,
+    TableOperator,
+)
 from tests.trials.simulation.runs import Outcome, folder_in_memory, outcome_of
 from tests.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from tests.trials.simulation.workload import (
@@ -86,6 +94,9 @@ LEASE_MS = 1_000
 # So long do the requests of a run take on the average: faults are spread over the time of all.
 _MS_AN_EVENT = 1.1
 _POLL_MS = 500.0
+_REPLACED = {table.name: table for table in (REQUESTS, TOPICS)}
+# How long a catalogue that was made anew has no topic, ms.
+_MAKING_TOPICS_MS = 700.0
 
 
 class Plan(Struct, frozen=True):
@@ -125,6 +136,17 @@ class Simulation:
         self._reader: SlowReader | None = None
         self._hosts: list[NodeHost] = []
         self._operator = Actor(Process("operator", MachineClock()), "operator")
+        self._tables = TableOperator(
+            self.world,
+            self._files,
+            root,
+            self._operator,
+            lambda name: ensure_tables(str(root), [_REPLACED[name]]),
+            self._on_copied,
+            self._on_replaced,
+        )
+        # The requests that the copy of their table has, which is to be put back.
+        self._copied: frozenset[str] = frozenset()
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -284,7 +306,7 @@ class Simulation:
             home.deliver(response)
 
     def _work(self) -> None:
-        last = max((fault.at for fault in self.schedule()), default=0.0)
+        last = max((fault.until for fault in self.schedule()), default=0.0)
         while self.world.counts.get("requests", 0) < self.plan.events or self.world.now < last:
             self.world.run_until(self.world.now + _POLL_MS)
 
@@ -303,6 +325,8 @@ class Simulation:
         elif fault.halts:
             for halt in fault.halts:
                 self._files.troubles.add(halt)
+        elif fault.replaced is not None:
+            self._tables.replace(fault.replaced)
         elif fault.kind == faults.SILENCE:
             self._clients[fault.number].process.kill()
         elif fault.kind == faults.RETUNE:
@@ -347,6 +371,64 @@ class Simulation:
                 self.world.count("moves asked for")
             except ENDINGS as refused:
                 self.world.tell(f"the move was refused: {refused}")
+
+    # --- tables that are replaced -----------------------------------------------------------------
+
+    def _on_copied(self, replacement: Replacement) -> None:
+        if replacement.table == REQUESTS.name:
+            self._copied = self.observer.standing()
+            if replacement.how != OLDER:
+                self.observer.requests_away()
+
+    def _on_replaced(self, replacement: Replacement, was_made: bool) -> None:
+        """See that all who follow the table notice, and do as the product says."""
+        if replacement.table == TOPICS.name:
+            if replacement.how == EMPTY:
+                self.world.later(_MAKING_TOPICS_MS, self._operator, self._make_topic)
+            return
+        self.observer.requests_back()
+        if replacement.how == AWAY:
+            if was_made:
+                self._lose(self.observer.brought_back_requests(self._copied))
+            return
+        kept = self._copied if replacement.how == OLDER else frozenset()
+        self._lose(self.observer.replaced_requests(kept))
+        for host in self._hosts:
+            host.begins_afresh = replacement.how != EMPTY
+            process = host.process
+            if process is not None and process.alive and self.observer.follows_requests(process):
+                self._see_ended(process, NOTICED_MS)
+
+    def _lose(self, lost: list[str]) -> None:
+        for home in self._clients:
+            home.lose(lost)
+
+    def _see_ended(self, process: Process, within_ms: float) -> None:
+        """See that a process has ended after so long, in which it does not stand still."""
+        until = max(self.world.now, process.still_until) + within_ms
+        self.world.later(
+            until - self.world.now, self._operator, lambda: self._check_ended(process, until)
+        )
+
+    def _check_ended(self, process: Process, until: float) -> None:
+        if process.still_until > until - NOTICED_MS:
+            self._see_ended(process, NOTICED_MS)
+            return
+        self.world.check(REPLACED)
+        if process.alive:
+            self.world.violate(
+                REPLACED,
+                f"{process.name} goes on {NOTICED_MS / 1000:.0f} s after its table of requests was "
+                "replaced",
+            )
+
+    def _make_topic(self) -> None:
+        """Make the topic anew in a catalogue that was made anew."""
+        try:
+            create_topic(str(self._root), TOPIC, TOPIC_PARTITIONS)
+        except ENDINGS as refused:
+            self.world.tell(f"the topic is not made yet: {refused}")
+            self.world.later(_MAKING_TOPICS_MS, self._operator, self._make_topic)
 
     def _change_topics(self, number: int) -> None:
         """Make the catalogue, or another number of partitions; what it has not is answered 3."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tests.trials.simulation.recreated import WHATS
 from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
 from tests.trials.simulation.simulation import Plan, simulate
 
@@ -53,6 +54,8 @@ class Report(Struct, frozen=True):
     epochs_refused: int = 0
     stale_commits: int = 0
     longest_wait_ms: float = 0.0
+    checkpoints_restored: int = 0
+    tables_replaced: dict[str, int] = field(default_factory=dict)
 
     def unproven(self) -> list[str]:
         """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
@@ -99,6 +102,10 @@ class Report(Struct, frozen=True):
             figures.append(("reads", f"{self.reads:,}"))
             figures.append(("of them failed", f"{sum(self.reads_failed.values()):,}"))
             figures += [(f"  {kind}", f"{n:,}") for kind, n in self.reads_failed.items()]
+            if self.checkpoints_restored or self.tables_replaced:
+                restored = f"{self.checkpoints_restored:,}"
+                figures.append(("streaming checkpoints set back to an older copy", restored))
+            figures += [(what, f"{n:,}") for what, n in self.tables_replaced.items()]
             figures.append(("processes that stood still", f"{self.standstills:,}"))
             figures.append(("checks of an epoch before a commit", f"{self.epoch_checks:,}"))
             figures.append(("of them refused", f"{self.epochs_refused:,}"))
@@ -200,5 +207,7 @@ def _report(
         epoch_checks=counts["epoch checks"],
         epochs_refused=counts["epochs refused"],
         stale_commits=counts["stale commits"],
+        checkpoints_restored=counts["streaming checkpoints restored"],
+        tables_replaced={what: counts[what] for what in WHATS if counts[what]},
         longest_wait_ms=total.longest_wait_ms,
     )

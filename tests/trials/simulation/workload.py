@@ -80,7 +80,12 @@ class Client:
             step()
 
     def ask(
-        self, api: str, body: Any, on_answer: Callable[[Response], None] | None = None, **more: Any
+        self,
+        api: str,
+        body: Any,
+        on_answer: Callable[[Response], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+        **more: Any,
     ) -> RequestEvent:
         """Send a request."""
         event = RequestEvent(
@@ -93,7 +98,7 @@ class Client:
             **{api: body},
             **more,
         )
-        self.home.send(event, on_answer)
+        self.home.send(event, on_answer, on_lost)
         return event
 
     def commit_of(self, partition: int, **more: Any) -> OffsetCommitRequest:
@@ -138,7 +143,7 @@ class Member(Client):
             protocol_type="consumer",
             protocols=(metadata,),
         )
-        self.ask("join_group", body, lambda answer: self._joined(life, answer))
+        self.ask("join_group", body, lambda answer: self._joined(life, answer), self._give_up(life))
 
     def _joined(self, life: int, answer: Response) -> None:
         joined = answer.join_group
@@ -170,7 +175,9 @@ class Member(Client):
                     for name, mine in dealt.items()
                 ),
             )
-            self.ask("sync_group", body, lambda answer: self._synced(life, answer))
+            self.ask(
+                "sync_group", body, lambda answer: self._synced(life, answer), self._give_up(life)
+            )
             self._beat_later(life)
 
     def _commit_late(self, generation: int) -> None:
@@ -202,6 +209,17 @@ class Member(Client):
             self._member_id = ""
         self.after(1.0 if code in _REJOIN else _BACK_OFF_MS, self._join)
 
+    def _give_up(self, life: int) -> Callable[[], None]:
+        """What is done when a request of this life will not be answered: the member joins again."""
+
+        def join_again() -> None:
+            if life == self._life:
+                self._life += 1
+                self._assigned = []
+                self.after(1.0, self._join)
+
+        return join_again
+
     # --- at work ----------------------------------------------------------------------------------
 
     def _beat_later(self, life: int) -> None:
@@ -211,7 +229,7 @@ class Member(Client):
         if life != self._life:
             return
         body = HeartbeatRequest(self._generation, self._member_id, self._instance_id)
-        self.ask("heartbeat", body, lambda answer: self._beaten(life, answer))
+        self.ask("heartbeat", body, lambda answer: self._beaten(life, answer), self._give_up(life))
 
     def _beaten(self, life: int, answer: Response) -> None:
         if life != self._life:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -13,9 +15,10 @@ from deltalake import write_deltalake
 from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.partitions import move, open_decisions
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables import add_acls, table_uri
+from group_coordinator.schemas.acls import ANY_HOST, ANY_NAME, ANY_PRINCIPAL, AclBinding
 from group_coordinator.schemas.messages import RequestEvent
-from group_coordinator.schemas.tables import REQUESTS, to_requests
+from group_coordinator.schemas.tables import ACLS, REQUESTS, to_requests
 from tests.trials.torture.disk import Disk
 from tests.trials.torture.load import Key, commit_body
 from tests.trials.torture.nodes import Cluster, Node
@@ -23,12 +26,15 @@ from tests.trials.torture.reads import FailingReads
 
 _FULL_S = (0.5, 4.0)
 _UNREADABLE_S = (0.5, 4.0)
+_AWAY_S = (0.0, 3.0)
 # The share of reads that fail: a batch in ten meets one, or each start does.
 _SHARES = (0.002, 0.02, 0.2)
 _PAUSE_MORE_S = (0.5, 4.0)
 _LOOK_S = 0.01
 # How many of the nodes that are killed have lost their streaming checkpoint at their next start.
 _FORGETFUL = 0.3
+# How many of the others find a copy of it made, or the copy put back.
+_RESTORED = 0.6
 # What a kill says of a node that was not ready.
 STARTING = "starting"
 
@@ -71,7 +77,9 @@ def _hit(
             state = "ready" if node.is_ready() else STARTING
             if not how(node, stage.random):
                 return None
-            node.forgets = node.forgets or stage.random.random() < forgetful
+            draw = stage.random.random()
+            node.forgets = node.forgets or draw < forgetful
+            node.is_restored = not node.forgets and forgetful > 0.0 and draw < _RESTORED
         return f"{what} node {node.node_id}, {state}"
 
     return act
@@ -187,10 +195,37 @@ def _fill(stage: Stage) -> str | None:
     return f"a full disk for {seconds:.1f} s"
 
 
+def _remake_acls(stage: Stage) -> str:
+    """Delete the ACLs and make them anew, as the messages of the product say it.
+
+    Clients of the tables have no principal, so the ACLs allow everybody everything.
+    """
+    folder = Path(table_uri(stage.root, ACLS))
+    anybody = (ANY_PRINCIPAL, ANY_HOST, "ALL", "ALLOW")
+    allowed = [AclBinding(kind, ANY_NAME, "LITERAL", *anybody) for kind in ("GROUP", "TOPIC")]
+    with stage.cluster.excusing("ACLs that are made anew"):
+        if not folder.exists():
+            add_acls(stage.root, allowed)
+            sleep(stage.random.uniform(*_AWAY_S))
+        shutil.rmtree(folder)
+        sleep(stage.random.uniform(*_AWAY_S))
+        add_acls(stage.root, allowed, anew=True)
+    return "the ACLs are deleted and made again"
+
+
 PAUSE = Fault("pause", _pause)
 STAND_STILL = Fault("pause", _stand_still)
 MOVE = Fault("move", _move)
 # Told to end in order, which another fault may cut short.
 STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))
 READS = Fault("failing reads", _fail_reads)
-OTHERS = (PAUSE, MOVE, STOP, READS, Fault("insert", _insert), Fault("full disk", _fill))
+REMAKE = Fault("recreated ACLs", _remake_acls)
+OTHERS = (
+    PAUSE,
+    MOVE,
+    STOP,
+    READS,
+    REMAKE,
+    Fault("insert", _insert),
+    Fault("full disk", _fill),
+)

@@ -38,14 +38,18 @@ class Node:
     """One coordinator.
 
     `hit` is what was last done to it since its start, and excuses its end. With `forgets` set, its
-    streaming checkpoint is deleted before its next start. `recoveries` has the seconds from each
-    end until it was ready again, by what it ended of; an end before that starts the time anew.
+    streaming checkpoint is deleted before its next start. With `is_restored` set, a copy of it is
+    made before its next start, or, if there is one, is put back. `recoveries` has the seconds from
+    each end until it was ready again, by what it ended of; an end before that starts the time anew.
     """
 
     def __init__(self, root: str, config: Path, logs: Path, node_id: int) -> None:
         self.node_id = node_id
         self.hit: str | None = None
         self.forgets = False
+        self.is_restored = False
+        # How often an older copy of its streaming checkpoint was put back.
+        self.restored = 0
         self.query_ids: set[str] = set()
         self.recoveries: list[tuple[str, float]] = []
         # How many of its starts ended because a later epoch had fenced them.
@@ -132,8 +136,28 @@ class Node:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self.forgets = False
             said += ", without its streaming checkpoint"
+        if self.is_restored:
+            said += self._restore()
         self._start()
         return said
+
+    def _restore(self) -> str:
+        """Copy the streaming checkpoint and all that lies beside it, or put the copy back."""
+        self._process.kill()
+        self._note_query()
+        self.is_restored = False
+        copy = self._checkpoint.with_name(f"{self._checkpoint.name}-copy")
+        if copy.exists():
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            copy.rename(self._checkpoint)
+            self.restored += 1
+            return ", with an older copy of its streaming checkpoint"
+        if self._checkpoint.exists():
+            partial = copy.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.copytree(self._checkpoint, partial)
+            partial.rename(copy)
+        return ""
 
     def _note_query(self) -> None:
         """Remember the id of its query: the transaction identifier of all that it writes."""

@@ -81,7 +81,8 @@ class TortureReport(Struct):
     `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
     `starting` are the kills of a coordinator that was not ready yet. `interrupted` is a run that
     was ended before all of its kills. `reads_failed` are those of all coordinators' processes, by
-    kind; `fenced` the coordinators that ended because a later epoch had fenced them.
+    kind; `fenced` the coordinators that ended because a later epoch had fenced them; `restored` the
+    older copies of streaming checkpoints that were put back.
     """
 
     seed: int
@@ -104,6 +105,7 @@ class TortureReport(Struct):
     interrupted: bool = False
     reads_failed: dict[str, int] = field(default_factory=dict)
     fenced: int = 0
+    restored: int = 0
 
     def unproven(self) -> list[str]:
         """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
@@ -122,6 +124,7 @@ class TortureReport(Struct):
             *((f"reads that failed: {kind}", n) for kind, n in self.reads_failed.items()),
             *([("coordinators that were fenced", self.fenced)] if self.fenced else []),
             ("lost streaming checkpoints", self.lost_checkpoints),
+            *([("restored streaming checkpoints", self.restored)] if self.restored else []),
             ("starts of a coordinator", self.starts),
             *(
                 (f"  after {hit}: times, median s until it is ready", _times(seconds))
@@ -336,6 +339,7 @@ class _Trial:
             unknown_writers=auditor.unknown_writers,
             reads_failed=self._stage.reads.counts(),
             fenced=sum(node.fenced for node in self._stage.cluster.nodes),
+            restored=sum(node.restored for node in self._stage.cluster.nodes),
             starting=self._starting,
             interrupted=self.interrupted.is_set(),
         )
