@@ -79,7 +79,9 @@ class AclCache:
         if self.is_known or principal in self._super_users:
             return
         seconds = monotonic() - self._known_at
-        raise AclsUnknown(f"the ACLs could not be read for {seconds:.0f} s: nobody is let in")
+        raise AclsUnknown(
+            f"the ACLs could not be read for {seconds:.0f} s: only super users are authorized"
+        )
 
     async def follow(self) -> None:
         """Poll for changes until cancelled."""

@@ -91,7 +91,7 @@ class Brokers:
                 renew(self._appender, _lease_of(self.own.node_id), clock_ms())
                 self._read()
             except STORE_FAILS as error:
-                log.warning("which gateways are alive cannot be told: %s", error)
+                log.warning("the live gateways are not updated: the table fails: %s", error)
                 return
             self._update_alive()
 
@@ -113,7 +113,7 @@ class Brokers:
             try:
                 self._append(lambda _: self.own, stopped=True)
             except STORE_FAILS as error:
-                log.warning("that this gateway stops cannot be said: %s", error)
+                log.warning("the stop of this gateway is not written; its lease expires: %s", error)
 
     # --- the table --------------------------------------------------------------------------------
 

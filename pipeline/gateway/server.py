@@ -98,7 +98,7 @@ class Gateway:
         """Start to accept connections on all listeners."""
         log.info(
             "gateway: at most %d connections: max.connections is %d, the limit on open files %d, "
-            "of which %d are kept for the gateway's own",
+            "of which %d are reserved for the gateway itself",
             self._most,
             self._settings.max_connections,
             self._files,

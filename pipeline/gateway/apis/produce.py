@@ -92,7 +92,7 @@ def _check_capacity(call: RequestContext, request: Any) -> None:
     """
     asked = (each for topic in request.topic_data for each in topic.partition_data)
     if not call.services.log_writers.has_capacity(sum(queued_size(each.records) for each in asked)):
-        raise InvalidFrame("too much waits to be written: the store is slow, or hangs")
+        raise InvalidFrame("the queue of batches to append is full: the store is slow or hangs")
 
 
 class _Append:
@@ -229,7 +229,7 @@ async def _init_producer_id(call: RequestContext, request: Any) -> Any:
         producer_id = await call.services.log_writers.new_producer_id()
     except STORE_FAILS as error:
         # Clients retry after this error code.
-        log.warning("no producer id can be given: %s", first_line(error))
+        log.warning("no producer id can be assigned: %s", first_line(error))
         return _producer_id_response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _producer_id_response(ErrorCode.NONE, producer_id, 0)
 

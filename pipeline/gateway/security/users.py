@@ -139,8 +139,8 @@ class Users:
             self._fake_secret = secret_for(self._path)
         except OSError as error:
             log.warning(
-                "no secret can be kept beside %s, so strangers can tell who is a user by the salts "
-                "before and after a restart: %s",
+                "no secret can be stored beside %s, so clients can find out which users exist: the "
+                "salts of other names change at a restart: %s",
                 self._path,
                 error,
             )
@@ -221,7 +221,9 @@ class Users:
             since = self._unread_since = self._unread_since or now
             if now - since > STALE_LIMIT_S:
                 raise
-            log.warning("%s; the users stay those that were read before", error)
+            log.warning(
+                "%s; the users that were read before stay valid for %g s", error, STALE_LIMIT_S
+            )
             return
         self._file_stamp, self._unread_since = stamp, None
 

@@ -149,7 +149,7 @@ def test_a_first_acl_that_cannot_be_read_lets_nobody_in(root: str) -> None:
     with failing_reads(root, 1, TOO_MANY_FILES), pytest.raises(OSError, match="Too many open"):
         asyncio.run(known.poll())
     known.check("User:admin")
-    with pytest.raises(AclsUnknown, match="nobody is let in"):
+    with pytest.raises(AclsUnknown, match="only super users are authorized"):
         known.check("User:bob")
     asyncio.run(known.poll())
     known.check("User:bob")

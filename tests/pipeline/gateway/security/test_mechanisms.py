@@ -277,7 +277,7 @@ def test_where_no_secret_can_be_kept_users_log_in_all_the_same(
     assert ask(Plain(users, HERE), "\0alice\0wonder") == [b""]
     assert challenged(users) == challenged(users)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("no secret can be kept beside")
+    assert line.startswith("no secret can be stored beside")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_descriptors_are_kept_for_the_gateway_s_own_files(
         wait_until("10 places", lambda: sum(is_open(each) for each in strangers) == 10)
     assert (
         "gateway: at most 10 connections: max.connections is 100000, the limit on open files 210, "
-        "of which 200 are kept for the gateway's own"
+        "of which 200 are reserved for the gateway itself"
     ) in caplog.messages
     # Strangers write no log of any length.
     assert sum("is refused" in line for line in caplog.messages) == 10
