@@ -183,7 +183,7 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def configured_listeners(self) -> tuple[Listener, ...]:
-        """Return the configured listeners; if none, `single_listener` makes one of options."""
+        """Return the configured listeners; without any, `single_listener` is used."""
         return read_listeners(
             self.listeners, self.advertised_listeners, self.listener_security_protocol_map
         )

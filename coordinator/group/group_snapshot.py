@@ -27,7 +27,7 @@ _WAY_OUT = (
 
 
 class UnknownSnapshot(ValueError):
-    """A state that cannot be read: its bytes are damaged (a start checks its version)."""
+    """Error for a state with damaged bytes. Another version is found earlier, by a node's start."""
 
 
 class GroupSnapshot(Struct, array_like=True):

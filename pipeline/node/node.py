@@ -249,7 +249,8 @@ class CoordinatorNode:
     def hand_over(self) -> None:
         """Make the next ticks move all partitions to other nodes and claim no more.
 
-        A later start of the node is no error here: the next tick raises FencedError.
+        If another process has started as this node, this raises nothing: the next tick raises
+        FencedError.
         """
         self._cluster, _ = self._decisions.decide_until(
             lambda cluster: self._if_latest(cluster, STOPPING)

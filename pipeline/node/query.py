@@ -236,7 +236,9 @@ class NodeQuery:
     def _append_claims(
         self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int
     ) -> int:
-        """Load groups by the bootstrap; return the version up to which it covers their requests.
+        """Append the events that load the groups of claimed partitions to the bootstrap.
+
+        Return the version of `requests` up to which the bootstrap covers their requests.
 
         A failed attempt may have committed. A group must not be loaded twice, because the second
         load would undo the decisions made in between.

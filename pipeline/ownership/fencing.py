@@ -99,7 +99,7 @@ def fence(root: str, epoch: Epoch) -> None:
 
 
 def fence_dead(root: str, cluster: ClusterState, node_ids: Iterable[int]) -> bool:
-    """Fence dead nodes after this cluster state; return False if one has started again since."""
+    """Fence nodes that are dead in this cluster state; return False if one has started since."""
     try:
         for node_id in node_ids:
             fence(root, Epoch(node_id, cluster.epoch + 1))

@@ -1,6 +1,7 @@
-"""Tables of a stream: they are read from position to position, the bootstrap before the requests.
+"""The two tables that a stream reads by positions: its bootstrap first, then `requests`.
 
-Each table is read by pages of events, each with the position after it.
+The bootstrap is the table of events that load the node's groups into a new streaming checkpoint.
+Each table is read in pages of events. A page has the position after it.
 
 Once the query has read the bootstrap that it began with, each change of the node's partitions is
 appended to the bootstrap (`pipeline.stream.selection`). Meanwhile the stream continues to read

@@ -97,7 +97,7 @@ class Waiting:
         return monotonic() >= self._poll_at or (not self._is_store and self.is_over())
 
     def polled(self, has_news: bool) -> None:
-        """Schedule the next look after a look; after news it is due at once."""
+        """Schedule the next poll of the tables; it is due at once if the last one found events."""
         now = monotonic()
         if has_news:
             self._poll_s, self._poll_at, self._news_at = _STORE_POLL_S, 0.0, now

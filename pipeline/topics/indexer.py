@@ -130,8 +130,8 @@ class Indexer:
         index table, but not yet in `Index`. A call without new rows costs one attempt to open a
         file.
 
-        Raises CannotFollow after all earlier rows are indexed, and again at each later call;
-        TableReplaced, a CannotFollow, at once; OSError.
+        Raises CannotFollow after all earlier rows are indexed, and again at each later call. Raises
+        TableReplaced, which is a CannotFollow, at once. Raises OSError.
         """
         index = self._index.topic(self.topic.topic_id)
         if index.problem is not None:

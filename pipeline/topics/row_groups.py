@@ -91,8 +91,8 @@ class OpenFile:
     ) -> RowGroup:
         """Read columns of a row group, None for all, for a topic of `count` partitions.
 
-        Raises InvalidTable for a row with a partition number that the topic does not have;
-        BrokenFile.
+        Raises InvalidTable for a row with a partition number that the topic does not have,
+        and BrokenFile for a file that cannot be read as Parquet.
         """
         try:
             return self._read(number, count, committed_at, names)

@@ -160,9 +160,10 @@ class TableLog:
             )
 
     def _check_present(self, version: int) -> None:
-        """Raise CannotFollow if a missing version was cleaned up; TableReplaced.
+        """Raise CannotFollow if a missing version was cleaned up.
 
-        The check is made only when it is due (`SameTable.is_due`).
+        Raises TableReplaced if the table was replaced. The check is made only when it is due
+        (`SameTable.is_due`).
         """
         if not self._same.is_due():
             return

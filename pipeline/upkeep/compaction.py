@@ -270,7 +270,7 @@ class _CompactionRun:
         return int(dropped)
 
     def write_history(self, horizon_ms: int) -> int:
-        """Append the removed offset commits that were in force after the horizon to the history.
+        """Append to the history the removed offset commits that were valid after the horizon.
 
         The history is committed before the log loses the records. If a run was killed between the
         two commits, the history has a later run's number than the log. Then the next run does not
