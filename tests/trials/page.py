@@ -1,4 +1,4 @@
-"""The page of figures, `tests/trials/README.md`, rendered from the reports that are kept."""
+"""The page `tests/trials/README.md`, rendered from the recorded reports."""
 
 from __future__ import annotations
 
@@ -26,128 +26,141 @@ PAGE = HERE / "README.md"
 RESULTS = HERE / "results"
 
 _INTRODUCTION = """\
-# What the promises survive
+# Trials
 
-Four trials look for a broken promise: a simulation of the whole system by seeds, one of gateways,
-coordinators on Spark that are killed under live clients, and malformed requests by the million. A
-fifth asks a real Kafka broker and this coordinator the same, and a sixth breaks the product itself,
-and looks for a test that notices. A short run of each is a test.
-This page has the figures of the last long run of each. A command's `--record` keeps its report in
-`tests/trials/results` and renders the page anew; `python -m tests.trials page` renders it alone. A
-trial that is interrupted (SIGINT or SIGTERM) reports on what it has done until then, and so does
-this page. `python -m tests.figures` tells how many commits have changed the product since each run.
+Six trials look for broken promises, longer than a test may take. Two simulate the system and its
+gateways in simulated time, by seeds. One kills coordinators on Spark under live clients. One writes
+malformed requests. One compares responses with those of a real Kafka broker. One breaks the product
+and expects a test to fail. A short run of each trial is a test.
+
+This page has the figures of the last long run of each trial. `--record` stores a trial's report in
+`tests/trials/results` and renders the page; `python -m tests.trials page` only renders it. A trial
+that SIGINT or SIGTERM interrupts reports what it has done. `python -m tests.figures` counts the
+commits since each run that changed the product.
 """
 
 _SIMULATED = """\
-Nodes, clients and their clocks run in simulated time on real Delta tables in memory, and so does
-the code that is tested: the state machine, the source, the sink, ownership and upkeep. Only
-Spark's micro-batches are simulated, behind the interface by which a node knows its engine. A run
-draws faults from its seed: a commit fails, stands although it was said to fail, or lets others
-come first; a read fails (EIO, EMFILE, a short read, a folder that is away), whoever opens the file
-and once or many times in a row; a process is killed, or stands still, between any two steps, two at
-a time; a batch stands still until others have taken over, and goes on; a streaming checkpoint is
-lost, or an older copy of it is put back; `requests` or `topics` is deleted and made again, set back
-to an older copy, or renamed away and back; a clock is set back or forward; partitions move; upkeep
-runs in between. While `requests` is away members may expire, for no heartbeat can be written or
-read. Who is told that its table was replaced starts again, as the message says: requests
-that were lost with their table are asked no more. Every commit is held
-against what was promised the moment it stands. A run that breaks a promise is shrunk to the faults
-that it takes. The same seed is the same run. A read that fails in a batch or in a node's main
-thread may end that node, which is started again; clients, leases and upkeep go on."""
+Nodes and clients run in simulated time, with simulated clocks, on real Delta tables in memory. The
+state machine, the source, the sink, ownership and upkeep are the product's code. Only Spark's
+micro-batches are simulated, by an implementation of `pipeline/node/stream_engine.py`. The checks
+run at every commit. The same seed gives the same run. A run that breaks a promise is shrunk to the
+faults that it needs.
+
+A run draws its faults from its seed:
+
+* A commit fails, succeeds although an error is reported, or is overtaken by other commits.
+* A read fails once or repeatedly: EIO, EMFILE, a short read, or a missing folder. A failed read in
+  a batch or in a node's main thread may end that node, which is then restarted. Clients, leases and
+  upkeep must survive it.
+* Up to two processes at once are killed or paused, between any two steps. A batch is paused until
+  another node has taken over, and then continues.
+* A streaming checkpoint is lost, or replaced by an older copy.
+* `requests` or `topics` is deleted and created again, replaced by an older copy, or renamed and
+  renamed back. Members may expire while `requests` is missing. A process that is notified of a
+  replaced table restarts, as the message tells its operator; requests lost with the table are no
+  longer expected to be answered.
+* A clock is set back or forward, partitions move, and upkeep runs."""
 SIMULATED_PROMISES = {
     promises.ANSWERED_ONCE: (
-        "Once all is quiet no request is without an answer or has two, and nothing is answered "
-        "that nobody asked. A repetition may be decided again after the dedup window, or by "
-        "another coordinator."
+        "At the end each request has exactly one response, and no response is without a request. "
+        "A request that is repeated after the deduplication window, or to another coordinator, may "
+        "be decided again."
     ),
     promises.COMMITTED: (
-        "A fetch returns the newest offset of the log, or one that its own batch wrote; in the "
-        "end SQL over the offsets topic returns the same."
+        "A fetch returns the newest offset of the log, or one that its own batch wrote. At the "
+        "end, SQL over the offsets topic returns the same."
     ),
     promises.RECORD_FIRST: (
-        "A commit or a sync is answered without an error only when its record stands."
+        "A commit or sync has a response without an error only after its record is in the log."
     ),
     promises.RECORDED_ONCE: (
-        "No second batch writes a record of a request that has one and waits for its answer."
+        "While a recorded request has no response, no second batch records it again."
     ),
     promises.OFFSETS_RISE: (
-        "A record's log offset is above those of all records before it in its partition."
+        "A record's log offset is above those of all earlier records of its partition."
     ),
     promises.GENERATIONS_RISE: (
-        "No record and no answered join has a generation below the newest that is recorded."
+        "No record and no join response has a generation below the newest recorded one."
     ),
     promises.SESSIONS: (
-        "A member expires only when its session has passed since it was heard of, and no "
-        "heartbeat of it waits."
+        "A member expires only after its session timeout without a request, and with no heartbeat "
+        "unread."
     ),
     promises.ONE_OWNER: (
-        "Only the owner of a partition writes records, answers and events of the partition's "
-        "groups."
+        "Only the owner of a partition writes records, responses and events of its groups."
     ),
     promises.SAME_AGAIN: (
-        "A batch that was cut off after it had written something gives its groups the same outputs."
+        "A batch that was interrupted after a write has the same output for each group when it is "
+        "run again."
     ),
     promises.ONE_MEMBER: (
-        "No two consumers are assigned a partition in one generation of their group."
+        "No two consumers are assigned the same partition in a generation of their group."
     ),
     promises.FENCED: (
-        "No record, event or answer of a node's start stands behind a later epoch of that node in "
-        "the same table's log. A trial fails in which too few were refused to show it."
+        "No record, event or response of a node's epoch follows a later epoch of that node in a "
+        "table's log. The trial fails if too few writes were fenced."
     ),
     promises.GENERATION_FENCED: (
-        "A member's commit of a generation that was over before its batch is refused. A trial "
-        "fails in which there were too few."
+        "A commit with a generation that ended before its batch is refused. The trial fails if too "
+        "few were."
     ),
     promises.REPLACED: (
-        "5 s after `requests` was replaced no process runs that had followed it, nobody writes "
-        "into a table that it had not opened, and who began with one answers nothing of the next. "
-        "An offset is deleted only by a request, or if its topic was deleted by somebody."
+        "5 s after `requests` was replaced, no process that followed the old table runs. No "
+        "process writes into a table that it has not opened, or answers requests of a later table. "
+        "An offset is deleted only by a request, or because its topic was deleted."
     ),
     promises.ANSWERED_SOON: (
-        "Once the last fault has ended no request waits for longer than "
+        "After the last fault no request waits longer than "
         f"{LONGEST_WAIT_MS / 1000:.0f} s of simulated time."
     ),
     NO_BUG: (
-        "No handler fails, and a node ends only by an error that it has a name for. Any other "
-        "error ends the run, unless a read of that batch had failed; so there is no count."
+        "No handler fails, and a node ends only by an expected error. Any other error ends the "
+        "run, unless a read of that batch had failed. This is not counted."
     ),
 }
 _TORTURED = """\
-Coordinators on Spark share a root on a disk of their own, under live committers and group
-members. At random instants the driver's Python, the JVM, a Python worker or all processes of one
-of them are killed (SIGKILL), some lose their streaming checkpoint before they start again or find
-an older copy of it in its place, one stands still (SIGSTOP) for longer than its lease, or two at a
-time, one is told to end (SIGTERM) and hands its partitions over, partitions move, other programs
-append requests with delta-rs, the table of ACLs is deleted and made again, the disk is full for
-seconds, and for seconds up to a fifth of the reads in all Python processes of the coordinators fail
-(EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs beside it every few
-seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
-safe on a local disk (see pipeline/spark/README.md). A supervisor starts again what ended; a
-coordinator that ends although nothing was done to it fails the trial, and so does one that was told
-to end and fails, and a trial of five pauses or more that fenced nobody."""
+Coordinators on Spark share a root on a separate disk, under live committers and group members.
+Upkeep runs every few seconds. A supervisor restarts coordinators that ended. Faults come at random:
+
+* SIGKILL ends the driver's Python, the JVM, a Python worker, or all processes of a coordinator.
+* Some coordinators lose their streaming checkpoint before a start, or get an older copy of it.
+* SIGSTOP pauses one or two coordinators for longer than their lease.
+* SIGTERM ends a coordinator, which must hand over its partitions.
+* Partitions move, and other programs append requests with delta-rs.
+* The table of ACLs is deleted and created again.
+* The disk is full for some seconds.
+* For some seconds up to a fifth of the reads fail in all Python processes of the coordinators: EIO,
+  EMFILE, or a missing folder, in Python, Arrow or delta-rs.
+
+The trial fails if a coordinator ends without a fault, if a SIGTERM ends with an error, or if five
+or more pauses fenced no coordinator. It omits Spark's `INSERT`, because Spark's commits are not
+safe on a local disk (`pipeline/spark/README.md`)."""
 _MALFORMED = """\
-Files of requests that no client of this project would write, and a healthy group among them:
-random bytes, other Parquet types, missing and extra columns, numbers and times at every edge, ten
-megabytes of metadata, 100,000 partitions in one commit. The stream's own source, function and
-sink answer them, without Spark around them, and half-way start anew without a streaming
+The trial writes files of requests that no client of this project writes: random bytes, other
+Parquet types, missing and extra columns, numbers and times at every limit, metadata of ten
+megabytes, 100,000 partitions in a commit. Requests of a healthy group are among them. The stream's
+source, function and sink process them without Spark, and restart halfway without a streaming
 checkpoint."""
 _COMPARED = """\
-The clients of a group ask a real broker and this coordinator the same, by chance: joins of dynamic
-and of static members, syncs, heartbeats, commits, fetches, leaves, descriptions and deletions, in
-every version that a gateway speaks; with ids, generations, protocols, sessions and partitions that
-are right, old or wrong; one after the other while other joins and syncs wait. kafka-python writes
-the requests and reads both answers. Ours is written by the gateway's own code and decided by the
-state machine, without Spark. Member ids are those that each side made; messages for people and
-throttle times are not compared, and lists count as sets. No timer is ever due. Answers that differ
-by a row of coordinator/DIFFERENCES.md are counted by that row."""
+The clients of a group send the same random requests to a real broker and to this coordinator: joins
+of dynamic and static members, syncs, heartbeats, commits, fetches, leaves, descriptions and
+deletions, in every version that a gateway supports. Ids, generations, protocols, sessions and
+partitions are valid, stale or wrong. Requests are sent one at a time, while other joins and syncs
+are parked.
+
+kafka-python encodes the requests and decodes both responses. The gateway's code encodes this
+coordinator's responses, and the state machine decides them without Spark. Each side assigns its own
+member ids. Error messages and throttle times are not compared, lists are compared as sets, and no
+timer expires. A difference that a row of `coordinator/DIFFERENCES.md` explains is counted for that
+row."""
 _MUTATED = """\
-The product is written wrong in one place after the other, in a copy of the checkout, and a test
-that is named for the place must fail. With nothing broken all of these tests pass.
-`tests/trials/mutants/table` says what is changed, and that it can be changed is a test."""
+The trial breaks one line of the product at a time, in a copy of the checkout, and runs the tests
+named for it; one must fail. All of these tests pass on the unbroken product. The mutants are in
+`tests/trials/mutants/table`. A test checks that each can still be applied."""
 
 
 class Promise(NamedTuple):
-    """A promise, what is looked at, and how often it was."""
+    """A promise, its check, and the number of checks."""
 
     name: str
     explained: str
@@ -155,13 +168,13 @@ class Promise(NamedTuple):
 
 
 def render() -> str:
-    """The page, from the reports that are kept."""
+    """Return the page, rendered from the recorded reports."""
     parts = (_simulate(), _gateways(), _torture(), _malformed(), _broker(), _mutants(), _own())
     return "\n".join([_INTRODUCTION, *chain.from_iterable(parts)])
 
 
 def write_page() -> Path:
-    """Write the page; returns its file."""
+    """Write the page and return its path."""
     PAGE.write_text(render(), "utf-8")
     return PAGE
 
@@ -173,7 +186,7 @@ def _simulate() -> Iterator[str]:
         yield from _simulated(kept.report, SIMULATED_PROMISES)
     yield from _faults(
         found.SIMULATION,
-        "Found by it on the way, or by its tests when the mend is taken out "
+        "Bugs found by the simulation, or by its tests with the fix reverted "
         "(`tests/trials/test_simulation.py`):",
     )
 
@@ -183,7 +196,7 @@ def _gateways() -> Iterator[str]:
     yield from _head("Simulation of gateways", gateways.INTRODUCTION, kept)
     if kept is not None:
         yield from _simulated(kept.report, gateways.EXPLAINED)
-    yield from _faults(found.GATEWAYS, "Found by it on the way:")
+    yield from _faults(found.GATEWAYS, "Bugs found:")
 
 
 def _simulated(report: Report | GatewaysReport, promises: Mapping[str, str]) -> Iterator[str]:
@@ -191,7 +204,7 @@ def _simulated(report: Report | GatewaysReport, promises: Mapping[str, str]) -> 
         yield _paragraph(
             f"The run was interrupted: the figures are of the {report.runs:,} runs that ended."
         )
-    yield from _table(("what", "how many"), report.figures())
+    yield from _table(("figure", "value"), report.figures())
     yield from _promises(
         Promise(name, explained, f"{report.checks[name]:,}" if name in report.checks else "")
         for name, explained in promises.items()
@@ -210,9 +223,9 @@ def _torture() -> Iterator[str]:
             yield _paragraph(
                 f"The run was interrupted: after {kills} kills the promises were checked once more."
             )
-        yield from _table(("what", "how many"), report.rows())
+        yield from _table(("figure", "value"), report.rows())
         yield from _promises(_torture_promises(report))
-    yield from _faults(found.TORTURE, "Found on the way:")
+    yield from _faults(found.TORTURE, "Bugs found:")
 
 
 def _torture_promises(report: TortureReport) -> list[Promise]:
@@ -220,37 +233,37 @@ def _torture_promises(report: TortureReport) -> list[Promise]:
     return [
         Promise(
             "each request is answered exactly once",
-            "Of all requests in the table, those of other programs among them.",
+            "All requests in the table, including those of other programs.",
             f"{report.requests:,} requests",
         ),
         Promise(
             "an acknowledged commit is a record, written once and before its answer",
-            "By the commits of the tables' logs.",
+            "In the order of commits in the tables' logs.",
             f"{report.acknowledged:,} acknowledgements",
         ),
         Promise(
             "a fetch returns what the offsets topic replays to, and no less than was acknowledged",
-            "And no more than was asked for, while the clients rest.",
+            "Checked while the clients are idle; nor is it more than was requested.",
             f"all groups, {each_time}",
         ),
         Promise(
             "log offsets rise; generations and committed offsets never fall",
-            "By the records in the order of their commits.",
+            "All records, in the order of their commits.",
             f"{report.records:,} records",
         ),
         Promise(
             "only a partition's owner writes its records",
-            "By the decisions about owners and the transaction of each commit.",
+            "By the ownership log and the transaction identifier of each commit.",
             f"{report.records:,} records",
         ),
         Promise(
             "no member expires within its session after a request",
-            "Unless the disk was full, so that nobody could write the request.",
+            "Except while the disk was full, because clients could not write requests.",
             f"{report.expired:,} expirations",
         ),
         Promise(
             "no coordinator ends by itself",
-            "One to which nothing was done since its start.",
+            "A coordinator without a fault since its start keeps running.",
             f"{report.starts:,} starts",
         ),
     ]
@@ -261,45 +274,45 @@ def _malformed() -> Iterator[str]:
     yield from _head("Malformed requests", _MALFORMED, kept)
     if kept is not None:
         report = kept.report
-        yield from _table(("what", "how many"), report.rows())
+        yield from _table(("figure", "value"), report.rows())
         yield from _promises(
             [
                 Promise(
                     "each event is answered once or set aside",
-                    "What names a group and a request gets one answer, the rest a row of "
-                    "`rejected_requests`; a join or sync that may wait is answered when its timer"
-                    " is due.",
+                    "An event with a group and a request id gets one response, any other a row of "
+                    "`rejected_requests`. A parked join or sync gets its response when its timer "
+                    "expires.",
                     f"{report.events:,} events",
                 ),
                 Promise(
                     "nothing stops",
-                    "No batch and no handler fails, and a start reads all of it again.",
+                    "No batch and no handler fails, also when a restart reads all events again.",
                     f"{report.batches:,} batches",
                 ),
                 Promise(
                     "others do not suffer",
-                    "A healthy group's requests lie in the same commits and are answered right.",
+                    "A healthy group's requests in the same commits get correct responses.",
                     f"{report.healthy:,} requests",
                 ),
                 Promise(
                     "the tables can be read",
-                    "Every SQL view is read to its end.",
-                    "once, in the end",
+                    "Every SQL view can be read completely.",
+                    "once, at the end",
                 ),
             ]
         )
     yield from _faults(
         found.MALFORMED,
-        "Found on the way, with the kinds of events that the trial is made of:",
+        "Bugs found, with the events of this trial:",
     )
 
 
 def _broker() -> Iterator[str]:
     kept = read(RESULTS, "broker", BrokerReport)
-    yield from _head("Beside a real broker", _COMPARED, kept)
+    yield from _head("Comparison with a Kafka broker", _COMPARED, kept)
     if kept is None:
         return
-    yield from _table(("what", "how many"), kept.report.rows())
+    yield from _table(("figure", "value"), kept.report.rows())
     for difference in kept.report.different:
         yield _paragraph(f"**Different: conversation {difference.seed}**")
 
@@ -312,11 +325,11 @@ def _mutants() -> Iterator[str]:
     report = kept.report
     if report.interrupted:
         yield _paragraph(f"The run was interrupted after {len(report.verdicts)} mutants.")
-    yield from _table(("what", "how many"), report.rows())
+    yield from _table(("figure", "value"), report.rows())
     for fault in report.unproven():
         yield _paragraph(f"**Not found: {fault}**")
     yield from _table(
-        ("promise", "file", "found by", "s"),
+        ("promise", "file", "detected by", "s"),
         [
             (
                 each.promise,
@@ -328,7 +341,7 @@ def _mutants() -> Iterator[str]:
             if each.outcome == KILLED
         ],
     )
-    yield "Nobody can tell these from the product:\n"
+    yield "Equivalent mutants, which no test can detect:\n"
     yield from _table(
         ("promise", "file", "why"),
         [(e.promise, f"`{e.file}`", e.why) for e in report.verdicts if e.outcome == EQUIVALENT],
@@ -336,8 +349,8 @@ def _mutants() -> Iterator[str]:
 
 
 def _own() -> Iterator[str]:
-    yield "## The trials' own faults\n"
-    yield from _faults(found.OWN, "Told of as a broken promise, and none of the coordinator's:")
+    yield "## Bugs of the trials\n"
+    yield from _faults(found.OWN, "Reported as broken promises, but caused by the trial:")
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -353,13 +366,13 @@ def _head(title: str, what: str, kept: Kept[Any] | None) -> Iterator[str]:
 
 
 def _promises(promises: Iterator[Promise] | Sequence[Promise]) -> Iterator[str]:
-    yield "What it checked, and how often:\n"
-    yield from _table(("promise", "what is looked at", "checked"), list(promises))
+    yield "Promises:\n"
+    yield from _table(("promise", "check", "checked"), list(promises))
 
 
 def _faults(faults: Sequence[Found], title: str) -> Iterator[str]:
     yield f"{title}\n"
-    yield from _table(("mended by", "what was wrong", "how it showed"), faults)
+    yield from _table(("fixed by", "bug", "symptom"), faults)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The promises that are held against every commit and answer, as reports and the page have them."""
+"""Names of the promises that the trial checks at every commit and response, for its report."""
 
 from __future__ import annotations
 
@@ -15,67 +15,65 @@ KEPT = "nothing is removed that is not past its retention, and a log start lies 
 GROWN = "partitions of a topic are added where they are told, and none is taken back"
 IDS = "a producer id is given once"
 ANSWERED_SOON = "once faults end every request is answered within a bound"
-# What is looked at for each of them.
+# The check of each promise.
 EXPLAINED = {
     DENSE: (
-        "Each commit's records have the offsets that come next; in the end the table, read by "
-        "delta-rs and Arrow alone, has every offset once."
+        "The records of a commit have the next offsets. At the end the table, read by delta-rs and "
+        "Arrow alone, has each offset once."
     ),
     ONCE: (
-        "A record that a producer with an id repeats is not in the table again, nor behind a later "
-        "one."
+        "A record that an idempotent producer resends is not written again, nor after a later one."
     ),
     ACKNOWLEDGED: (
-        "The records stand at the offset that the answer says when it comes, and in the end. A "
-        "batch that follows those before it is not refused for its sequence."
+        "The records are at the offset of the response, at once and at the end. A batch that "
+        "follows its predecessors is not refused for its sequence."
     ),
     READ_IN_ORDER: (
-        "A fetch returns what the log has from its offset on; in the end consumers have read all "
-        "of it. A position is given up only if its topic was made anew. Of a user's table the log "
-        "is its rows in the order of its commits, placed by kafka-python's partitioner."
+        "A fetch returns the log from its offset on; at the end consumers have read all of it. A "
+        "position is reset only if its topic was created again. The log of a user's table is its "
+        "rows in the order of commits, partitioned as by kafka-python."
     ),
     ENDS: (
-        "ListOffsets tells no less than was acknowledged or told before it was asked, by any "
-        "gateway, and no more than there is."
+        "ListOffsets returns no less than was acknowledged or returned before the request, by any "
+        "gateway, and no more than the log has."
     ),
     DENIED: (
-        "A record is written, or given, only if an ACL allowed it at some time since it was asked "
-        "for, or in the 10 s before, for which a gateway may go on by ACLs that it cannot read. "
-        "And the other way round. Of a table that was replaced the former ACLs are obeyed for 5 s, "
-        "unless a gateway stands still or cannot read. What no table tells for 10 s is not done."
+        "A record is written or returned only if an ACL allowed it between request and response, "
+        "or in the 10 s before: a gateway that cannot read the ACLs uses its cached ones for 10 s. "
+        "The same holds for denials. Nothing is allowed after 10 s without a table of ACLs. The "
+        "ACLs of a replaced table are used for at most 5 s, unless a gateway is paused or a read "
+        "fails."
     ),
-    DELETED: "A table has no commit of records behind the mark that its topic is deleted.",
+    DELETED: "A table has no commit of records after the mark that its topic is deleted.",
     KEPT: (
-        "Records are removed by whole files, the first of a partition, once the newest of a file "
-        "is past `retention.ms` by upkeep's clock. No gateway tells a log start, or refuses an "
-        "offset, behind which there is more than was removed, or deleted by VACUUM."
+        "Retention removes whole files from the start of a partition, once the newest record of a "
+        "file is older than `retention.ms` by upkeep's clock. No gateway returns a log start, or "
+        "refuses an offset, beyond what retention removed or VACUUM deleted."
     ),
     GROWN: (
-        "The catalogue has what CreatePartitions has acknowledged. By one connection Metadata "
-        "never tells fewer partitions than before; no gateway tells more than there are."
+        "The catalogue has the partitions that CreatePartitions acknowledged. On one connection "
+        "Metadata never returns fewer than before; no gateway returns more than exist."
     ),
-    IDS: "By any gateway, over crashes.",
+    IDS: "By any gateway, also after crashes.",
     ANSWERED_SOON: (
-        "5 s after the last fault no client of a request waits in vain for 3 s, and in 30 s all is "
-        "written and read."
+        "From 5 s after the last fault no request waits longer than 3 s, and within 30 s all "
+        "records are written and read."
     ),
-    NO_BUG: (
-        "Nothing of a gateway ends by an error, or tells the log of one, that has no name. There "
-        "is no count."
-    ),
+    NO_BUG: "No gateway ends by, or logs, an unexpected error. This is not counted.",
 }
 PROMISES = frozenset(EXPLAINED)
 INTRODUCTION = """\
-Two gateways and their clients run in simulated time on real Delta tables in memory: all of a
-gateway's own code, from the bytes of a connection to commits, in an event loop that simulated time
-drives. Simulated are sockets, threads, and whoever asks coordinators; requests of groups are not
-part of it. Idempotent and other producers write to topics, one of which is deleted and made anew
-while they do, and another given more partitions; consumers read by any gateway, some again from the
-first offset; ACLs are given and taken back; somebody who may do nothing tries; a user's table
-grows, is optimized and vacuumed, and both gateways index it. Upkeep removes what is past its
-retention, packs the topics' own tables, and vacuums them, as if hours had passed. The faults are
-those of the simulation above: commits that fail, stand although they are said to have failed, or
-come late; reads that fail; gateways that are killed, stopped or stand still between any two steps;
-clocks that are set. A test of its own deletes `acls` and makes it again. A folder or commit that
-is away by a read that fails is so for one read: a gateway looks twice before it tells a producer
-that its sequence does not follow."""
+Two gateways and their clients run in simulated time on real Delta tables in memory. An event loop
+in simulated time runs all of a gateway's code, from the bytes of a connection to commits. Sockets,
+threads and the client of coordinators are simulated; requests of groups are omitted.
+
+Idempotent and other producers write to topics. Meanwhile one topic is deleted and created again,
+and another gets more partitions. Consumers read from any gateway, some again from the first offset.
+ACLs are granted and revoked, and a client without permissions sends requests. A user's table grows,
+is optimized and vacuumed, and both gateways index it. Upkeep applies retention, packs the topics'
+tables and vacuums them, as if hours had passed.
+
+The faults are those of the simulation above: failing, unconfirmed and delayed commits, failing
+reads, set clocks, and gateways that are killed, stopped or paused between any two steps. A separate
+test deletes `acls` and creates it again. A folder or commit is missing for one read at a time,
+because a gateway reads twice before it reports a sequence as out of order."""
