@@ -132,9 +132,10 @@ class ConsumerCoordinator:
         """Assign these partitions in place of the previous ones, without joining the group.
 
         No listener is called, because the group does not assign them. Without partitions this is
-        `unsubscribe`. With a group, positions start at its committed offsets. If automatic commits
-        are on, the previous positions are committed. Raises SubscriptionError for an invalid
-        partition, and while the consumer is subscribed to topics or a pattern.
+        `unsubscribe`. With a group, a new partition starts at the group's committed offset; one
+        that stays assigned keeps its position. If automatic commits are on, a commit of the
+        previous positions is started. Raises SubscriptionError for an invalid partition, and while
+        the consumer is subscribed to topics or a pattern.
         """
         assigned = tuple(partitions)
         if not assigned:

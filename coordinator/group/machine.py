@@ -44,7 +44,8 @@ from group_coordinator.schemas.rows import Catalogue
 class BatchMachine:
     """Processes one group of one batch at a time; keeps settings, but no group.
 
-    `keys` are the request keys with their secrets; only those named in `settings.keys` are used.
+    `keys` are the request keys with their secrets. Only those are used that have a name and
+    fingerprint in `settings.keys`.
     """
 
     def __init__(

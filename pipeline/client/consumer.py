@@ -194,7 +194,7 @@ class Consumer(ConsumerBase):
                 InconsistentGroupProtocolError, FencedInstanceIdError, NoOffsetForPartitionError
                 and OffsetOutOfRangeError are some of them.
             CannotFollow: a topic's table was changed, and all records before the change were
-                returned.
+                returned. TableReplaced, which is one, is raised as soon as it is found.
             Failure: a row cannot be read; `seek` can skip it.
             RuntimeError: a listener raised it.
             SubscriptionError: there are neither a subscription nor assigned partitions.

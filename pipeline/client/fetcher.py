@@ -117,8 +117,9 @@ class Fetcher:
     def collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[Record]]:
         """Return the next records, and have the thread fetch those after them.
 
-        Raises OffsetOutOfRangeError, and Failure for a row that cannot be read. Raises CannotFollow
-        after all records before the table's change were returned.
+        Raises OffsetOutOfRangeError, and Failure for a row that cannot be read. Raises
+        TableReplaced as soon as it is found. Raises another CannotFollow after all records before
+        the table's change were returned.
         """
         with self._changed:
             if self._defect is not None:

@@ -145,7 +145,9 @@ def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _Stat
 
 
 def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
-    """Return a table's state at its newest Delta checkpoint; its version is -1 without one.
+    """Return a table's state at the Delta checkpoint that `_last_checkpoint` names.
+
+    Its version is -1 if there is no such file.
 
     Raises as `replay` does.
     """

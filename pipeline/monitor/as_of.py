@@ -18,7 +18,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 class NotKept(Failure):
-    """A version that is no longer kept; the message names the versions that are."""
+    """A time or version at which a table is not kept; the message has the versions in its log."""
 
 
 class InvalidAsOf(Failure):

@@ -133,9 +133,10 @@ class MetricsSettings(Struct, frozen=True):
 class RootMetrics(Collector):
     """A collector that reads the tables in a background thread, one reading at a time.
 
-    A scrape starts a reading if the last one is older than `LEAST_AGE_S`. After `LONGEST_WAIT_S` it
-    returns the previous reading. If there is none, it returns only the metrics of the exporter
-    itself. So any number of scrapers, and a reading of any length, cost one thread.
+    A scrape starts a reading if none runs and the last successful one is older than
+    `LEAST_AGE_S`. After `LONGEST_WAIT_S` it returns the previous reading. If there is none, it
+    returns only the metrics of the exporter itself. So any number of scrapers, and a reading of
+    any length, cost one thread.
     """
 
     def __init__(self, root: str, settings: MetricsSettings) -> None:

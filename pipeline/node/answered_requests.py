@@ -92,7 +92,8 @@ class Answers:
       have one row for each `read_on`.
 
     A file is recent if it was written at most two windows of `window_ms` plus MOST_BEHIND_MS before
-    it was read. Up to `at_once` files of an object store are requested in parallel.
+    it was read. If the newest file of `responses` is older than the reading, the time counts back
+    from that file. Up to `at_once` files of an object store are requested in parallel.
     """
 
     def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:

@@ -185,8 +185,11 @@ class DecisionLog:
     def _read_on(self) -> None:
         """Read the files that were not read before, or all files after a rewrite.
 
-        The cluster state is therefore always the fold of all rows of the table, also after an
-        operator restored an earlier version. Otherwise nodes with different rows would never agree.
+        The cluster state is then the fold of all rows of the table, also after an operator
+        restored an earlier version. Otherwise nodes with different rows would never agree. Only
+        the epoch may be later, because the epochs of rows that a restore removed stay in use.
+
+        If only delta-rs can read the table, all rows are read, and a restore is not noticed.
         """
         before, known = self._cluster, self._read
         if self._is_rewritten():

@@ -70,8 +70,9 @@ def register_views(
     """Create a temporary view for each table and view of a root; return the names.
 
     The macros `offsets_as_of` and `verdicts_over` become table functions. All names begin with
-    `prefix`. With `names`, only these views and the ones that they use are created, because Spark
-    takes half a second for a view.
+    `prefix`. With `names`, only these and the ones that they use are created, because Spark takes
+    half a second for a view. The result has neither the functions nor `log_segments` and
+    `unindexed_topics`.
 
     Each query reads the newest versions of the tables, or with `as_of` the versions at that time;
     a time without a zone is UTC. A table that is created later is empty here until this function

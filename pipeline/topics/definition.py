@@ -247,9 +247,9 @@ def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]
     """Return the topics with their own tables: those in force, and those that are not.
 
     The latter have the time of their deletion, ms, or of the definition if the topic was never
-    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if there are
-    definitions but no catalogue: the catalogue is created before the first definition, so it is
-    missing.
+    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if the definitions or
+    the catalogue existed and are missing now. The catalogue is created before the first
+    definition.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
     changes = read_changes(root) if defined else []

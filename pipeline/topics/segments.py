@@ -225,7 +225,10 @@ class Segments:
         return self._watched_file_added
 
     def _new_of(self, change: Change) -> list[AddedFile]:
-        """Return the added files that are not known, or that the change removes as well."""
+        """Return the added files that are not known, or that the change removes as well.
+
+        If the whole table was read again (`everything`), return all its files.
+        """
         known = () if change.everything else self._places.keys() - set(change.removed)
         return [file for file in change.added if file.file not in known]
 

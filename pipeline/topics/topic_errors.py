@@ -15,9 +15,9 @@ class InvalidTable(Failure):
 
 
 class CannotFollow(Failure):
-    """The table has a commit that its topic cannot follow; the message says what to do.
+    """A change of the table that its topic cannot follow; the message says why, or what to do.
 
-    The topic is served up to the commit before it.
+    The topic is served up to the change. After a TableReplaced nothing is served.
     """
 
 
