@@ -66,6 +66,11 @@ FINISHED = (
     "tests/schemas",
     "tests/sharing",
     "tests/support",
+    "tests/trials/broker",
+    "tests/trials/malformed",
+    "tests/trials/mutants",
+    "tests/trials/torture",
+    "tests/trials/torture/hook",
 )
 MOST_PER_10_000 = 10
 # Words and phrases that stand for an unnamed subject, or for a term of the field.

@@ -51,10 +51,10 @@ def trial_simulate(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """The whole system by a seed: nodes, clients, clocks and faults, in simulated time.
+    """Simulate the whole system by a seed: nodes, clients, clocks and faults, in simulated time.
 
-    A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
-    A trial in which too few fenced epochs and stale generations were refused fails, too.
+    A run that breaks a promise is shrunk to the faults that it needs, and printed with its command.
+    The trial also fails if too few fenced epochs and stale generations were refused.
     """
     from tests.trials.simulation.trial import run_trial
 
@@ -75,9 +75,9 @@ def trial_gateways(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Gateways by a seed: topics, indexers, ACLs, clients and faults, in simulated time.
+    """Simulate gateways by a seed: topics, indexers, ACLs, clients and faults, in simulated time.
 
-    A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
+    A run that breaks a promise is shrunk to the faults that it needs, and printed with its command.
     """
     from tests.trials.gateways.trial import run_gateways
 
@@ -202,7 +202,7 @@ def _left_out(without: str | None) -> frozenset[int]:
 
 
 def _tell_findings(findings: Sequence[Finding], runs: int, json: bool) -> None:
-    """Tell what broke a promise. Raises Failure if anything did."""
+    """Print the broken promises. Raises Failure if there are any."""
     if not findings:
         return
     if not json:

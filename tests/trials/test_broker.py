@@ -1,4 +1,4 @@
-"""The trial beside a broker: what it compares, and that it finds an answer that is another one."""
+"""Tests of the comparison with a broker: what it compares, and that it finds a difference."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ class Twin:
         return sorted(self._answers)
 
     def close(self) -> None:
-        """It has no connections."""
+        """Do nothing, because there are no connections."""
 
 
 class Silent(Twin):
-    """It never answers."""
+    """A side that never responds."""
 
     def answer(self, _place: int, _draft: Draft, _may_lack: bool = False) -> bytes | None:
         return None
@@ -106,7 +106,10 @@ Leaves = Callable[[Draft, Draft, int], bool]
 
 
 class Leaving(Twin):
-    """It leaves out an answer to what waited, if `leaves` of what was sent, that, and its code."""
+    """A side that omits the response to a parked request, if `leaves` is true.
+
+    `leaves` gets the sent request, the parked request and its error code.
+    """
 
     def __init__(self, leaves: Leaves) -> None:
         super().__init__()
@@ -131,7 +134,7 @@ def leaves_syncs_of_a_rebalance(sent: Draft, waited: Draft, code: int) -> bool:
 
 
 class Forgetting(Twin):
-    """It describes every group as one that there is not."""
+    """A side that describes every group as missing."""
 
     def send(self, place: int, draft: Draft) -> None:
         super().send(place, draft)

@@ -1,4 +1,4 @@
-"""What may differ from a broker's answers: each row of the page, by what happened before."""
+"""Tests of expected differences from a broker: each row of the page, by the preceding responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leaving(member_id: str = "", instance_id: str | None = None) -> Draft:
 
 
 def joined(member_id: str, instance_id: str | None = None, leader: str = "a") -> Past:
-    """The past after a member's join is answered."""
+    """Return the state after a member's join is answered."""
     past = Past()
     answer = {"error_code": ErrorCode.NONE, "leader": leader, "member_id": member_id}
     past.hear(asked("JoinGroup", group_instance_id=instance_id), answer)

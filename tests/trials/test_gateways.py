@@ -117,7 +117,7 @@ def test_it_finds_that_records_are_acknowledged_elsewhere(monkeypatch: pytest.Mo
     assert broken(QUIET).promise == ACKNOWLEDGED
 
 
-# A commit takes longer than its producers wait, who send their batches again.
+# A commit takes longer than the producers' timeout, so they resend their batches.
 LATE = Plan(
     1,
     records=2_000,
@@ -145,13 +145,13 @@ def test_it_finds_that_a_batch_that_is_repeated_is_written_twice(
 def test_it_finds_that_what_another_gateway_has_shown_is_out_of_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A consumer comes from a gateway that knows of more records than this one."""
+    """A consumer comes from a gateway that knows more records than this one."""
 
     def read(self: TableTopics, topic: str, partition: int, *rest: int) -> Sequence[Record]:
         return self._reader(topic, partition).read(partition, *rest)
 
     monkeypatch.setattr(TableTopics, "read", read)
-    # Nobody looks between two of its polls.
+    # No other component polls between two of its polls.
     monkeypatch.setattr(topic_logs, "_POLL_EVERY_S", 5.0)
     assert broken(Plan(1, records=20_000, faults=0)).promise == READ_IN_ORDER
 
@@ -320,7 +320,7 @@ def test_the_same_schedules_keep_every_promise(plan: Plan) -> None:
 
 @pytest.mark.full
 def test_some_seeds_keep_every_promise() -> None:
-    """The long run is a million: `python -m tests.trials gateways --events 1000000`."""
+    """The long run has a million records: `python -m tests.trials gateways --events 1000000`."""
     report = run_gateways(3, 12_000)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))
     assert set(report.checks) == PROMISES - {NO_BUG}

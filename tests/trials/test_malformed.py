@@ -39,7 +39,7 @@ def test_six_thousand_malformed_requests() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
 def test_a_million_malformed_requests_take_little_more_memory_than_a_tenth_of_them() -> None:
-    """The states of the groups are in this process, and a start reads all tables once."""
+    """The groups' states are in this process, and a restart reads all tables once."""
     report = run(LONG)
     assert report.peak_memory < 1.6 * report.early_memory
 

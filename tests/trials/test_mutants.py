@@ -91,7 +91,7 @@ def mutant(**fields: Any) -> Mutant:
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copied:
-    """A checkout of one module and its tests, whose bytecode is kept."""
+    """Return a checkout of one module and its tests, with cached bytecode."""
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     for folder in ("coordinator", "tests", ".src/group_coordinator"):
         (tmp_path / folder).mkdir(parents=True)

@@ -33,7 +33,7 @@ class Client(asyncio.Protocol):
 def test_a_connection_that_is_under_way_as_the_listener_closes_is_reset(
     world: World, closes: bool
 ) -> None:
-    """A kernel resets what is in a closed socket's backlog: the gateway never accepts it."""
+    """A kernel resets connections in a closed socket's backlog: the gateway never accepts them."""
     network, client = Network(world), Client()
     loops = [
         SimulatedLoop(world, Process(name, MachineClock()), Random(1))

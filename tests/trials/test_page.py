@@ -1,4 +1,4 @@
-"""The page of figures: it is what the kept reports say, and a report is kept with what made it."""
+"""Tests of the page of trials, which is rendered from reports, and of keeping a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Struct)
 
 
 def blank(report: type[R], **figures: object) -> R:
-    """A report of nothing but these figures."""
+    """Return a report with only these figures."""
     hints = get_type_hints(report)
     fields = {name: (get_origin(hint) or hint)() for name, hint in hints.items()}
     return report(**{**fields, **figures})
@@ -42,7 +42,7 @@ def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_is_what_the_kept_reports_say() -> None:
-    """`python -m tests.trials page` renders it anew."""
+    """`python -m tests.trials page` renders it again."""
     assert PAGE.read_text("utf-8") == render()
 
 
@@ -142,7 +142,7 @@ def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_report_tells_of_changes_beside_its_commit_but_not_of_what_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two that are recorded one after the other the second is of the same commit."""
+    """The second of two reports recorded one after the other has the same commit."""
     files = ["pipeline/a.py", "tests/bench/results/a.json", "tests/bench/README.md"]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

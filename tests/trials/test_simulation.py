@@ -200,7 +200,7 @@ def broken(plan: Plan) -> Broken:
     return outcome.broken
 
 
-# Node 2's stream stands still, and meanwhile partitions are moved to it.
+# Node 2's stream is paused while partitions move to it.
 LAGGING = Plan(
     3,
     events=8_000,
@@ -214,7 +214,7 @@ LAGGING = Plan(
 
 @pytest.mark.full
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
-    """The stream of the new owner lags behind what the former one has answered."""
+    """The stream of the new owner has not reached the former owner's responses."""
 
     def of_every_version(self: Selection, _version: int) -> PartitionSet | None:
         return None if self.partitions is None else PartitionSet(self.partitions, self.of)
@@ -225,7 +225,7 @@ def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypa
     assert "was answered twice" in broken(LAGGING).text
 
 
-# Partitions go to and fro between two nodes whose queries run.
+# Partitions move back and forth between two nodes with running queries.
 MOVING = Plan(
     1,
     events=8_000,
@@ -240,7 +240,7 @@ MOVING = Plan(
 
 @pytest.mark.full
 def test_it_finds_that_requests_are_missed_while_a_bootstrap_is_written(monkeypatch):
-    """The stream of the new owner is beyond what the bootstrap covers."""
+    """The stream of the new owner is ahead of the bootstrap's coverage."""
     monkeypatch.setattr(Selection, "missed_by", lambda *_: {})
     assert broken(MOVING).promise == SESSIONS, "a heartbeat among them"
 
@@ -253,7 +253,7 @@ def test_it_finds_that_a_claimed_partition_s_log_offsets_are_those_of_a_former_c
 
 @pytest.mark.full
 def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
-    """A batch at a time before its claim was another coordinator's, it was thought."""
+    """A batch at a time before its claim was attributed to another coordinator."""
     process, began = BatchMachine.process, {}
 
     def by_times(
@@ -451,12 +451,12 @@ SILENT = Plan(
 
 @pytest.mark.full
 def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
-    """By the clock alone, a member that ended before the step is heard of in the future."""
+    """By the clock alone, a member that ended before the step would be heard of in the future."""
     monkeypatch.setattr(batch, "shift_timers", lambda group, ms: shift_timers(group, 2 * ms))
     assert broken(SILENT).promise == SESSIONS
 
 
-# A batch of node 1 stands still until node 2 has taken over, and goes on.
+# A batch of node 1 is paused until node 2 has taken over, and then continues.
 OUTLIVED = Plan(
     1,
     events=9_000,
@@ -536,9 +536,9 @@ def test_some_thousand_requests_beside_faults_keep_every_promise():
     ],
 )
 def test_many_thousand_requests_beside_faults_keep_every_promise(events, runs, requests, sometimes):
-    """A run of 20,000 requests; in the long tier two, of another pace each, of 105,000 in all.
+    """Run 20,000 requests; in the long tier two runs of different pace, with 105,000 in all.
 
-    The longest run is ten million: `python -m tests.trials simulate --events 10000000`.
+    The longest run has ten million: `python -m tests.trials simulate --events 10000000`.
     """
     report = run_trial(3, events, processes=os.cpu_count() or 1)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))

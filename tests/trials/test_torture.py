@@ -1,4 +1,4 @@
-"""The torture around its faults: what a failure tells, and who is excused for ending."""
+"""Tests of the torture without its faults: the text of failures, and which ends are excused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 
 
 class Ended(Cluster):
-    """Coordinators of which one ends."""
+    """Coordinators that include one which ends."""
 
     def __init__(self) -> None:
         self.nodes = []
@@ -253,7 +253,7 @@ def test_a_coordinator_that_was_fenced_is_counted(
 
 
 class Standing:
-    """A node that stands still when it is told to."""
+    """A node that can be paused."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id

@@ -13,9 +13,9 @@ from tests.trials.torture.run import CHECK, torture
 # A check waits until every coordinator is ready: a minute of starts for each check.
 FOUR_KILLS = (
     *((JVM,), (MOVE,), (DRIVER,), CHECK),
-    # One stands still for longer than its lease, or both do; reads fail, and whoever goes on is
-    # killed. The worker last: what became of its batch is seen before anything else is done to its
-    # node.
+    # One or both coordinators are paused for longer than their lease. Reads fail, and a running
+    # coordinator is killed. The worker comes last, so that its batch fails before the next fault of
+    # its node.
     *((PAUSE,), (READS,), (LOSS,), (WORKER,), CHECK),
 )
 

@@ -1,4 +1,4 @@
-"""A simulation's processes and threads: who goes on while others stand still, what they read."""
+"""Tests of simulated processes and threads: which continue during a pause, and what they read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def process(name: str) -> Process:
 
 
 def test_two_processes_stand_still_at_once_with_all_their_threads(world: World) -> None:
-    """Neither waits for the other, and a third one goes on."""
+    """Neither waits for the other, and a third process continues."""
     told: list[tuple[str, float]] = []
 
     def halting(one: Process, ms: float) -> None:
@@ -132,7 +132,7 @@ def test_who_stands_still_meets_nothing_more_once_all_is_to_be_quiet(world: Worl
 
 
 def test_a_thread_waits_for_a_lock_while_the_one_that_has_it_stands_still(world: World) -> None:
-    """A lock of the machine's would stop the one thread that is at work, and so everybody."""
+    """A real lock would block the only running thread, and with it the whole simulation."""
     told: list[tuple[str, float]] = []
     lock, one = Lock(world), process("one")
 

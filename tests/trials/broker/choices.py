@@ -1,4 +1,5 @@
-"""Where Kafka leaves a choice, or this coordinator differs on purpose: rows of the page about it.
+"""Expected differences: Kafka's behaviour depends on timing, or this coordinator differs on
+purpose.
 
 Each is the beginning of a row of `coordinator/DIFFERENCES.md`.
 """
@@ -25,7 +26,7 @@ CHOICES = (OLDER, REMOVED, LEADER, UNRECORDED)
 
 
 class Past(Struct):
-    """What a conversation's answers so far tell of its group; member ids are ours.
+    """The state of a group as known from the responses so far; member ids are this coordinator's.
 
     `is_recorded`: a record of the group is committed, so the broker knows it. `members` are the
     static ones, by their instance ids.
@@ -57,7 +58,7 @@ def never_answered(past: Past, waiting: Draft, sent: Draft, mine: Json) -> str |
     """Return why a broker may never answer what waited, and ours answered when `sent` came."""
     code = mine["error_code"]
     member_id = waiting.fields["member_id"].ours
-    # Who joins for the first time has no id: two of them are two members.
+    # A member that joins for the first time has no id, so two such joins are two members.
     if code == ErrorCode.REBALANCE_IN_PROGRESS and sent.api == waiting.api and member_id:
         return OLDER if sent.fields["member_id"].ours == member_id else None
     if code == ErrorCode.UNKNOWN_MEMBER_ID and waiting.api == "SyncGroup":
@@ -66,17 +67,17 @@ def never_answered(past: Past, waiting: Draft, sent: Draft, mine: Json) -> str |
 
 
 def _leaving(past: Past, sent: Draft) -> Iterator[str | None]:
-    """The members that a LeaveGroup names, some by their instance ids alone."""
+    """Yield the ids of the members that a LeaveGroup names, some by their instance ids alone."""
     if sent.api == "LeaveGroup":
         for leaving in sent.fields.get("members", [sent.fields]):
             yield leaving["member_id"].ours or past.members.get(leaving.get("group_instance_id"))
 
 
 def is_unrecorded(past: Past, draft: Draft, mine: Json, other: Json) -> bool:
-    """Whether a broker does not describe yet a group of which no record is known to be committed.
+    """Return whether a broker does not describe a group yet, because it has no committed record.
 
-    A broker looks for a group in what is committed, and answers the join that makes it before
-    (GroupMetadataManager.describeGroups, classicGroupJoinToClassicGroup).
+    A broker describes groups by committed records, and answers the join that creates a group
+    earlier (GroupMetadataManager.describeGroups, classicGroupJoinToClassicGroup).
     """
     if past.is_recorded or draft.api != "DescribeGroups":
         return False
@@ -85,7 +86,7 @@ def is_unrecorded(past: Past, draft: Draft, mine: Json, other: Json) -> bool:
 
 
 def another_leader(past: Past, draft: Draft, mine: Json, other: Json) -> bool:
-    """Whether answers to a join differ in who leads alone, after who led before is gone."""
+    """Return whether join responses differ only in the leader, after the previous leader left."""
     if draft.api != "JoinGroup" or mine["leader"] == other["leader"]:
         return False
     if past.leader in (None, mine["leader"], other["leader"]):

@@ -1,7 +1,7 @@
-"""What the clients of one group ask for, by chance: right, late, wrong, and in each other's way.
+"""Random requests of the clients of one group: valid, late, wrong and concurrent.
 
-No timer is ever due: sessions and rebalances may take minutes, and a conversation takes less than a
-second. So what is answered when follows from the requests alone.
+No timer expires: sessions and rebalances may take minutes, and a conversation takes less than a
+second. So the order of responses follows from the requests alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WEIGHTS = {
 
 
 class _Client(Struct):
-    """A client: what it knows of itself, after the last answer that it had."""
+    """A client and its state after its last response."""
 
     place: int
     name: Name = _NO_NAME
@@ -48,7 +48,7 @@ class _Client(Struct):
 
 
 class Conversation:
-    """The requests to one group; `next` draws one, and `take` hears its answers."""
+    """The requests to one group: `next` draws a request, and `take` receives its responses."""
 
     def __init__(self, random: Random, group_id: str) -> None:
         self._random = random
@@ -65,13 +65,13 @@ class Conversation:
         self._old: list[Name] = [_NOBODY]
 
     def next(self, waiting: set[int]) -> tuple[int, Draft] | None:
-        """A request and its place, none of those that wait; None if all wait."""
+        """Return a request and its place, one without a parked request; None if there is none."""
         idle = [client for client in self._clients if client.place not in waiting]
         if not idle:
             return None
         client = self._random.choice(idle)
         (api,) = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        # A client mostly does what is due.
+        # A client without a generation mostly joins.
         if client.generation < 0 and self._chance(0.5):
             api = "JoinGroup"
         row = HANDLERS[api].row
@@ -80,7 +80,7 @@ class Conversation:
         return client.place, Draft(api, version, getattr(self, f"_{row.name}")(client, version))
 
     def take(self, place: int, draft: Draft, ours: Json, theirs: Json) -> None:
-        """Hear what both sides answered; they differ in the ids that they made."""
+        """Take the responses of both sides; they differ in the ids that the sides assigned."""
         client = self._clients[place]
         code = ours.get("error_code", 0)
         if draft.api == "JoinGroup" and code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -101,7 +101,7 @@ class Conversation:
             self._old.append(client.name)
             client.name, client.generation = _NO_NAME, -1
 
-    # --- what is drawn ----------------------------------------------------------------------------
+    # --- random fields ----------------------------------------------------------------------------
 
     def _chance(self, of: float) -> bool:
         return self._random.random() < of

@@ -1,6 +1,6 @@
-"""One request and its answers: the same message to both sides, each with its own member ids.
+"""A request and its responses: the same message to both sides, each with its own member ids.
 
-kafka-python writes the requests and reads the answers, so the gateway's own codec is compared too.
+kafka-python encodes the requests and decodes the responses, so the gateway's codec is compared too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Name(NamedTuple):
 
 
 def same(text: str) -> Name:
-    """A text that both sides are told alike."""
+    """Return a text that is the same on both sides."""
     return Name(text, text)
 
 
@@ -40,7 +40,7 @@ class Draft(NamedTuple):
     fields: Json
 
     def body(self, side: str) -> bytes:
-        """The bytes of its body, with the names of a side."""
+        """Return the bytes of its body, with the names of a side."""
         return kafka_python.encode(self.message(side), self.version)
 
     def message(self, side: str) -> Any:
@@ -60,10 +60,10 @@ def _made(kind: Any, value: Any, side: str) -> Any:
 
 
 class Names:
-    """Our name of each member id that the broker made.
+    """The map from the broker's member ids to this coordinator's.
 
-    Of a member that waits for its first answer nobody knows the id yet: of such an id only its
-    beginning is kept, by either side.
+    The id of a member without a response is not known. Only the beginning of such an id is
+    compared.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Names:
         self._known.add(name.ours)
 
     def of(self, value: Any) -> Any:
-        """A part of an answer, with our member ids."""
+        """Return a part of a response with this coordinator's member ids."""
         if isinstance(value, str):
             name = self._ours.get(value, value)
             return name if name in self._known else _MADE.sub("-?", name)
@@ -88,7 +88,7 @@ class Names:
 
 
 def decoded(draft: Draft, body: bytes) -> Json:
-    """The answer to a request as its fields, without those that are not compared."""
+    """Return the fields of a response, without those that are not compared."""
     found, _ = kafka_python.decode(f"{draft.api}Response", draft.version, body)
     return dict(_plain(found.to_dict()))
 

@@ -1,4 +1,6 @@
-"""One conversation that is held with both sides: each answer of the broker's against ours."""
+"""A conversation with both sides: each of the broker's responses is compared with the
+coordinator's.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _LEAST, _MOST = 10, 60
 
 
 class Held:
-    """One conversation that is held with both sides, until its end or its first difference."""
+    """A conversation with both sides, until its end or its first difference."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class Held:
 
 
 def _codes(draft: Draft, answer: Json) -> Iterator[str]:
-    """The error codes of an answer, each by its API."""
+    """Yield the error codes of a response, with its API."""
     for code in set(_error_codes(answer)):
         yield f"{draft.api} {ERROR_NAMES.get(code, str(code))}"
 

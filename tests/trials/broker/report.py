@@ -1,4 +1,4 @@
-"""The figures of the trial beside a broker, and each answer that differs."""
+"""The figures of the comparison with a broker, and each response that differs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Difference(Struct):
-    """An answer of the broker's that is not ours, the requests before it, and its seed."""
+    """A response of the broker that differs, with the requests before it and its seed."""
 
     seed: int
     request: str
@@ -15,7 +15,7 @@ class Difference(Struct):
     before: list[str]
 
     def lines(self) -> list[str]:
-        """The conversation until then."""
+        """Return the conversation up to the difference."""
         return [
             f"conversation {self.seed}:",
             *(f"  {each}" for each in self.before),
@@ -28,9 +28,9 @@ class Difference(Struct):
 class BrokerReport(Struct):
     """The figures of a trial; `codes` counts the broker's answers by API and error.
 
-    `choices` counts what differs by a row of the page of differences. `held_again` is the number of
-    conversations that differed and were held again, slowly: what did not differ then is not among
-    `different`. None in a report of before they were counted.
+    `choices` counts expected differences by row of the page of differences. `held_again` counts the
+    conversations that differed and were repeated slowly; only those that differed again are in
+    `different`. It is None in older reports.
     """
 
     seed: int
@@ -44,7 +44,7 @@ class BrokerReport(Struct):
     held_again: int | None = None
 
     def rows(self) -> list[tuple[str, str]]:
-        """What was asked and answered, a figure each."""
+        """Return the report as rows of a figure and its value."""
         choices = [(f"by choice: {name}", f"{count:,}") for name, count in self.choices.items()]
         codes = [(f"answers: {name}", f"{count:,}") for name, count in sorted(self.codes.items())]
         again = [] if self.held_again is None else [("held again", f"{self.held_again:,}")]

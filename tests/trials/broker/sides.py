@@ -1,4 +1,4 @@
-"""Both sides: a broker over its sockets, and the coordinator behind the gateway's own messages."""
+"""Both sides: a broker on its sockets, and this coordinator with the gateway's messages."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _COMMIT_MS = 5_000
 
 
 class Side(Protocol):
-    """The other side: requests in places, each of which is answered one request at a time."""
+    """The other side: requests in places; each place has one request in flight."""
 
     def send(self, place: int, draft: Draft) -> None:
         """Send a request."""
 
     def answer(self, place: int, draft: Draft, may_lack: bool = False) -> bytes | None:
-        """Return the body of the next answer in a place; None if there is none in time.
+        """Return the body of the next response in a place; None after a timeout.
 
-        It is not waited for long if it `may_lack`. A place without an answer begins anew.
+        The timeout is short with `may_lack`. After a timeout the place gets a new connection.
         """
 
     def unasked(self) -> list[int]:
-        """Return the places in which an answer lies that was not asked for."""
+        """Return the places with a response that was not requested."""
 
     def close(self) -> None:
         """End all connections."""
@@ -61,11 +61,11 @@ class Ours:
         for _ in self._simulator.dispatch({"topics": TOPICS}):
             raise AssertionError("topics are no request")
         self._requests = 0
-        # What is under way: its place, its request, and the gateway's context of it.
+        # Requests in flight: place, request, and the gateway's context.
         self._waiting: dict[str, tuple[int, Draft, Any, Any]] = {}
 
     def send(self, place: int, draft: Draft) -> list[tuple[int, Draft, bytes]]:
-        """Have a request decided; return what is answered by now, each with its place."""
+        """Decide a request; return the responses that are ready, each with its place."""
         handler = HANDLERS[draft.api]
         request = reader(handler.request, draft.version)(draft.body(self._side), 0)
         answered: list[tuple[int, Draft, bytes]] = []
@@ -119,7 +119,7 @@ class Ours:
     def _take(
         self, entry: dict[str, Any], answered: list[tuple[int, Draft, bytes]]
     ) -> dict[str | None, Response]:
-        """Give the coordinator a line; answer whoever waited, and return all that was decided."""
+        """Dispatch an entry to the coordinator, and return all responses by request id."""
         decided = {}
         for output in self._simulator.dispatch(entry):
             response = output.get("response")
@@ -136,7 +136,7 @@ class Ours:
 
     @property
     def waiting(self) -> set[int]:
-        """The places whose requests wait for others."""
+        """The places with a parked request."""
         return {place for place, *_ in self._waiting.values()}
 
 

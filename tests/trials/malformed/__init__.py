@@ -1,6 +1,6 @@
-"""A trial: malformed requests, by the hundred thousand, cost nobody but their senders an answer.
+"""Trial of malformed requests: they must not affect other clients' requests.
 
-`trial.run_malformed` is the way in. `cells` makes the values, `files` the Parquet files, `huge` the
-requests whose size is the fault, and `answering` is a coordinator without Spark: the stream's own
-source, stateful function and sink, in this process.
+`trial.run_malformed` runs it. `cells` makes the values, `files` the Parquet files, and `huge` the
+oversized requests. `answering` is a coordinator without Spark: the stream's source, stateful
+function and sink in this process.
 """

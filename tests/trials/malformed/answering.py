@@ -38,7 +38,7 @@ _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 
 
 class _GroupState(Struct):
-    """One group's state in one batch, with the part of Spark's GroupState that is used."""
+    """The state of a group in a batch, with the methods of Spark's GroupState that are used."""
 
     stored: bytes | None
     now: int
@@ -70,10 +70,10 @@ class _GroupState(Struct):
 
 
 class Answering:
-    """Answers the requests of a root, batch by batch, at the times that it is told.
+    """A coordinator that processes the requests of a root batch by batch, at given times.
 
-    `settings` are Kafka's broker settings, under their names. The groups' states are held in
-    memory, as the state store "memory" holds them for Spark.
+    `settings` are Kafka's broker settings, under their names. The groups' states are kept in
+    memory, as in Spark's state store "memory".
     """
 
     def __init__(self, root: str, scratch: Path, settings: Mapping[str, Any]) -> None:
@@ -156,10 +156,10 @@ class Answering:
 
 
 def _by_group(batches: Iterable[pa.RecordBatch]) -> dict[str | None, list[str]]:
-    """The rows of each group, as the stream hands them to its function."""
+    """Return the rows of each group, as the stream passes them to its function."""
     events: dict[str | None, list[str]] = {}
     for batch in batches:
-        # What is not valid would end the JVM's reading of it.
+        # The JVM fails to read an invalid batch.
         batch.validate(full=True)
         for row in batch.to_pylist():
             events.setdefault(row["group_id"], []).append(row["events"])

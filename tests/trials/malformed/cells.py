@@ -64,7 +64,9 @@ class Cells:
         self._random = random
 
     def cell(self, type_: pa.DataType, nulls: float, name: str = "") -> Any:
-        """A value for a column, or a field, of this type and name; null with this probability."""
+        """Return a value for a column or field of this type and name; null with probability
+        `nulls`.
+        """
         random = self._random
         if random.random() < nulls:
             return None
@@ -82,14 +84,14 @@ class Cells:
         return self.text()
 
     def integer(self, bits: int) -> int:
-        """A signed integer of so many bits, mostly at an edge of some width."""
+        """Return a signed integer of `bits` bits, mostly a limit of some width."""
         random = self._random
         width = random.choice([width for width in (8, 16, 32, 64) if width <= bits])
         edges = (0, 1, -1, 2 ** (width - 1) - 1, -(2 ** (width - 1)))
         return random.choice((*edges, random.getrandbits(width - 1)))
 
     def text(self) -> bytes:
-        """The bytes of a string cell."""
+        """Return the bytes of a string cell."""
         random = self._random
         kind = random.randrange(6)
         if kind == 0:
@@ -111,7 +113,7 @@ class Cells:
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """The cells as a column of this type; its strings have whatever bytes the cells have."""
+    """Return the cells as a column of this type; strings may contain invalid UTF-8."""
     return _as_text(pa.array(cells, _as_binary(type_)), type_)
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator owes: an answer to each request, a row for each event without a sender."""
+"""Outstanding responses: one for each request, and a rejected row for events without sender."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TrialFailed(Failure):
 
 
 class Debts:
-    """Counts what is owed and what was paid; every breach raises TrialFailed."""
+    """Counter of expected and received responses; every mismatch raises TrialFailed."""
 
     def __init__(self) -> None:
         self.answered = 0

@@ -1,7 +1,7 @@
-"""Parquet files of requests that no client of this project would write, and what is owed for each.
+"""Parquet files of requests that no client of this project writes, and the responses due for each.
 
-A file's rows have the contract's types and any bytes, or some of its columns are missing, of other
-types, or not of the contract at all.
+A file's rows have the contract's types with any bytes, or some columns are missing, have other
+types, or are not part of the contract.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _OTHERS: dict[str, Callable[[int], pa.Array]] = {
 
 
 class Owed(Struct):
-    """What the coordinator owes for a file.
+    """The responses that are due for a file.
 
-    `answers` maps each request that is to be answered once to its api; `rejected` rows cannot be
-    answered, and `repeats` more rows repeat a request of the file, and are owed nothing.
+    `answers` maps the id of each request with one response to its API. `rejected` rows cannot be
+    answered. `repeats` counts rows that repeat a request of the file and get no response.
     """
 
     answers: dict[Key, str]
@@ -96,7 +96,7 @@ class MalformedFiles:
         self._made = 0
 
     def file(self, rows: int) -> tuple[pa.Table, Owed]:
-        """A file of so many rows, and what is owed for it."""
+        """Return a file of `rows` rows, and the responses due for it."""
         columns, owed = self._contract_rows(rows)
         random = self._random
         kind = random.random()
@@ -162,7 +162,7 @@ class MalformedFiles:
         return row
 
     def _body(self, api: str, nulls: float) -> Any:
-        """A body: a new one, or one of the latest, since to make one takes 0.2 ms."""
+        """Return a new body, or a recent one, because making one takes 0.2 ms."""
         known = self._bodies.setdefault(api, deque(maxlen=_BODIES))
         if len(known) < _BODIES or self._random.random() < _NEW_BODIES:
             known.append(self._cells.cell(REQUESTS.schema.field(api).type, nulls, api))
@@ -205,7 +205,7 @@ def _owe(owed: Owed, row: dict[str, Any]) -> None:
 
 
 def as_read(text: bytes) -> str:
-    """A string cell as the coordinator reads it."""
+    """Return a string cell as the coordinator decodes it."""
     return text.decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""A healthy group, whose requests lie among the malformed ones and must not suffer from them."""
+"""A healthy group, which must get correct responses although it shares commits with bad ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_STEP_JOIN = 3
 
 
 class HealthyGroup:
-    """One member that joins, syncs, and then heartbeats, commits and fetches in every round."""
+    """A member that joins, syncs, and then heartbeats, commits and fetches in every round."""
 
     def __init__(self) -> None:
         self._round = 0
@@ -39,7 +39,7 @@ class HealthyGroup:
         return self._round > 2
 
     def requests(self, now: int) -> list[RequestEvent]:
-        """The requests of the next round, in their order, sent at `now` (ms)."""
+        """Return the requests of the next round, in order, sent at `now` (ms)."""
         self._round += 1
         self._answers.clear()
         if self._round == 1:

@@ -1,4 +1,4 @@
-"""Requests whose size is what is wrong with them, each a file of one row."""
+"""Oversized requests, each in a file of one row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROTOCOLS = 20_000
 
 
 def huge_files(number: int) -> Iterator[tuple[pa.Table, Owed]]:
-    """One file of each kind, each for a group of its own; `number` tells two calls apart."""
+    """Yield a file of each kind, each for a separate group; `number` distinguishes calls."""
     for kind, row in enumerate(_rows()):
         unique = b"huge-%d-%d" % (number, kind)
         row = {**row, "request_id": unique + row.get("request_id", b"")}

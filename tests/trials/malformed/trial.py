@@ -79,7 +79,7 @@ class MalformedReport(Struct):
     errors: dict[str, int]
 
     def rows(self) -> list[tuple[str, str]]:
-        """What was done and answered, a figure each."""
+        """Return the report as rows of a figure and its value."""
         return [
             ("malformed events", f"{self.events:,}"),
             ("answered once", f"{self.answered:,}"),
@@ -96,9 +96,9 @@ class MalformedReport(Struct):
 
 
 def run_malformed(events: int, seed: int, say: Callable[[str], None]) -> MalformedReport:
-    """Have at least so many malformed events answered, on a root of its own.
+    """Process at least `events` malformed events on a temporary root.
 
-    All but the times and the memory follows from the seed. Raises TrialFailed.
+    Everything but the times and the memory follows from the seed. Raises TrialFailed.
     """
     with tempfile.TemporaryDirectory(prefix="group-coordinator-trial-") as folder:
         trial = _Trial(Path(folder), seed)
@@ -216,7 +216,9 @@ class _Trial:
             self._debts.reject(rejected.num_rows)
 
     def _let_time_pass(self) -> None:
-        """Let the timers act until no request waits; timeouts are up to 25 days."""
+        """Advance the clock until the timers have answered all requests; timeouts are up to 25
+        days.
+        """
         step_ms = _STEP_MS
         while waiting := self._debts.groups:
             if not any(self._answering.has_timer(group_id) for group_id in waiting):

@@ -21,7 +21,7 @@ for name in sys.argv[1:]:
 
 
 class Copied:
-    """A checkout in a folder of its own. What it runs imports from it and from nowhere else."""
+    """A checkout in a separate folder. Its processes import the product from this folder only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,14 +29,14 @@ class Copied:
         # This process may be a test itself.
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         self._environment = {**inherited, "PYTHONPATH": path}
-        # By what a file says and not by its time: a mutant may be as long as what it changes, and
-        # both written within a second.
+        # Bytecode is validated by the hash of its source: a mutant may have the length of the
+        # original, and both may be written within a second.
         compiling = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."]
         subprocess.run([sys.executable, *compiling], cwd=folder, check=True, capture_output=True)
 
     @contextmanager
     def with_text(self, file: str, text: str) -> Iterator[None]:
-        """Have a file say something else for a while."""
+        """Replace the text of a file for the block."""
         path = self.folder / file
         before = path.read_bytes()
         path.write_text(text, "utf-8")
@@ -51,7 +51,7 @@ class Copied:
         The status is None if the time limit was over.
         """
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider"]
-        # Whose import of trio takes a fifth of a run.
+        # Importing this plugin loads trio, which takes a fifth of a run.
         command += ["-p", "no:anyio"]
         with subprocess.Popen(
             [*command, *tests],

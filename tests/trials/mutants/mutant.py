@@ -15,15 +15,14 @@ TABLE = Path(__file__).parent / "table"
 
 
 class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place of the product, and what it is changed to.
+    """A place of the product and the text that replaces it.
 
-    `promise` is what the product does there, in plain words; the mutant breaks it. `file` is a path
-    in the checkout, in which `stands` is found exactly once; `becomes` takes its place. `tests` are
-    pytest's node ids; one of them must fail at least.
+    `promise` describes the behaviour that the mutant breaks. `file` is a path in the checkout. It
+    contains the original text exactly once, which `becomes` replaces. `tests` are pytest's node
+    ids; at least one of them must fail.
 
-    `equivalent` says why nobody can tell the mutant from the product: then its tests must pass.
-    `hangs` is a mutant with which a test never ends: that it does not end in the time that all
-    tests take is then what finds it.
+    `equivalent` explains why no test can detect the mutant; its tests must then pass. With `hangs`,
+    a test never ends on the mutant, so the timeout of the tests detects it.
     """
 
     promise: str
@@ -35,7 +34,7 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hangs: bool = False
 
     def faults(self, top: Path) -> Iterator[str]:
-        """Say what keeps the mutant from being tried in a checkout: it has become stale."""
+        """Yield the reasons why the mutant no longer applies to a checkout."""
         text = (top / self.file).read_text("utf-8") if (top / self.file).is_file() else ""
         times = text.count(self.stands)
         if times != 1:
@@ -57,7 +56,7 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 yield f"{self.promise}: there is no {test}"
 
     def changed(self, text: str) -> str:
-        """The text of the file, as the mutant has it."""
+        """Return the text of the file with the mutant applied."""
         return text.replace(self.stands, self.becomes)
 
 

@@ -1,8 +1,8 @@
-"""Breaks the product in one place after the other, and runs the tests that must notice.
+"""Trial of mutants: break one place of the product at a time, and run the tests named for it.
 
-All tests that are named must pass first with nothing broken. A mutant is killed if one of its tests
-fails. It survives if they pass: a promise that no test holds, unless its row says why nobody can
-tell it from the product.
+All named tests must first pass on the unbroken product. A mutant is killed if one of its tests
+fails. It survives if they pass: then no test covers the promise, unless the mutant is declared as
+equivalent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEAST_LIMIT_S = 60.0
 
 
 class Verdict(Struct, frozen=True):
-    """What became of a mutant. `why` tells why it is equivalent, or was not judged."""
+    """The outcome of a mutant. `why` explains why it is equivalent, or was not judged."""
 
     promise: str
     file: str
@@ -46,10 +46,10 @@ class Verdict(Struct, frozen=True):
 
 
 class MutantsReport(Struct, frozen=True):
-    """What became of all mutants. `unbroken_s` is how long all tests took with nothing broken.
+    """The outcomes of all mutants. `unbroken_s` is the time of all tests on the unbroken product.
 
-    `cpu_s` is what all runs took of a core: beside other work `seconds` says little.
-    `interrupted` is a trial that was ended before all of its mutants were tried.
+    `cpu_s` is the CPU time of all runs, because `seconds` depends on the load of the machine.
+    `interrupted` is set if the trial ended before all of its mutants were tried.
     """
 
     verdicts: list[Verdict]
@@ -60,7 +60,7 @@ class MutantsReport(Struct, frozen=True):
     interrupted: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
-        """The report as a table: what, and how many."""
+        """Return the report as rows of a figure and its value."""
         outcomes = Counter(verdict.outcome for verdict in self.verdicts)
         return [
             ("mutants", f"{len(self.verdicts)}"),
@@ -73,7 +73,7 @@ class MutantsReport(Struct, frozen=True):
         ]
 
     def unproven(self) -> list[str]:
-        """The mutants that no test found, and those of which nothing is known."""
+        """Return the mutants that survived or were not judged."""
         return [
             f"{each.file}: {each.outcome}: {each.promise}{each.why and f' ({each.why})'}"
             for each in self.verdicts
@@ -140,7 +140,7 @@ def try_mutants(
 
 
 def _cpu_s() -> float:
-    """How much CPU the processes took that have ended, s."""
+    """Return the CPU time of all ended child processes, s."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -157,7 +157,9 @@ def _judge(copied: Copied, mutant: Mutant, limit_s: float) -> Verdict:
 
 
 def outcome_of(mutant: Mutant, status: int | None, said: str) -> tuple[str, str]:
-    """What became of a mutant by pytest's exit status, None for none in time; and why."""
+    """Return the outcome of a mutant by pytest's exit status (None after a timeout), and the
+    reason.
+    """
     found = status == _FAILED or (status is None and mutant.hangs)
     if found and mutant.equivalent:
         return NOT_JUDGED, "its row says that nobody can tell it from the product, and a test does"

@@ -1,4 +1,4 @@
-"""A disk of its own for a root, small enough to be filled: a tmpfs, which root may mount."""
+"""A separate disk for a root, small enough to be filled: a tmpfs, which only root may mount."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _FILLER = ".filler"
 
 
 class Disk:
-    """A folder on a disk that `fill` leaves no room on, until `free`."""
+    """A folder on a disk that `fill` makes full, until `free`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def fill(self) -> None:
-        """Take the room that there is just now; none, if others take of it meanwhile."""
+        """Fill the space that is free now; less, if other processes use some of it meanwhile."""
         with (self.folder / _FILLER).open("ab", 0) as file, contextlib.suppress(OSError):
             if free := _free(self.folder):
                 os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         (self.folder / _FILLER).unlink(missing_ok=True)
 
 

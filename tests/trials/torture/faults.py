@@ -1,4 +1,4 @@
-"""What is done to the coordinators of a root, and to the root itself."""
+"""Faults of the coordinators of a root, and of the root itself."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ STARTING = "starting"
 
 
 class Stage(NamedTuple):
-    """What faults happen to; `disk` is None where there is no disk that may be filled.
+    """The target of faults; `disk` is None if no disk may be filled.
 
-    `reads` has reads fail in the processes of all nodes.
+    `reads` makes reads fail in the processes of all nodes.
     """
 
     root: str
@@ -54,7 +54,7 @@ class Stage(NamedTuple):
     reads: FailingReads
 
     def node(self) -> Node | None:
-        """A node that is not paused, by chance; None if there is none."""
+        """Return a random node that is not paused; None if there is none."""
         nodes = [node for node in self.cluster.nodes if not node.is_paused]
         return self.random.choice(nodes) if nodes else None
 
@@ -97,7 +97,7 @@ LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes 
 
 
 def _pause(stage: Stage) -> str | None:
-    """Let a node, or two at a time, stand still for longer than its lease."""
+    """Pause one or two nodes for longer than their lease."""
     with stage.cluster.lock:
         nodes = stage.cluster.nodes
         if len(nodes) < 2 or any(each.is_paused for each in nodes):
@@ -111,10 +111,10 @@ def _pause(stage: Stage) -> str | None:
 
 
 def _stand_still(stage: Stage) -> str | None:
-    """Let a node stand still while the other ones take over, until it goes on.
+    """Pause a node until the other nodes have taken over its partitions.
 
-    Of nodes that are starting none takes over within a pause, so that nobody would be fenced: all
-    must be ready, and nothing else is done meanwhile.
+    All nodes must be ready, and there is no other fault meanwhile: nodes that are starting do not
+    take over within a pause, so the paused node would not be fenced.
     """
     with stage.cluster.lock:
         nodes = stage.cluster.nodes
@@ -129,7 +129,7 @@ def _stand_still(stage: Stage) -> str | None:
 
 
 def _fail_reads(stage: Stage) -> str:
-    """Have reads fail in the processes of all nodes for a moment."""
+    """Make reads fail in the processes of all nodes for some seconds."""
     seconds, share = stage.random.uniform(*_UNREADABLE_S), stage.random.choice(_SHARES)
     with stage.cluster.excusing("reads that failed"):
         stage.reads.begin(share)
@@ -196,9 +196,9 @@ def _fill(stage: Stage) -> str | None:
 
 
 def _remake_acls(stage: Stage) -> str:
-    """Delete the ACLs and make them anew, as the messages of the product say it.
+    """Delete the table of ACLs and create it again, as the product's messages advise.
 
-    Clients of the tables have no principal, so the ACLs allow everybody everything.
+    Clients of the tables have no principal, so the ACLs allow all operations to all principals.
     """
     folder = Path(table_uri(stage.root, ACLS))
     anybody = (ANY_PRINCIPAL, ANY_HOST, "ALL", "ALLOW")
@@ -216,7 +216,7 @@ def _remake_acls(stage: Stage) -> str:
 PAUSE = Fault("pause", _pause)
 STAND_STILL = Fault("pause", _stand_still)
 MOVE = Fault("move", _move)
-# Told to end in order, which another fault may cut short.
+# An orderly stop; another fault may interrupt it.
 STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))
 READS = Fault("failing reads", _fail_reads)
 REMAKE = Fault("recreated ACLs", _remake_acls)

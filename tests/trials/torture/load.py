@@ -1,7 +1,7 @@
-"""Live clients, and what they were told: the other half of every promise.
+"""Live clients, and the responses that they got, for comparison with the tables.
 
 Committers commit to groups without members, each the numbers from 1 on to one partition, one commit
-at a time. Members share a topic's partitions in groups, commit what they work on, and come and go.
+at a time. Members share a topic's partitions in groups, commit their progress, join and leave.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REST_S = 300.0
 _ABANDON_S = 5.0
 _PAUSE_S = 0.05
 _STAY_S = (10.0, 40.0)
-# What a member is told in a rebalance, or while no coordinator runs; it goes on.
+# Errors that a member gets in a rebalance, or while no coordinator runs; it continues.
 _USUAL = (
     CommitFailedError,
     CoordinatorTimeoutError,
@@ -64,7 +64,7 @@ class Key(NamedTuple):
 
 
 class Book:
-    """What was asked and what was acknowledged, by any thread."""
+    """Commits that clients sent, and those that were acknowledged, by all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,24 +74,24 @@ class Book:
         self.problems: list[str] = []
 
     def ask(self, key: Key, offset: int) -> None:
-        """An offset is about to be committed."""
+        """Record an offset before it is committed."""
         with self._lock:
             self.asked[key] = max(self.asked.get(key, 0), offset)
             self.counts["commits"] += 1
 
     def acknowledge(self, key: Key, offset: int) -> None:
-        """A commit was answered without an error."""
+        """Record a commit that was answered without an error."""
         with self._lock:
             self.acknowledged[key] = max(self.acknowledged.get(key, 0), offset)
             self.counts["acknowledged"] += 1
 
     def count(self, what: str) -> None:
-        """Count what is no problem."""
+        """Count an event that is not a problem."""
         with self._lock:
             self.counts[what] += 1
 
     def problem(self, text: str) -> None:
-        """A promise was broken before a client's eyes."""
+        """Record a broken promise that a client observed."""
         with self._lock:
             self.problems.append(text)
 
@@ -118,7 +118,7 @@ class _Gate:
                 self._changed.notify_all()
 
     def close(self, timeout_s: float) -> bool:
-        """Let nobody in, and wait until nobody is at work; false if that takes too long."""
+        """Stop new work of clients, and wait for their work in progress; False after a timeout."""
         with self._changed:
             self._is_open = False
             return self._changed.wait_for(lambda: not self._busy, timeout_s)
@@ -153,7 +153,7 @@ class Load:
         def run() -> None:
             try:
                 target()
-            # A client's thread has nobody to raise to; the trial fails with its report.
+            # An error cannot leave a client's thread, so it is reported and fails the trial.
             except Exception:
                 self.book.problem(f"a client failed: {traceback.format_exc()}")
 
@@ -163,7 +163,7 @@ class Load:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Keep every commit from being made for the block; members go on heartbeating."""
+        """Suspend commits for the block; members continue to heartbeat."""
         if not self._gate.close(_REST_S):
             self.book.problem(f"a commit was not answered within {_REST_S:.0f} s")
         try:
@@ -183,10 +183,10 @@ class Load:
         self._client.close()
 
     def abandon(self) -> None:
-        """End every client, and wait for no answer.
+        """End every client without waiting for responses.
 
-        A member whose client is closed tries again for as long as its calls may take, which is
-        longer than anybody would wait: its thread ends with the process.
+        A member with a closed client retries until its calls time out, which is too long to wait
+        for: its thread ends with the process.
         """
         self._stopping.set()
         self._client.close()
@@ -262,7 +262,7 @@ class Load:
 
 @contextmanager
 def running_load(root: str, seed: int) -> Iterator[Load]:
-    """Run clients for the block; after an error there may be nobody to answer them."""
+    """Run clients for the block. After an error no coordinator may be running to answer them."""
     load = Load(root, seed)
     try:
         yield load
@@ -273,13 +273,13 @@ def running_load(root: str, seed: int) -> Iterator[Load]:
 
 
 def commit_body(key: Key, offset: int) -> OffsetCommitRequest:
-    """A commit of one offset by nobody's member."""
+    """Return a commit of one offset without a member."""
     partition = OffsetCommitPartition(key.partition, offset)
     return OffsetCommitRequest(topics=(OffsetCommitTopic(key.topic, (partition,)),))
 
 
 def errors_of(answer: Response) -> set[int]:
-    """The error codes of a commit's answer other than 0."""
+    """Return the error codes of a commit's response, except 0."""
     body = answer.offset_commit
     topics = () if body is None else body.topics
     codes = {each.error_code for topic in topics for each in topic.partitions}

@@ -25,8 +25,8 @@ _LOOK_S = 0.05
 _SHOWN = 600
 _STOP = "a stop in order"
 _FENCED = "fenced: the coordinator of epoch"
-# A node that was paused for longer than its lease finds out in this time that it is fenced, and one
-# whose Python worker was killed that its batch failed.
+# After a pause longer than its lease, a node notices within this time that it is fenced. After a
+# kill of its Python worker, it notices within this time that its batch failed.
 _FINDS_OUT_S = 5.0
 
 
@@ -35,12 +35,12 @@ class NodeEnded(Failure):
 
 
 class Node:
-    """One coordinator.
+    """A coordinator.
 
-    `hit` is what was last done to it since its start, and excuses its end. With `forgets` set, its
-    streaming checkpoint is deleted before its next start. With `is_restored` set, a copy of it is
-    made before its next start, or, if there is one, is put back. `recoveries` has the seconds from
-    each end until it was ready again, by what it ended of; an end before that starts the time anew.
+    `hit` is the last fault since its start, which excuses its end. With `forgets`, its streaming
+    checkpoint is deleted before its next start. With `is_restored`, the checkpoint is copied before
+    its next start, or replaced by an existing copy. `recoveries` has the seconds from each end
+    until the coordinator was ready again, by the cause; another end before that restarts the time.
     """
 
     def __init__(self, root: str, config: Path, logs: Path, node_id: int) -> None:
@@ -66,9 +66,9 @@ class Node:
 
     def _start(self) -> None:
         self.hit = None
-        # Whether it must end, sooner or later: it was told to, or a process of it was killed.
+        # Whether it must end eventually, because of a signal or a killed process.
         self._is_doomed = False
-        # Whether nothing was done to it but that it was told to end.
+        # Whether its only fault was SIGTERM.
         self._ends_in_order = False
         log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
         process = KillableCoordinator(self._root, self._config, log, node_id=self.node_id)
@@ -89,16 +89,16 @@ class Node:
         return self._resume_at is not None
 
     def is_ready(self) -> bool:
-        """Whether it runs, has printed `ready`, and had time to find out what was done to it."""
+        """Return whether it runs, has printed `ready`, and had time to notice its faults."""
         if self.is_paused or self._is_doomed or monotonic() < self._hit_at + _FINDS_OUT_S:
             return False
         return self._process.is_ready() and not self._process.has_ended()
 
     def tend(self) -> str | None:
-        """Resume it when its pause is over, start it again when it has ended; says what it did.
+        """Resume it after its pause, or start it again after its end; return a description of the
+        action.
 
-        Raises NodeEnded if nothing was done to it since its start, or if it was only told to end
-        and failed.
+        Raises NodeEnded if there was no fault since its start, or if an orderly stop failed.
         """
         self._note_query()
         if self._recovering is not None and self.is_ready():
@@ -122,7 +122,7 @@ class Node:
             last = self._process.last_lines()
             if _FENCED not in last:
                 raise NodeEnded(f"node {self.node_id} ended by itself: {last[-_SHOWN:]}")
-            # Nobody did anything to it but the machine, which let it run too seldom.
+            # There was no fault, but the machine scheduled the process too rarely.
             self.hit = "a lease that was renewed too late"
         return self._start_again(self.hit)
 
@@ -130,7 +130,7 @@ class Node:
         said = f"node {self.node_id} is started again after {hit}"
         self._recovering = (hit, monotonic())
         if self.forgets:
-            # A JVM that outlived its driver must not write to what is deleted.
+            # A JVM that outlives its driver must not write to the deleted folder.
             self._process.kill()
             self._note_query()
             shutil.rmtree(self._checkpoint, ignore_errors=True)
@@ -142,7 +142,7 @@ class Node:
         return said
 
     def _restore(self) -> str:
-        """Copy the streaming checkpoint and all that lies beside it, or put the copy back."""
+        """Copy the streaming checkpoint and its neighbouring files, or put the copy back."""
         self._process.kill()
         self._note_query()
         self.is_restored = False
@@ -190,7 +190,7 @@ class Node:
         return True
 
     def stop(self) -> bool:
-        """Tell it to end in order; False if it has ended."""
+        """Send SIGTERM; return False if it has ended."""
         if self._process.has_ended():
             return False
         self._ends_in_order = self.hit is None and self.is_ready()
@@ -200,7 +200,7 @@ class Node:
         return True
 
     def pause(self, seconds: float) -> bool:
-        """Let driver and JVM stand still for so long; False if it has ended."""
+        """Pause the driver and the JVM for `seconds`; return False if it has ended."""
         if self._process.has_ended():
             return False
         self.hit = "a pause"
@@ -228,9 +228,9 @@ class Node:
 
 
 class Cluster:
-    """All nodes of a root, tended by a thread until `stop`.
+    """All nodes of a root; a thread supervises them until `stop`.
 
-    `lock` is held by whoever touches a node.
+    A thread must hold `lock` while it acts on a node.
     """
 
     def __init__(self, root: str, config: Path, logs: Path, count: int) -> None:
@@ -255,7 +255,7 @@ class Cluster:
                 return
 
     def heard(self) -> list[tuple[float, str]]:
-        """When (`monotonic`) and how nodes were tended since the last call."""
+        """Return the supervisor's actions since the last call, with their times (`monotonic`)."""
         with self.lock:
             said, self._said = self._said, []
         return said
@@ -292,7 +292,7 @@ class Cluster:
                     node.hit = what
 
     def forgive(self) -> None:
-        """From here on only what is done anew excuses an end."""
+        """Forget previous faults: only later ones excuse an end."""
         with self.lock:
             for node in self.nodes:
                 node.hit = None

@@ -1,11 +1,11 @@
-"""The coordinator's promises, checked against the tables and against what clients were told.
+"""The coordinator's promises, checked against the tables and the responses that clients got.
 
 * Each request is answered exactly once.
-* An acknowledged commit is a record, written once, and committed before its answer.
-* OffsetFetch returns what the offsets topic replays to, and no less than what was acknowledged.
+* An acknowledged commit is a record, written once, and committed before its response.
+* OffsetFetch returns what the offsets topic replays to, and no less than the acknowledged offset.
 * Log offsets of an offsets partition rise; a group's generation and its offsets never fall.
 * Only the owner of an offsets partition writes its records.
-* A member is not expired within its session timeout after a request.
+* A member does not expire within its session timeout after a request.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ WHERE ? IN (join_group.member_id, sync_group.member_id, heartbeat.member_id,
 
 
 class PromiseBroken(Failure):
-    """A promise does not hold; the message says which, and what was found."""
+    """Error for a broken promise; the message names it and the evidence."""
 
 
 class Auditor:
-    """Checks every promise on what has come since the last check."""
+    """Checks of every promise on the rows since the last check."""
 
     def __init__(self, root: str) -> None:
         self.answers: Counter[str] = Counter()
@@ -83,7 +83,8 @@ class Auditor:
         self._end: dict[int, int] = {}
         self._generations: dict[str, int] = {}
         self._offsets: dict[Key, int] = {}
-        # The owners of each partition: since when, ms, and which node, None for nobody.
+        # The owners of each partition, with the start of the ownership (ms); None if it has no
+        # owner.
         self._owners: dict[int, list[tuple[int, int | None]]] = {}
 
     def check(self, load: Load, writers: Mapping[str, int]) -> None:
@@ -93,7 +94,8 @@ class Auditor:
         """
         with load.resting():
             self._await_answers()
-            # Whoever answered has written the record first, so this reads every answer's record.
+            # Coordinators write the record before the response, so this reads the record of each
+            # response.
             self._read_decisions()
             self._read_topic(writers)
             self._read_events()
@@ -214,10 +216,10 @@ class Auditor:
                     self._owners.setdefault(row["partition"], []).append((commit.at_ms, owner))
 
     def _check_writer(self, commit: Commit, writers: Mapping[str, int]) -> None:
-        """A commit's writer must have owned its records' partitions when it wrote it.
+        """Check that a commit's writer owned the partitions of its records when it wrote them.
 
-        A commit's time is taken before the commit: a writer that was stopped in between is refused
-        by its epoch, so its commit is not there.
+        A commit's time is taken before the commit. A writer that was paused in between is fenced by
+        its epoch, so its commit does not exist.
         """
         nodes = {writers[app_id] for app_id in commit.app_ids if app_id in writers}
         if not commit.rows:
@@ -257,7 +259,7 @@ class Auditor:
 
 
 def _check_told(book: Book, replayed: Mapping[Key, int]) -> None:
-    """Compare what is committed with what clients asked and were told."""
+    """Compare the committed offsets with those that clients sent and that were acknowledged."""
     for key, offset in book.acknowledged.items():
         if replayed.get(key, -1) < offset:
             raise PromiseBroken(f"{key}: {offset} is acknowledged, {replayed.get(key)} committed")

@@ -14,31 +14,31 @@ _HOOK = Path(__file__).parent / "hook"
 
 
 class FailingReads:
-    """What the hook is told; `file` is where it looks."""
+    """The instructions to the hook; `file` is the file that it reads."""
 
     def __init__(self, file: Path, root: str) -> None:
         self._file = file
         self._root = root
 
     def begin(self, share: float) -> None:
-        """Have this share of all reads below the root fail from now on."""
+        """Make `share` of all reads below the root fail from now on."""
         partial = self._file.with_suffix(".tmp")
         partial.write_text(f"{self._root}/\n{share}")
         partial.rename(self._file)
 
     def end(self) -> None:
-        """Have no read fail any more."""
+        """Let all reads succeed again."""
         self._file.unlink(missing_ok=True)
 
     def counts(self) -> dict[str, int]:
-        """How many reads failed so far, by kind."""
+        """Return the number of failed reads so far, by kind."""
         failed = Path(f"{self._file}{FAILED}")
         return dict(Counter(failed.read_text().splitlines())) if failed.exists() else {}
 
 
 @contextmanager
 def hooked(file: Path, root: str) -> Iterator[FailingReads]:
-    """Have what is started in the block install the hook, which looks into a file."""
+    """Install the hook, controlled by `file`, in processes started in the block."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "PYTHONPATH")}
     os.environ[VARIABLE] = str(file)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_HOOK), before["PYTHONPATH"]]))

@@ -37,7 +37,7 @@ from tests.trials.torture.reads import hooked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# A step of a trial: one of these faults is done, the rarest first; none of them is a check.
+# A step of a trial: one of these faults, the rarest first. An empty step is a check.
 Step = tuple[Fault, ...]
 CHECK: Step = ()
 NODES = 2
@@ -52,9 +52,9 @@ PAUSES_A_FENCE = 5
 _OTHERS_A_KILL = 0.6
 _LAST_ACTIONS = 25
 _LOOK_S = 0.05
-# Tables that grow fast enough for upkeep to run many times beside the faults. Several JVMs that
-# start at once on two cores have taken more than a minute for a first batch: that is no query that
-# hangs.
+# Tables grow fast enough for upkeep to run many times during the faults. The progress timeout is
+# long, because several JVMs that start at once on two cores have taken more than a minute for a
+# first batch.
 _CONFIG = f"""\
 [group]
 group.initial.rebalance.delay.ms = 200
@@ -76,13 +76,14 @@ class Broken(Failure):
 
 
 class TortureReport(Struct):
-    """One run. Kills and other faults by kind; `starts` are of coordinators.
+    """The figures of a run. Kills and other faults are counted by kind, `starts` over all
+    coordinators.
 
-    `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
-    `starting` are the kills of a coordinator that was not ready yet. `interrupted` is a run that
-    was ended before all of its kills. `reads_failed` are those of all coordinators' processes, by
-    kind; `fenced` the coordinators that ended because a later epoch had fenced them; `restored` the
-    older copies of streaming checkpoints that were put back.
+    `recovery_s` has the seconds from a coordinator's end until it was ready, by the cause.
+    `starting` counts kills of a coordinator that was not ready. `interrupted` is set if the run
+    ended before all of its kills. `reads_failed` counts failed reads of all coordinators' processes
+    by kind. `fenced` counts coordinators that ended because a later epoch had fenced them, and
+    `restored` older copies of streaming checkpoints that were put back.
     """
 
     seed: int
@@ -108,14 +109,16 @@ class TortureReport(Struct):
     restored: int = 0
 
     def unproven(self) -> list[str]:
-        """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
+        """Return the promises that too few faults have tested, so that the run proves nothing for
+        them.
+        """
         pauses = self.others.get("pause", 0)
         if self.fenced or pauses < PAUSES_A_FENCE:
             return []
         return [f"of {pauses} pauses longer than a lease no coordinator was fenced"]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """What was done and checked, a figure each."""
+        """Return the report as rows of a figure and its value."""
         return [
             ("kills", sum(self.kills.values())),
             *((f"kills: {name}", count) for name, count in self.kills.items()),
@@ -156,11 +159,11 @@ def torture(
     kills_a_check: int = KILLS_A_CHECK,
     script: Iterable[Step] | None = None,
 ) -> TortureReport:
-    """Do so many kills, or kill for so many minutes, and check; `say` hears of progress.
+    """Kill `kills` times, or for `minutes`, and check the promises; `say` reports progress.
 
-    Every promise is checked after each `kills_a_check` kills, and in the end. `script` says instead
-    what is done, step by step. SIGINT or SIGTERM ends the faults early: what they did is checked
-    and reported. Raises Broken if a promise does not hold; the root is then kept.
+    All promises are checked after each `kills_a_check` kills, and at the end. `script` replaces the
+    random steps. SIGINT or SIGTERM ends the faults early; the promises are then checked and the
+    report returned. Raises Broken if a promise does not hold; the root is then kept.
     """
     chosen = clock_ms() % 1_000_000 if seed is None else seed
     say(f"torture: seed {chosen}, {nodes} coordinators")
@@ -210,7 +213,7 @@ def _kept_on_failure(say: Callable[[str], None]) -> Iterator[Path]:
 
 
 class _Trial:
-    """One run, with what was done in it."""
+    """A run, with its log of actions."""
 
     def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
         self.actions: deque[str] = deque(maxlen=_LAST_ACTIONS)
@@ -226,7 +229,7 @@ class _Trial:
         self._auditor = Auditor(stage.root)
 
     def run(self, steps: Iterable[Step]) -> TortureReport:
-        """Do the steps."""
+        """Run the steps."""
         self._stage.cluster.settle()
         self._note("all coordinators are ready")
         with running_load(self._stage.root, self._seed) as load:
@@ -240,9 +243,9 @@ class _Trial:
     def by_chance(
         self, kills: int | None, minutes: float | None, kills_a_check: int
     ) -> Iterator[Step]:
-        """Rounds of kills, other faults between them, and a check, until there were enough.
+        """Yield rounds of kills, other faults and a check, until there were enough kills.
 
-        A round begins with all nodes ready: one stands still until another one has taken over.
+        A round begins with all nodes ready; one is paused until another one has taken over.
         """
         while not self._is_over(kills, minutes):
             yield (STAND_STILL,)
@@ -262,9 +265,10 @@ class _Trial:
         return minutes is not None and monotonic() - self._began > 60 * minutes
 
     def _do(self, faults: Step) -> None:
-        """Do one of the faults after a random delay; the first in a random order that can be.
+        """Run one of the faults after a random delay: the first possible one in a random order.
 
-        A kill is tried until one can be: a coordinator that has just ended is first started again.
+        A kill is retried until it is possible, because a coordinator that has ended must first be
+        restarted.
         """
         kind = "kill" if faults[0] in (*KILLS, LOSS) else "other"
         sleep(self._stage.random.uniform(0, self._stage.random.choice(_LONGEST_DELAYS_S)))
@@ -272,7 +276,7 @@ class _Trial:
             sleep(_LOOK_S)
 
     def _tried(self, kind: str, faults: Step) -> bool:
-        """Do the first of the faults that can be done now; False if none can."""
+        """Run the first of the faults that is possible now; return False if none is."""
         random, done = self._stage.random, self._done[kind]
         self._stage.cluster.check()
         least = min(done[fault.name] for fault in faults)
@@ -306,7 +310,7 @@ class _Trial:
         self._note(f"every promise holds after {done} kills, {len(self._auditor.answers)} answers")
 
     def _note(self, text: str, at: float | None = None) -> None:
-        """Tell what was done at a time, by default now, and what was done to nodes meanwhile."""
+        """Log an action at a time, by default now, and the supervisor's actions before it."""
         now = monotonic() if at is None else at
         for when, said in sorted([*self._stage.cluster.heard(), (now, text)]):
             self._lost += "without its" in said

@@ -1,10 +1,10 @@
-"""Reads of a coordinator's Python processes that fail while the torture says so.
+"""Hook that makes reads of a coordinator's Python processes fail while the torture requests it.
 
-Python imports this module at its start wherever this folder is on PYTHONPATH: in the driver, and in
-the processes that Spark starts. The product knows nothing of it. `TORTURE_READS` names a file; for
-as long as it is there each read below the root that is its first line fails by chance, at the share
-that is its second. What Python opens is seen by an audit hook, what Arrow and delta-rs open where
-they are asked. Each read that fails is a line of the file beside it, by its kind.
+Python imports this module at its start if this folder is on PYTHONPATH: in the driver, and in the
+processes that Spark starts. The product does not know it. The variable TORTURE_READS names a file.
+While this file exists, reads below the root in its first line fail at random; its second line is
+the share of failing reads. An audit hook sees reads by Python; reads by Arrow and delta-rs are
+patched. The kind of each failed read is appended as a line to the file with the suffix `FAILED`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reads:
         self._is_looking = False
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook."""
+        """Take an event of Python's audit hooks."""
         if event in ("os.listdir", "os.scandir") or (
             event == "open" and arguments[2] & os.O_ACCMODE == os.O_RDONLY
         ):
@@ -80,7 +80,7 @@ _DATASETS = "group_coordinator.pipeline.delta.data_file"
 
 
 class _Files:
-    """An Arrow file system of which each opened file is a read."""
+    """An Arrow file system that reports each opened file as a read."""
 
     def __init__(self, files: Any, uri: str, reads: Reads) -> None:
         self._files, self._uri, self._reads = files, uri, reads
@@ -106,7 +106,7 @@ def _open_files(uri: str) -> Any:
 
 
 class _Patching(importlib.abc.MetaPathFinder):
-    """Changes modules as they are imported, before anybody has anything of them."""
+    """A finder that patches modules when they are imported, before other modules can use them."""
 
     def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
         self._patches = patches
@@ -129,7 +129,7 @@ class _Patching(importlib.abc.MetaPathFinder):
 
 
 def install(reads: Reads) -> None:
-    """Have this process's reads be told of."""
+    """Report all reads of this process to `reads`."""
 
     def patch_deltalake(module: Any) -> None:
         class Table(module.DeltaTable):  # type: ignore[misc]
