@@ -67,6 +67,7 @@ FINISHED = (
     "tests/sharing",
     "tests/support",
     "tests/trials/broker",
+    "tests/trials/gateways",
     "tests/trials/malformed",
     "tests/trials/mutants",
     "tests/trials/torture",

@@ -1,7 +1,7 @@
-"""When which host was allowed what: the ACLs of the world as they stand, with their times.
+"""The history of permissions: which host was allowed which operation at which time.
 
-Only as much of ACLs as the workload has: literal names of topics, anonymous clients by their hosts,
-and nothing is denied but what nothing allows.
+It covers the ACLs of the workload: literal names of topics, and anonymous clients by their hosts.
+There are no ACLs that deny.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[str, str, str]
 
 
 class AclTimes:
-    """Who was allowed what, and when."""
+    """The permissions of hosts over time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -33,7 +33,8 @@ class AclTimes:
         self._changes: dict[Key, list[tuple[float, bool]]] = {}
         # Since when no table tells the ACLs, and until when; ms of true time.
         self._unknown: list[tuple[float, float]] = []
-        # When the table was replaced, and how much was done to gateways by then.
+        # The times at which the table was replaced, each with the number of gateway faults before
+        # it.
         self._replaced: dict[float, int] = {}
 
     def take(self, rows: pa.Table | None) -> None:
@@ -58,11 +59,11 @@ class AclTimes:
             self._unknown[-1] = self._unknown[-1][0], self._world.now
 
     def present(self) -> dict[Key, bool]:
-        """Who is allowed what now."""
+        """Return the permissions in force now."""
         return {key: changes[-1][1] for key, changes in self._changes.items()}
 
     def replaced(self, now: dict[Key, bool]) -> None:
-        """Take note that another table has taken the place of this one, and who is allowed now."""
+        """Record that another table has replaced this one, with the permissions in force `now`."""
         self._replaced[self._world.now] = self._disturbances()
         for key, changes in self._changes.items():
             if changes[-1][1] is not now.get(key, False):
@@ -72,9 +73,9 @@ class AclTimes:
         return sum(self._world.counts.get(each, 0) for each in ("standstills", "reads failed"))
 
     def _obeyed_ms(self, until: float) -> float:
-        """How long what held until a change may still be obeyed, ms.
+        """Return how long permissions from before a change may still be used, ms.
 
-        A gateway notices another table as soon as it looks; unless it cannot, it is then that.
+        A gateway notices a replaced table at its next poll, unless it is paused or its read fails.
         """
         if self._replaced.get(until) == self._disturbances():
             return NOTICED_MS
@@ -94,7 +95,7 @@ class AclTimes:
     ) -> bool:
         """Whether it was allowed at any time between the two, or so shortly before them."""
         if any(at + STALE_MS < since and until < end for at, end in self._unknown):
-            # What nobody can know for so long nobody is let do.
+            # Without ACLs for longer than the cache may be used, a gateway must deny everything.
             return False
         return self._is_open or any(
             self._was(key, True, since, until) for key in _covering(host, operation, topic)
@@ -118,5 +119,5 @@ class AclTimes:
 
 
 def _covering(host: str, operation: str, topic: str) -> list[tuple[str, str, str]]:
-    """What allows it: by the name and for any, for the operation and all."""
+    """Return the permissions that allow an operation, by topic or `*`, operation or ALL."""
     return [(host, each, name) for each in (operation, "ALL") for name in (topic, _ANY)]

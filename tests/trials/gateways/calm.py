@@ -1,4 +1,4 @@
-"""The end of a run, in which nothing fails any more: what is asked then is answered in time."""
+"""The end of a run, without faults: requests must be answered in time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 # So long may all that is asked take once the last fault has ended, ms.
 LONGEST_WAIT_MS = 30_000.0
-# What the faults have left behind may take so long: then no request has to wait any more.
+# The effects of the last faults may last this long; after that no request has to wait.
 _SETTLED_MS = 5_000.0
 
 
 class Calm:
-    """When the last fault ended, and how long requests have waited since; ms of true time."""
+    """The end of the last fault and the longest wait of a request since, in ms of true time."""
 
     def __init__(self, world: World) -> None:
         self.since = inf
@@ -27,12 +27,12 @@ class Calm:
         self._world = world
 
     def begin(self, processes: Iterable[Process | None]) -> None:
-        """All faults are over, but those who stand still go on only then."""
+        """Set the end of all faults: now, or the end of the last pause of a process."""
         stills = [each.still_until for each in processes if each is not None]
         self.since = max(self._world.now, *stills)
 
     async def settled(self) -> None:
-        """Return once what the faults have left behind is over."""
+        """Return after the effects of the last faults are over."""
         while self._world.now < self.since + _SETTLED_MS:
             await asyncio.sleep(0.2)
 

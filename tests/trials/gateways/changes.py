@@ -1,4 +1,4 @@
-"""What operators ask a gateway to change, and where the answer says whether it has."""
+"""Changes that operators request from a gateway, and the field of the response with the outcome."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 def creation(topic: str, partitions: int) -> Change:
-    """A new topic."""
+    """Return the creation of a topic."""
     of = CreateTopicsRequest.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
@@ -45,20 +45,20 @@ def creation(topic: str, partitions: int) -> Change:
 
 
 def deletion(topic: str) -> Change:
-    """A topic less."""
+    """Return the deletion of a topic."""
     request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=_TIMEOUT_MS)
     return Change(request, 3, DeleteTopicsResponse, "responses")
 
 
 def growth(topic: str, count: int) -> Change:
-    """As many partitions of a topic."""
+    """Return the growth of a topic to `count` partitions."""
     of = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[of], timeout_ms=_TIMEOUT_MS, validate_only=False)
     return Change(request, 1, CreatePartitionsResponse, "results")
 
 
 def permission(host: str, operation: str, topic: str) -> Change:
-    """An ACL by which anonymous clients of a host may do something to a topic."""
+    """Return an ACL that allows anonymous clients of a host an operation on a topic."""
     of = CreateAclsRequest.AclCreation(
         resource_type=_TOPIC_TYPE,
         resource_name=topic,

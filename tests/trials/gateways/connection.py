@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.trials.simulation.world import World
 
 _SIZE = struct.Struct(">i")
-# How long an answer is waited for, s: less than a gateway may take for it while faults last.
+# The timeout of a request, s: shorter than a response may take during faults.
 REQUEST_TIMEOUT_S = 3.0
 
 
@@ -27,12 +27,12 @@ class Lost(Exception):
 
 def _lose(asked: asyncio.Future[bytes]) -> None:
     asked.set_exception(Lost("the connection was closed"))
-    # Whoever has given up the others of its requests does not ask for it.
+    # A caller that abandons its other requests never awaits this result.
     asked.exception()
 
 
 class _Answers(asyncio.Protocol):
-    """What comes of one connection: answers in the order of the requests."""
+    """The responses of a connection, in the order of the requests."""
 
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[bytes]] = deque()
@@ -54,7 +54,7 @@ class _Answers(asyncio.Protocol):
                 asked.set_result(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Have nobody wait any more."""
+        """Fail all pending requests."""
         self.is_lost = True
         for asked in self.waiting:
             if not asked.done():
@@ -88,7 +88,7 @@ class Client:
         self._number = 0
 
     async def connect(self) -> None:
-        """Have a connection. Raises Lost."""
+        """Connect, unless there is a connection. Raises Lost."""
         if self._end is not None and not self._answers.is_lost:
             return
         answers = _Answers()

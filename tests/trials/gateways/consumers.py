@@ -46,7 +46,7 @@ class Consumer:
         self.positions = dict.fromkeys(range(partitions), 0)
         self._ledger = ledger
         self._rereads = rereads
-        # How many partitions this connection was told of.
+        # The number of partitions in the last Metadata response of this connection.
         self._told = 0
 
     async def run(self) -> None:
@@ -125,7 +125,9 @@ class Consumer:
         self.positions[partition] = offset + len(records)
 
     async def _begin_anew(self, partition: int) -> None:
-        """An offset is out of range: it was removed, or is of a topic that was made anew."""
+        """Reset a position that is out of range: its records were removed, or the topic is a new
+        one.
+        """
         world = self.client.world
         offset = self.positions[partition]
         world.check(READ_IN_ORDER)
@@ -142,7 +144,7 @@ class Consumer:
             self.positions[partition] = start
 
     def _begin_again(self) -> None:
-        """Read from the first offset once more, which may be gone by now."""
+        """Read again from the first offset, which may have been removed."""
         if self._rereads and not self.is_quiet and self.client.chance.random() < _BEGIN_AGAIN:
             self.positions = dict.fromkeys(self.positions, 0)
 

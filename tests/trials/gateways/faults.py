@@ -23,9 +23,9 @@ from tests.trials.simulation.files import DATA_FILE, OUTCOMES, PAUSE, STAND_STIL
 from tests.trials.simulation.recreated import Replacement
 from tests.trials.simulation.troubles import Halt, ReadFault
 
-# What stands for the table of a topic.
+# A name for the table of any topic.
 RECORDS = "a topic's records"
-# How often each kind is drawn, beside the others.
+# The weight of each kind in the draw.
 KINDS = {COMMIT: 20, KILL: 4, STOP: 2, SET_CLOCK: 3, READS: 24, HALTS: 14}
 _TABLES = (
     *[RECORDS] * 8,
@@ -41,10 +41,10 @@ _TABLES = (
 # So many operations come first: of an append, of some looks, or of a start.
 _AFTER = (0, 5, 60)
 _TIMES = (1, 1, 1, 2, 5)
-# For how long a process stands still, ms: shorter than a client waits, longer, longer than a lease.
+# Lengths of pauses, ms: shorter than a client waits, longer, and longer than a lease.
 _STILL_MS = (400.0, 2_500.0, 6_000.0, 12_000.0)
 _KILLED = 0.3
-# What is done to which table. A catalogue is not made again: the topics have tables.
+# Tables and how each is replaced. A catalogue is not created again, because the topics have tables.
 _REPLACED = (
     (ACLS.name, recreated.EMPTY),
     (ACLS.name, recreated.OLDER),
@@ -89,13 +89,14 @@ def _commit_fault(chance: Random, process: str) -> CommitFault:
 def _read_fault(chance: Random, process: str) -> ReadFault:
     after = chance.randint(0, chance.choice(_AFTER))
     kind = chance.choice(troubles.KINDS)
-    # What is hidden looks as if it were not there: a gateway looks twice before it says so.
+    # A hidden file is the same as a missing one, and a gateway reads twice before it reports it
+    # missing.
     times = 1 if kind == troubles.AWAY else chance.choice(_TIMES)
     return ReadFault(process, kind, after, times)
 
 
 def _halts(chance: Random, gateways: int) -> tuple[Halt, ...]:
-    """One gateway, or two at a time."""
+    """Return the pauses or kills of one gateway or of two at a time."""
     count = min(gateways, chance.choice((1, 1, 2)))
     ms = None if chance.random() < _KILLED else chance.choice(_STILL_MS)
     return tuple(

@@ -1,4 +1,4 @@
-"""Machines that run a gateway each, and who looks after them: what has ended is started again."""
+"""Machines with a gateway each, and the supervisor that restarts gateways."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from tests.trials.simulation.world_clock import WorldClock
 
 FIRST_PORT = 9092
-# Of this host is who may do everything.
+# The host of clients with all permissions.
 ADMIN = "10.0.0.1"
 _START_MS = 300.0
-# Few rows: what was read is soon read again from its file, which may be gone by then.
+# The cache holds few rows, so records are soon read from their file again, which may be removed.
 _CACHE_BYTES = 2_000
 
 
 class _NoCoordinators:
-    """In the place of the client of coordinators: nobody here asks them."""
+    """A replacement of the client of coordinators, which is never used."""
 
     signs = False
 
@@ -53,7 +53,7 @@ class _NoCoordinators:
 
 @contextmanager
 def installed(world: World, network: Network, world_clock: WorldClock) -> Iterator[None]:
-    """Have gateways find the world's sockets, clocks and locks within the block."""
+    """Replace sockets, clocks and locks by the world's within the block."""
     with ExitStack() as stack:
         stack.enter_context(replaced(server, "bind", network.bind))
         stack.enter_context(replaced(server, "RequestClient", _NoCoordinators))
@@ -67,7 +67,7 @@ def installed(world: World, network: Network, world_clock: WorldClock) -> Iterat
 
 
 class GatewayHost:
-    """A machine of its own for one gateway, and the supervisor that keeps its process running."""
+    """A machine with one gateway, and the supervisor that keeps its process running."""
 
     def __init__(
         self, world: World, network: Network, root: str, number: int, machine: MachineClock

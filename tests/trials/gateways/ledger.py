@@ -1,8 +1,8 @@
-"""What stands in the tables, commit by commit, and what clients were told: held together.
+"""The commits to tables and the responses to clients, checked against each other.
 
-A topic that is deleted and made anew is another log of the same name. A log is what the commits of
-its table have appended, in their order; in the end the table itself, read by delta-rs and Arrow
-alone, has to say the same.
+A topic that is deleted and created again is another log with the same name. A log consists of the
+records that the commits of its table append, in order. At the end the table itself, read by
+delta-rs and Arrow alone, must have the same records.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 _OWN = {"key", "value", "offset", "timestampType"}
 _DELETED = "topic-deleted"
 _CHANGE = ("topic", "partitions", "added", "host", "operation", "resource_name")
-# Topics that nobody may make, and nobody may delete.
+# Topics that the intruder tries to create and to delete, without permission.
 INTRUDED = "intruded"
 SPARED = "orders"
 _MILLIS = pa.timestamp("ms", "UTC")
 
 
 class Sender(Struct):
-    """Who produces; of each batch when it was first sent, ms of true time, and its producer id.
+    """A producer, with the time of each batch's first send (ms of true time) and its producer id.
 
-    A batch of a former id may still wait at a gateway that stands still, and be written late.
+    A batch with a previous id may wait in a paused gateway, and be written late.
     """
 
     host: str
@@ -57,20 +57,22 @@ class Sender(Struct):
 
 
 def value_of(sender: str, batch: int, number: int) -> bytes:
-    """The value of a record: whose it is, of which batch, and its number among the sender's."""
+    """Return the value of a record: its sender, the batch, and its number within the sender's
+    records.
+    """
     return f"{sender}/{batch}/{number}".encode()
 
 
 class Ledger:
-    """All logs, and what was told of them."""
+    """All logs, and the responses about them."""
 
     def __init__(self, world: World, root: Path) -> None:
         self.logs: dict[str, list[Log]] = {}
         self.senders: dict[str, Sender] = {}
         self.acls = AclTimes(world)
-        # The latest end that was told of a log's partition, and that was acknowledged.
+        # The latest end of each log's partition that was returned or acknowledged.
         self.told_ends: dict[tuple[str, int], int] = {}
-        # How many partitions the catalogue has of a topic; the files whose rows are indexed.
+        # The number of partitions of each topic in the catalogue, and the files with indexed rows.
         self.counts: dict[str, int] = {}
         self.indexed: set[str] = set()
         self._world = world
@@ -82,7 +84,7 @@ class Ledger:
     # --- commits ----------------------------------------------------------------------------------
 
     def on_commit(self, commit: Commit) -> None:
-        """Take in a commit, the moment it stands."""
+        """Check a commit as soon as it is visible."""
         if commit.rows is not None and commit.table in ("acls", "topics", "topic_tables"):
             self._take_change(commit.table, commit.rows)
             return
@@ -128,12 +130,12 @@ class Ledger:
                 self.logs.setdefault(topic, []).append(Log(folder, topic, self._world.now))
 
     def log_of(self, table: str) -> Log:
-        """The log of a topic's own table, by the name of its folder."""
+        """Return the log of a topic's table, by the name of its folder."""
         logs = self.logs[table.rpartition("-")[0]]
         return next(log for log in logs if log.table == table)
 
     def length(self, topic: str, partition: int) -> int:
-        """How many records a partition of a topic has, of the topic as it was made last."""
+        """Return the number of records in a partition of the topic's newest log."""
         logs = self.logs.get(topic)
         return len(logs[-1].partition(partition)) if logs else 0
 
@@ -178,12 +180,12 @@ class Ledger:
                 self._world.violate(ONCE, f"{value!r} is in {log.table}-{partition} after {last}")
             log.last[key] = number
 
-    # --- what clients are told --------------------------------------------------------------------
+    # --- responses to clients --------------------------------------------------------------------
 
     def on_acknowledged(
         self, topic: str, partition: int, offset: int, values: Sequence[bytes]
     ) -> Log:
-        """A producer hears that its records are in a partition from an offset on."""
+        """Check the response to a producer: its records are in a partition from an offset on."""
         self._world.check(ACKNOWLEDGED)
         self._world.count("acknowledged", len(values))
         self._world.note("acknowledged", topic, partition, offset, len(values))
@@ -204,7 +206,7 @@ class Ledger:
         records: Sequence[tuple[int, bytes]],
         high_watermark: int,
     ) -> None:
-        """A consumer that asked for an offset is given records."""
+        """Check the records that a consumer gets from an offset on."""
         self._world.check(READ_IN_ORDER)
         logs = self.logs.get(topic, [])
         values = [value for _, value in records]
@@ -224,7 +226,7 @@ class Ledger:
             self._world.violate(ENDS, f"{topic}-{partition} ends at {most}, not {high_watermark}")
 
     def on_start(self, topic: str, partition: int, start: int) -> None:
-        """A log start is told, or an offset before it refused."""
+        """Check a log start that was returned, or that made a gateway refuse an earlier offset."""
         self._world.check(KEPT)
         most = max((log.start(partition) for log in self.logs.get(topic, ())), default=0)
         if start > most:
@@ -233,9 +235,10 @@ class Ledger:
             )
 
     def on_end(self, topic: str, partition: int, end: int, least: int, begun: float) -> None:
-        """ListOffsets tells an end; when it was asked, `begun`, the log ended at `least` or later.
+        """Check an end from ListOffsets; at the request, `begun`, the log ended at `least` or
+        later.
 
-        A topic that was made anew since then may begin at 0.
+        A topic that was created again since then may start at 0.
         """
         self._world.check(ENDS)
         self._world.note("end", topic, partition, end)
@@ -251,9 +254,9 @@ class Ledger:
             self._raise_end(logs[0], partition, end)
 
     def least_end(self, topic: str, partition: int) -> int:
-        """What everybody may be told from now on as the end of a partition at least."""
+        """Return the least end of a partition that any response from now on may have."""
         logs = self.logs.get(topic, [])
-        # Of a topic that is made anew a gateway may not have heard yet.
+        # A gateway may not know yet that a topic was created again.
         return min((self.told_ends.get((log.table, partition), 0) for log in logs), default=0)
 
     def _raise_end(self, log: Log, partition: int, end: int) -> None:
@@ -264,7 +267,7 @@ class Ledger:
         """Metadata tells how many partitions a topic has; `before` by the same connection."""
         self._world.check(GROWN)
         self._world.note("partitions", topic, count)
-        # Of a topic that is deleted, or made anew, a gateway may not have heard yet.
+        # A gateway may not know yet that a topic was deleted or created again.
         is_first = len(self.logs[topic]) == 1 and self.counts[topic]
         if is_first and not before <= count <= self.counts[topic]:
             self._world.violate(
@@ -274,7 +277,7 @@ class Ledger:
             )
 
     def on_producer_id(self, producer_id: int) -> None:
-        """A producer is given an id."""
+        """Check that a producer id is new."""
         self._world.check(IDS)
         self._world.note("id", producer_id)
         if producer_id in self._ids:

@@ -1,4 +1,4 @@
-"""One incarnation of a topic: what its commits appended, and what was removed from it since."""
+"""One incarnation of a topic: the records of its commits, and those removed since."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETENTION_MS = {"short": 1_000}
 
 
 class Log:
-    """One incarnation of a topic, made at `made_at`, ms: each partition's values, by offset."""
+    """One incarnation of a topic, created at `made_at`, ms: each partition's values, by offset."""
 
     def __init__(self, table: str, topic: str, made_at: float = 0.0) -> None:
         self.table = table
@@ -27,19 +27,19 @@ class Log:
         self.made_at = made_at
         self.partitions: dict[int, list[bytes]] = {}
         self.is_deleted = False
-        # Of each partition the offset behind all that was removed, or deleted by VACUUM; and when
-        # each record of a topic's own table is of, ms, by its producer.
+        # The offset of each partition after all records that were removed, or deleted by VACUUM;
+        # and the time of each record of a topic's table, ms, by its producer.
         self.starts: dict[int, int] = {}
         self.times: dict[int, list[int]] = {}
         # Of each sender, producer id and partition the number of its last record.
         self.last: dict[tuple[str, int, int], int] = {}
 
     def start(self, partition: int) -> int:
-        """The first offset that a partition may still have, as far as was removed."""
+        """Return the first offset that a partition may still have after the removals."""
         return self.starts.get(partition, 0)
 
     def partition(self, number: int) -> list[bytes]:
-        """The values of a partition."""
+        """Return the values of a partition."""
         return self.partitions.setdefault(number, [])
 
     def has(self, partition: int, offset: int, values: Sequence[bytes]) -> bool:
@@ -48,13 +48,13 @@ class Log:
 
 
 def read_table(root: Path, log: Log) -> Any:
-    """A topic's own table, read by other code than the product's."""
+    """Return a topic's table, read without the product's code."""
     table = deltalake.DeltaTable(str(root / "topic_records" / log.table))
     return table.to_pyarrow_table(columns=["partition", "offset", "value"])
 
 
 def take_removal(world: World, root: Path, log: Log, writer: Process) -> None:
-    """Records were removed from a topic's own table: hold what is left against its retention."""
+    """Check the records that were removed from a topic's table against its retention."""
     rows = read_table(root, log)
     limit = RETENTION_MS.get(log.topic)
     now_ms = writer.clock.wall_ms(world.now)

@@ -1,9 +1,9 @@
-"""An event loop in simulated time: a thread of a process, and the threads that work for it.
+"""An event loop in simulated time: a thread of a process, and the worker threads of its executor.
 
-Callbacks run as steps of the loop's actor, one round at a time. What is handed to an executor runs
-as a step of another actor of the process: so the loop goes on while a thread waits for a file, and
-threads overlap as the seed decides. Tasks and futures have numbers for hashes: in what order a set
-of them is gone through does not depend on where they lie in memory.
+Callbacks run as steps of the loop's actor, one round at a time. A call in an executor runs as a
+step of another actor of the process. So the loop continues while a thread waits for a file, and the
+seed decides how threads overlap. Tasks and futures have numbers as hashes, so the iteration order
+of a set does not depend on memory addresses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _DEFAULT_THREADS = 4
 # A thread begins what it was handed within this time, ms.
 _SOON_MS = 0.5
-# No time is so short that the world's would not go on.
+# A minimum delay, so that the time of the world advances.
 _LEAST_MS = 0.01
 
 
@@ -74,7 +74,7 @@ class _Pool:
     def _run(self, actor: Actor) -> None:
         while self._waiting:
             work, done = self._waiting.popleft()
-            # As a thread pool does: what was cancelled before it began is not done.
+            # As in a thread pool, a call that was cancelled before it began is skipped.
             if done.cancelled():
                 continue
             try:
@@ -147,7 +147,7 @@ class SimulatedLoop:
         return timer
 
     def post(self, delay_ms: float, callback: Callable[[], object]) -> None:
-        """Have the loop call back after a while of true time; for whoever is in no loop, too."""
+        """Schedule a callback after a delay of true time; callers outside the loop may use it."""
         handle = asyncio.Handle(callback, (), self._self)
         self.world.later(delay_ms, self.actor, lambda: self._due(handle))
 
@@ -157,7 +157,7 @@ class SimulatedLoop:
             self._turn()
 
     def _turn(self) -> None:
-        """Run what is ready now."""
+        """Run the callbacks that are ready."""
         self._is_awake = False
         asyncio._set_running_loop(self._self)
         try:
@@ -195,7 +195,7 @@ class SimulatedLoop:
     def _ended(self, number: int) -> None:
         task = self._tasks.pop(number)
         error = None if task.cancelled() else task.exception()
-        # Of a computation that many share the callers are told what has become of it.
+        # The callers of a shared computation get its outcome.
         is_shared = getattr(task.get_coro(), "__qualname__", "").startswith(SingleFlight.__name__)
         if error is not None and not is_shared and not isinstance(error, (Stopped, Violation)):
             name = self.actor.process.name
@@ -221,18 +221,18 @@ class SimulatedLoop:
         return sock, protocol
 
     def close(self) -> None:
-        """End what is still under way; nothing of it is done any more."""
+        """Cancel all pending tasks and callbacks without running them."""
         task: Any
         for task in list(self._tasks.values()):
             task._log_destroy_pending = False
-            # What a task does in its end needs a loop that runs, and so does nothing.
+            # The clean-up of a task needs a running loop, so it has no effect.
             with suppress(RuntimeError):
                 task.get_coro().close()
 
     # --- what asyncio asks ----------------------------------------------------------------------
 
     def time(self) -> float:
-        """The monotonic clock of the process, s."""
+        """Return the monotonic clock of the process, s."""
         return self.actor.process.clock.monotonic_s(self.world.now)
 
     def get_debug(self) -> bool:
@@ -248,10 +248,10 @@ class SimulatedLoop:
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: it is found to be cancelled when it is due."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """`asyncio.loop.call_exception_handler`: what nobody hears of fails the run."""
+        """Fail the run on an unhandled error (`asyncio.loop.call_exception_handler`)."""
         error = context.get("exception")
         if error is not None and self.actor.alive and not isinstance(error, (Stopped, Violation)):
             self.world.violate(NO_BUG, f"{context.get('message')}: {error!r}")

@@ -1,8 +1,7 @@
-"""Sockets of the world: who listens where, and what is under way between two processes.
+"""Sockets of the world: listeners, and bytes in transit between processes.
 
-What is written arrives in its order, after a little while, in pieces as large as they were written.
-A process that was killed closes its sockets: whoever is at their other ends hears of that, once
-somebody has looked (`reset`). A process that stands still reads later.
+Bytes arrive in order after a short delay, in the pieces in which they were written. A killed
+process closes its sockets; the other ends notice after `reset`. A paused process reads later.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Accepted = Callable[[Any, str], None]
 
 
 class End(asyncio.Transport):
-    """One end of a connection. Made before its protocol is: what comes meanwhile waits."""
+    """One end of a connection. It exists before its protocol, and buffers bytes until then."""
 
     def __init__(self, network: Network, loop: SimulatedLoop) -> None:
         super().__init__()
@@ -31,7 +30,7 @@ class End(asyncio.Transport):
         self.peer: End
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
-        # What is under way to this end, and what has arrived; None is the connection's end.
+        # Pieces in transit to this end, and those that have arrived; None is the connection's end.
         self._coming: deque[bytes | None] = deque()
         self._arrived: deque[bytes | None] = deque()
         self._free_at = 0.0
@@ -40,13 +39,13 @@ class End(asyncio.Transport):
         self.is_lost = False
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have a protocol read."""
+        """Start to deliver bytes to a protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._read()
 
     def come(self, data: bytes | None) -> None:
-        """Have something arrive, after what is under way already."""
+        """Deliver a piece after those already in transit."""
         world = self.loop.world
         at = max(self._free_at, world.now + self._network.chance.uniform(*_LATENCY_MS))
         self._free_at = at
@@ -138,7 +137,7 @@ class Listening:
 
 
 class Network:
-    """All sockets of a world. A gateway is known by its port."""
+    """All sockets of a world. A gateway is identified by its port."""
 
     def __init__(self, world: World) -> None:
         self.chance = world.rng("network")
@@ -161,7 +160,7 @@ class Network:
         self.ends[id(ours)], self.ends[id(theirs)] = ours, theirs
 
         def arrive() -> None:
-            # What is in the backlog of a socket that is closed is reset, and never accepted.
+            # A connection in the backlog of a closed socket is reset, and never accepted.
             if self.listening.get(port) is there and there.accepted is not None:
                 there.accepted(theirs, host)
             else:

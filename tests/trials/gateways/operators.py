@@ -1,6 +1,6 @@
-"""Operators by way of a gateway: topics that are made anew or that grow, ACLs that change.
+"""Operators that change topics and ACLs by a gateway, and an intruder without permissions.
 
-And somebody who may do nothing, and tries.
+Topics are created again or grow, and ACLs are granted and revoked.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Operator:
         self.is_quiet = False
 
     async def run(self) -> None:
-        """Do so."""
+        """Run the operator."""
         raise NotImplementedError
 
     async def pause(self, every_s: float) -> None:
-        """Wait until the next change, of which there is one in `every_s` on the average."""
+        """Wait until the next change; the average interval is `every_s`."""
         await asyncio.sleep(self.client.chance.uniform(0.2, 1.8) * every_s)
 
     async def ask(self, change: Change) -> ErrorCode | None:
@@ -53,7 +53,9 @@ class Operator:
 
 
 class TopicAdmin(Operator):
-    """Deletes a topic and makes it anew, again and again; in the end it is there."""
+    """An operator that deletes a topic and creates it again, repeatedly; at the end the topic
+    exists.
+    """
 
     def __init__(
         self, client: Client, ledger: Ledger, topic: str, partitions: int, every_s: float
@@ -73,7 +75,7 @@ class TopicAdmin(Operator):
                 await self._delete()
                 await asyncio.sleep(self.client.chance.uniform(0.0, 0.5))
                 await self._create()
-        # A deletion that nobody waits for any more may have been carried out.
+        # A deletion may be executed after its client's timeout.
         await self.client.calm.settled()
         await self._create()
 
@@ -144,7 +146,7 @@ class AclAdmin(Operator):
             host, operation = self.client.chance.choice(self._users)
             allowed = self._ledger.acls.is_allowed(host, operation, self._topic)
             await self._set(host, operation, not allowed)
-        # A change that nobody waits for any more may have been carried out.
+        # A change may be executed after its client's timeout.
         await self.client.calm.settled()
         for host, operation in self._users:
             await self._set(host, operation, True)

@@ -1,8 +1,8 @@
-"""Producers: idempotent ones with batches in flight, and others with one at a time.
+"""Producers: idempotent ones with several batches in flight, and others with one at a time.
 
-As Kafka's own, a producer sends a batch again, in its place, until it is answered with what is
-final: it is written, or refused. An idempotent producer whose batch was refused begins anew under
-another id. A batch that follows those before it must not be refused for its sequence.
+Like Kafka's producer, a producer resends a batch in its order until the final response: written, or
+refused. An idempotent producer with a refused batch continues with a new id. A batch that follows
+its predecessors must not be refused for its sequence.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class _Batch(Struct):
 
 
 class Producer:
-    """Produces to one partition of a topic until it is told to be quiet."""
+    """A producer for one partition of a topic, until the run is quiet."""
 
     def __init__(
         self, client: Client, ledger: Ledger, topic: str, partition: int, is_idempotent: bool
     ) -> None:
         self.client = client
         self.is_quiet = False
-        # What is still to be written when all is quiet.
+        # Batches that must still be written at the end of the run.
         self.unfinished: list[_Batch] = []
         self.sender = Sender(client.host, is_idempotent)
         ledger.senders[client.name] = self.sender
@@ -117,7 +117,7 @@ class Producer:
                 self._sequence += count
 
     async def _send_all(self) -> None:
-        """Send what is unfinished, a request for each batch, and take the answers in."""
+        """Send the unfinished batches, one request for each, and process the responses."""
         sent = [(batch, self._send(batch)) for batch in self.unfinished]
         is_first = True
         for batch, answer in sent:
@@ -171,7 +171,8 @@ class Producer:
 
     def _take(self, batch: _Batch, offset: int) -> None:
         log = self._ledger.on_acknowledged(self._topic, batch.partition, offset, batch.values)
-        # A batch that stands though it failed is acknowledged after those behind it, by its repeat.
+        # A batch that was written despite an error is acknowledged by its retry, after later
+        # batches.
         for number, (before, start) in self._acknowledged.items():
             if log is before and (number < batch.number) is not (start < offset):
                 self.client.world.violate(
@@ -182,16 +183,17 @@ class Producer:
         self._acknowledged.pop(batch.number - 2 * _IN_FLIGHT, None)
 
     def _is_of_another(self, code: ErrorCode, batch: _Batch) -> bool:
-        """Whether a batch is out of order since its topic was made anew after it was sent.
+        """Return whether a batch is out of order because its topic was created again after it was
+        sent.
 
-        As Kafka's, a log takes any number from a producer that it does not know: so a batch that
-        was sent behind this one may be its first, while this one went to the topic before.
+        Like Kafka, a log accepts any sequence from an unknown producer. So a later batch may be the
+        first of the new topic, while this one was sent to the previous topic.
         """
         logs = self._ledger.logs[self._topic]
         return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.begun < logs[-1].made_at
 
     def _refused(self, batch: _Batch, code: ErrorCode) -> None:
-        """Give up what is unfinished: of this batch nothing was written, as far as is known."""
+        """Drop the unfinished batches: as far as is known, this batch was not written."""
         world, acls = self.client.world, self._ledger.acls
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             world.check(DENIED)

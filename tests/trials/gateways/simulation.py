@@ -1,4 +1,4 @@
-"""One run: a root in a folder, gateways and their clients by a seed, until all is quiet again."""
+"""One run: a root in a folder, gateways and clients by a seed, until all work is done."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 
 
 _BEGIN_MS = 2_000.0
-# So long does a record take on the average: faults are spread over the time of all.
+# The average time of a record, which gives the time over which faults are spread.
 _MS_A_RECORD = 0.6
 _POLL_MS = 100.0
-# Besides the one that is spared: topics that are made anew, that ACLs guard, and a user's table.
+# In addition to `SPARED`: a topic that is created again, one guarded by ACLs, and a user's table.
 FLEETING = "fleeting"
 GUARDED = "guarded"
 USERS = "users"
@@ -73,10 +73,10 @@ WRITER, READER, INTRUDER = "10.0.2.1", "10.0.2.2", "10.0.3.1"
 
 
 class Plan(Struct, frozen=True):
-    """What a run is made of: `records` are written at least.
+    """The parameters of a run, which writes at least `records` records.
 
-    `faults` is how many are drawn; `script` is a schedule that is not drawn. `without` leaves
-    faults out of the schedule, by their number.
+    `faults` is the number of random faults; `script` is a fixed schedule instead. `without` omits
+    faults of the schedule, by their numbers.
     """
 
     seed: int
@@ -90,7 +90,7 @@ class Plan(Struct, frozen=True):
 
 
 class _Log(logging.Handler):
-    """What the code under test logs: an error without a name is a bug, though it goes on."""
+    """A log handler that treats an unexpected error in the product's log as a bug."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
@@ -107,7 +107,7 @@ class _Log(logging.Handler):
 
 @contextmanager
 def _logging(handler: logging.Handler) -> Iterator[None]:
-    """Have a handler alone hear what the code under test logs."""
+    """Make a handler the only one of the product's log within the block."""
     logger = logging.getLogger("group_coordinator")
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
@@ -119,12 +119,12 @@ def _logging(handler: logging.Handler) -> Iterator[None]:
 
 
 def host_of(number: int) -> str:
-    """The host of a client that may do everything."""
+    """Return the host of a client with all permissions."""
     return f"10.0.1.{number}"
 
 
 class Simulation:
-    """One run of a plan in a folder of its own."""
+    """A run of a plan in a separate folder."""
 
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan = plan
@@ -153,7 +153,7 @@ class Simulation:
             self._on_copied,
             self._on_replaced,
         )
-        # The ACLs of those who may do everything, and those of a copy that is to be put back.
+        # The ACLs of clients with all permissions, and those in a copy that is to be put back.
         self._everything: list[AclBinding] = []
         self._copied: dict[Key, bool] = {}
         self._upkeep = TopicsUpkeep(self.world, self._files, self._upkeeper, str(root))
@@ -286,7 +286,7 @@ class Simulation:
             self.world.run_until(self.world.now + _POLL_MS)
 
     def schedule(self) -> list[Fault]:
-        """The faults of the run."""
+        """Return the faults of the run."""
         drawn = list(self.plan.script) or draw_faults(
             self.world.rng("faults"),
             self.plan.faults,
@@ -323,7 +323,7 @@ class Simulation:
     # --- tables that are replaced -----------------------------------------------------------------
 
     def _make_acls(self, _name: str) -> None:
-        """Make the table anew, as the product says it: by an ACL that is added."""
+        """Create the table again as the product advises: by adding an ACL."""
         add_acls(str(self._root), self._everything, anew=True)
 
     def _on_copied(self, replacement: Replacement) -> None:
@@ -347,7 +347,7 @@ class Simulation:
         return Client(self.world, self._network, self.calm, name, host, ports)
 
     def _run(self, name: str, work: Coroutine[object, object, None], skew_ms: int = 60_000) -> None:
-        """Run a client in a process of its own, whose clock is wrong by so much at most."""
+        """Run a client in a separate process, with a clock that is wrong by at most `skew_ms`."""
         chance = self.world.rng(f"machine of {name}")
         process = Process(name, MachineClock(chance.randint(-skew_ms, skew_ms)))
         loop = SimulatedLoop(self.world, process, chance)

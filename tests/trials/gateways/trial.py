@@ -1,4 +1,4 @@
-"""Many runs of gateways by many seeds, and what is told of them."""
+"""Runs of gateways by many seeds, and their report."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.trials.gateways.simulation import Plan, simulate
 from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
 
 RECORDS_A_RUN = 50_000
-# Of a run as long as that: less time would hold no change of ACLs or topics beside the faults.
+# The rate of faults of a run of this length. A shorter run has no change of ACLs or topics.
 _FAULTS_A_RECORD = Plan(0).faults / RECORDS_A_RUN
 
 
 class GatewaysReport(Struct, frozen=True):
-    """What many runs came to. `checks` counts how often each promise was looked at.
+    """The result of many runs. `checks` counts the checks of each promise.
 
-    `counts` is what happened, by the names that the page gives it. `longest_wait_ms` is the
-    longest that a request waited for its answer after the last fault.
+    `counts` has events by the names on the page. `longest_wait_ms` is the longest wait of a request
+    for its response after the last fault.
     """
 
     seed: int
@@ -37,12 +37,12 @@ class GatewaysReport(Struct, frozen=True):
     interrupted: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
-        """The report as a table: what, and how many."""
+        """Return the report as rows of a figure and its value."""
         checks = [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
         return self.figures() + checks
 
     def figures(self) -> list[tuple[str, str]]:
-        """What was simulated, without the checks."""
+        """Return the figures without the checks."""
         records = self.counts.get("records", 0)
         return [
             ("runs", f"{self.runs:,}"),
@@ -57,7 +57,7 @@ class GatewaysReport(Struct, frozen=True):
         ]
 
 
-# What is told of a trial, by the names of the world's counts.
+# The figures of a report, by the names of the world's counts.
 _TOLD = {
     "records": "records",
     "acknowledged": "records that were acknowledged",
@@ -105,7 +105,7 @@ def run_gateways(
 
 
 def plans_for(seed: int, records: int) -> list[Plan]:
-    """The runs of a trial, which together have so many records or more."""
+    """Return the runs of a trial, which together have at least `records` records."""
     size = min(records, RECORDS_A_RUN)
     faults = max(1, round(size * _FAULTS_A_RECORD))
     return [

@@ -1,4 +1,4 @@
-"""Upkeep of topics with tables of their own: retention, packing and VACUUM, beside it all."""
+"""Upkeep of topics with own tables: retention, packing and VACUUM, during all other work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAUSE_MS = (200.0, 1_500.0)
 
 
 class TopicsUpkeep:
-    """A process of its own that runs the product's upkeep of topics until all is quiet."""
+    """A process that runs the product's upkeep of topics until the run is quiet."""
 
     def __init__(self, world: World, files: Files, actor: Actor, root: str) -> None:
         self.is_quiet = False
@@ -66,4 +66,4 @@ class TopicsUpkeep:
 
 
 def _say(_text: str) -> None:
-    """Nobody listens."""
+    """Discard the progress."""

@@ -1,9 +1,9 @@
-"""A user's table that is a topic: its owner appends rows with delta-rs, and runs
-OPTIMIZE and VACUUM.
+"""A user's table that is a topic: its owner appends rows with delta-rs, and runs OPTIMIZE and
+VACUUM.
 
-It is Rust that writes: each of them is one step of the world, and none of them fails.
-Names of its files, and the times of its commits, are those of the machine and not of the seed;
-nothing of what a run decides follows from them.
+The Rust code writes, so each of these is one step of the world, and none fails. The names of its
+files and the times of its commits come from the machine and not from the seed; no decision of a run
+depends on them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class UsersTable:
         self._rewritten |= dict.fromkeys(gone, self._world.now)
 
     def _vacuum(self) -> None:
-        """Delete what was rewritten long ago, and is indexed: nobody indexes later than that."""
+        """Delete the rewritten files once all are old and indexed: they are not indexed later."""
         due = self._world.now - _KEPT_MS
         rows = self._rewritten.keys() & self._ends.keys()
         if any(at > due for at in self._rewritten.values()) or not rows <= self._ledger.indexed:
@@ -97,7 +97,7 @@ class UsersTable:
         self._rewritten.clear()
 
     def _present(self) -> set[str]:
-        """The files of the table's newest version."""
+        """Return the files of the table's newest version."""
         self._files_there = set(deltalake.DeltaTable(self._table).file_uris())
         self._files_there = {uri.rpartition("/")[2] for uri in self._files_there}
         return self._files_there
