@@ -70,6 +70,7 @@ FINISHED = (
     "tests/trials/gateways",
     "tests/trials/malformed",
     "tests/trials/mutants",
+    "tests/trials/simulation",
     "tests/trials/torture",
     "tests/trials/torture/hook",
 )

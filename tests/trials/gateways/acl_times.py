@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.trials.simulation.world import World
 
-# A gateway that cannot read the ACLs decides by what it knows for so long, ms; clocks drift.
+# The time for which a gateway that cannot read the ACLs uses its cached ones, ms; clocks drift.
 STALE_MS = LEASE_S * 1000 * 1.01
 _ANY = "*"
 Key = tuple[str, str, str]
@@ -31,7 +31,7 @@ class AclTimes:
         self._is_open = True
         # Of a host, an operation and a topic: since when it is allowed or not, ms of true time.
         self._changes: dict[Key, list[tuple[float, bool]]] = {}
-        # Since when no table tells the ACLs, and until when; ms of true time.
+        # The intervals without a table of ACLs; ms of true time.
         self._unknown: list[tuple[float, float]] = []
         # The times at which the table was replaced, each with the number of gateway faults before
         # it.
@@ -50,11 +50,11 @@ class AclTimes:
     # --- tables that are replaced -----------------------------------------------------------------
 
     def unknown(self) -> None:
-        """Take note that no table tells the ACLs from now on."""
+        """Record that there is no table of ACLs from now on."""
         self._unknown.append((self._world.now, inf))
 
     def known(self) -> None:
-        """Take note that a table tells them again."""
+        """Record that there is a table of ACLs again."""
         if self._unknown and self._unknown[-1][1] == inf:
             self._unknown[-1] = self._unknown[-1][0], self._world.now
 
@@ -109,7 +109,7 @@ class AclTimes:
     def _was(self, key: Key, wanted: bool, since: float, until: float) -> bool:
         state = False
         for at, allowed in self._changes.get(key, ()):
-            # What held before this change held until then.
+            # The permission before this change held until the change.
             if at >= since - self._obeyed_ms(at) and state is wanted:
                 return True
             if at > until:

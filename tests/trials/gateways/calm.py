@@ -12,7 +12,7 @@ from tests.trials.gateways.promises import ANSWERED_SOON
 if TYPE_CHECKING:
     from tests.trials.simulation.world import Process, World
 
-# So long may all that is asked take once the last fault has ended, ms.
+# The longest time of all work after the last fault, ms.
 LONGEST_WAIT_MS = 30_000.0
 # The effects of the last faults may last this long; after that no request has to wait.
 _SETTLED_MS = 5_000.0

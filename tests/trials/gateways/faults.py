@@ -38,7 +38,7 @@ _TABLES = (
     TOPIC_INDEX.name,
     TOPIC_INDEX.name,
 )
-# So many operations come first: of an append, of some looks, or of a start.
+# The number of operations before a fault: those of an append, of some polls, or of a start.
 _AFTER = (0, 5, 60)
 _TIMES = (1, 1, 1, 2, 5)
 # Lengths of pauses, ms: shorter than a client waits, longer, and longer than a lease.

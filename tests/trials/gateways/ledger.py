@@ -264,7 +264,9 @@ class Ledger:
         self.told_ends[key] = max(end, self.told_ends.get(key, 0))
 
     def on_partitions(self, topic: str, count: int, before: int) -> None:
-        """Metadata tells how many partitions a topic has; `before` by the same connection."""
+        """Check the number of partitions in Metadata; `before` is the previous one of the
+        connection.
+        """
         self._world.check(GROWN)
         self._world.note("partitions", topic, count)
         # A gateway may not know yet that a topic was deleted or created again.
@@ -287,7 +289,7 @@ class Ledger:
     # --- in the end -------------------------------------------------------------------------------
 
     def check_table(self, log: Log, rows: Any) -> None:
-        """Hold a topic's own table, as others read it, against the commits that were seen."""
+        """Check a topic's table, as other libraries read it, against the observed commits."""
         table = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
         for number in sorted({*table.column("partition").to_pylist(), *log.partitions}):
             part = table.filter(pc.equal(table.column("partition"), number))

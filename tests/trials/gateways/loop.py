@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # How many threads asyncio's own executor has.
 _DEFAULT_THREADS = 4
-# A thread begins what it was handed within this time, ms.
+# The longest delay before a thread begins a call, ms.
 _SOON_MS = 0.5
 # A minimum delay, so that the time of the world advances.
 _LEAST_MS = 0.01
@@ -52,7 +52,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Pool:
-    """The threads of one executor: what they are handed waits until one is free."""
+    """The threads of an executor; calls wait until one is free."""
 
     def __init__(self, loop: SimulatedLoop, name: str, size: int) -> None:
         self._loop = loop
@@ -98,7 +98,7 @@ def _settle(done: asyncio.Future[Any], found: Any, error: Exception | None) -> N
 
 
 class SimulatedLoop:
-    """The event loop of a process of the world; what gateways ask of asyncio's is here."""
+    """The event loop of a process of the world, with the methods of asyncio's that gateways use."""
 
     def __init__(self, world: World, process: Process, chance: Random) -> None:
         self.world = world

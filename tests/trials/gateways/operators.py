@@ -47,7 +47,7 @@ class Operator:
         return code
 
     async def see_done(self, change: Change, done: ErrorCode = ErrorCode.NONE) -> None:
-        """Ask until the change is made, or `done` tells that it was made before."""
+        """Repeat a change until it succeeds, or fails with `done` because it was made before."""
         while await self.ask(change) not in (ErrorCode.NONE, done):
             await asyncio.sleep(_AGAIN_S)
 
@@ -96,7 +96,9 @@ class TopicAdmin(Operator):
 
 
 class PartitionAdmin(Operator):
-    """Gives a topic more partitions, one at a time, while others produce to it and read it."""
+    """An operator that adds partitions to a topic, one at a time, while clients produce and
+    consume.
+    """
 
     def __init__(
         self, client: Client, ledger: Ledger, topic: str, most: int, every_s: float
@@ -121,7 +123,7 @@ class PartitionAdmin(Operator):
 
 
 class AclAdmin(Operator):
-    """Allows hosts what they do with a topic, and takes it back; in the end it is allowed."""
+    """An operator that grants and revokes permissions on a topic; at the end they are granted."""
 
     def __init__(
         self,

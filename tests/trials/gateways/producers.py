@@ -34,7 +34,7 @@ _ID_VERSION = 4
 _IN_FLIGHT = 5
 _MOST_RECORDS = 40
 _TIMEOUT_MS = 2_000
-# What a producer sends again upon; it may be written, or be written yet.
+# Errors after which a producer resends; the batch may be written, or may still be.
 _AGAIN = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,

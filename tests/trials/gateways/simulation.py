@@ -240,7 +240,7 @@ class Simulation:
             self._produce(f"growing-{number}", host_of(0), GROWING, number)
         self._consume("growing-consumer", host_of(100), GROWING, partitions=1)
         for topic in RETENTION_MS:
-            # What an idempotent one has written stays as long as it may be sent again.
+            # Records of an idempotent producer are kept as long as it may resend them.
             for number in (0, 2):
                 self._produce(f"{topic}-{number}", host_of(0), topic, number, skew_ms=300)
             self._consume(f"{topic}-rereader", host_of(100), topic, rereads=True)

@@ -48,7 +48,7 @@ class TopicsUpkeep:
             return
         try:
             results = retain_topics(self._root, UpkeepSettings(), clock.clock_ms(), _say)
-        # As the schedule of a node does it: what fails is tried again later.
+        # As in the schedule of a node, a failed run is retried later.
         except STORE_FAILS as error:
             self._world.tell(f"upkeep of topics: {error}")
             results = []

@@ -45,8 +45,8 @@ class UsersTable:
         self._chance = world.rng("user")
         self._table = str(root / topic)
         self._number = 0
-        # What the table has; of each file of rows, the ends of its partitions; when which file was
-        # rewritten, ms of true time.
+        # The files of the table; the ends of the partitions of each file of rows; and the times at
+        # which files were rewritten, ms of true time.
         self._files_there: set[str] = set()
         self._ends: dict[str, dict[int, int]] = {}
         self._rewritten: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The batches of the queries whose commits are seen: who ran them, and when they read."""
+"""The batches of commits: the process that ran each, and the time at which it read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Batch = tuple[str, int]
 
 
 class Reading(NamedTuple):
-    """When a batch looked for requests: true ms, and ms of its query's batch times.
+    """The time at which a batch read requests: true ms, and ms of its query's batch times.
 
-    `elapsed_ms` is how far the query's batch times had gone by then, steps back left out.
+    `elapsed_ms` is the sum of forward steps of the query's batch times until then.
     """
 
     at: float
@@ -25,7 +25,7 @@ class Reading(NamedTuple):
 
 
 class Batches:
-    """What the engine told of each batch that it planned."""
+    """The batches that the engine has planned."""
 
     def __init__(self) -> None:
         self._writers: dict[str, tuple[str, int]] = {}
@@ -44,16 +44,16 @@ class Batches:
         self._readings[query_id, batch.batch_id] = Reading(read_at, batch.time_ms, elapsed)
 
     def of_transactions(self, transactions: Mapping[str, int]) -> Batch | None:
-        """The batch that made a commit, by the transactions in it; None if it was none."""
+        """Return the batch of a commit, by the commit's transactions; None if there is none."""
         for app_id, version in transactions.items():
             if app_id in self._writers:
                 return app_id, version
         return None
 
     def writer_of(self, batch: Batch) -> tuple[str, int]:
-        """The process that ran a batch, and its node."""
+        """Return the process that ran a batch, and its node."""
         return self._writers[batch[0]]
 
     def reading_of(self, batch: Batch) -> Reading:
-        """When a batch looked for requests."""
+        """Return the time at which a batch read requests."""
         return self._readings[batch]

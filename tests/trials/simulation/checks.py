@@ -1,8 +1,8 @@
-"""What must hold of a root after every commit, and once all is quiet.
+"""Checks of a root after every commit, and at the end of a run.
 
-An observer sees every commit the moment it stands. It holds every answer against the log of its
-group (`groups_log`) and its members' sessions (`sessions`). It knows what was asked, and when, from
-the commits to `requests`; it asks the code under test nothing.
+An observer sees every commit as soon as it is visible. It checks every response against the log of
+the group (`groups_log`) and the sessions of its members (`sessions`). It knows the requests and
+their times from the commits to `requests`; it calls no code under test.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tests.trials.simulation.groups_log import Key
     from tests.trials.simulation.world import Process, World
 
-# How long a request waits for its answer at most while nobody is disturbed, ms.
+# The longest time that a request may wait for its response without faults, ms.
 LONGEST_WAIT_MS = 30_000.0
 # How the transaction identifiers begin under which a table records epochs.
 _FENCE = "coordinator-epoch-"
@@ -68,9 +68,9 @@ _WINDOW_MS = CoordinatorSettings().request_dedup_window_ms
 
 
 class _Asked(Struct):
-    """A request as it stands in the table, since when (true ms), and of how many rows.
+    """A request in the table, the time of its commit (true ms), and its number of rows.
 
-    `table` is the number of the table, of which each replacement is another one.
+    `table` is the number of the table of requests; each replacement has the next number.
     """
 
     event: RequestEvent
@@ -80,14 +80,14 @@ class _Asked(Struct):
 
 
 class _Decider(Struct, frozen=True):
-    """Who decided a request: the streaming checkpoint, and the claim of the group's partition."""
+    """The decider of a request: its streaming checkpoint, and its claim of the partition."""
 
     query_id: str | None
     epoch: int
 
 
 class Observer:
-    """Sees every commit; `on_answer` is told of each answer. Breaks off at the first violation."""
+    """A checker of every commit; `on_answer` gets each response. Stops at the first violation."""
 
     def __init__(
         self, world: World, num_partitions: int, on_answer: Callable[[Response], None]
@@ -108,10 +108,10 @@ class Observer:
         self._again: set[str] = set()
         # The batch that recorded a request.
         self._recorded_by: dict[str, Batch | None] = {}
-        # What was handed to a producer, by its id: whether it was written, the commits say.
+        # Requests that were passed to a producer, by id. Only the commits show which were written.
         self.sent: dict[str, RequestEvent] = {}
-        # Since when nobody is disturbed any more, true ms; None while somebody is. And the longest
-        # that a request waited since, ms.
+        # The time since which there are no faults, true ms; None while there are. And the longest
+        # wait of a request since then, ms.
         self.calm_since: float | None = None
         self.longest_wait_ms = 0.0
         self._epochs: dict[Process, Epoch] = {}
@@ -164,21 +164,22 @@ class Observer:
         self._opened_table[process] = self.requests_table
 
     def requests_away(self) -> None:
-        """Learn that nobody can read requests from now on."""
+        """Record that requests cannot be read from now on."""
         self._sessions.unreadable()
 
     def requests_back(self) -> None:
-        """Learn that requests can be read again."""
+        """Record that requests can be read again."""
         self._sessions.readable()
 
     def standing(self) -> frozenset[str]:
-        """The requests that stand in the table now."""
+        """Return the requests that are in the table now."""
         return frozenset(self.asked.keys() - self._lost)
 
     def replaced_requests(self, kept: frozenset[str]) -> list[str]:
-        """Learn that `requests` is another table, with no requests but these; returns those lost.
+        """Record that `requests` was replaced and has only the requests `kept`; return the lost
+        ones.
 
-        One that was lost may be answered by whoever has read it, and once.
+        A lost request may still be answered, once, by a coordinator that has read it.
         """
         self.requests_table += 1
         lost = [each for each in self.waiting() if each not in kept]
@@ -189,9 +190,9 @@ class Observer:
         return lost
 
     def brought_back_requests(self, kept: frozenset[str]) -> list[str]:
-        """Learn that `requests` is again the table that it was, in whose place there was another.
+        """Record that the previous table of requests is back, after another one in its place.
 
-        Who has followed it may go on.
+        Processes that followed the previous table may continue.
         """
         present = self.requests_table
         lost = self.replaced_requests(kept)
@@ -215,7 +216,9 @@ class Observer:
             )
 
     def _check_read(self, writer: Process, rows: pa.Table) -> None:
-        """Who began with another table answers nothing of the present one."""
+        """Check that a process that began with an older table answers no request of the present
+        one.
+        """
         number = self._read_table.get(writer)
         if number is None or number == self.requests_table:
             return
@@ -230,7 +233,7 @@ class Observer:
                 )
 
     def _check_fence(self, commit: Commit) -> None:
-        """What a process writes must come before its epoch's fence in the table's log."""
+        """Check that a process writes only before its epoch's fence in the table's log."""
         for app_id, version in commit.transactions.items():
             if app_id.startswith(_FENCE):
                 before = self._fences.get((commit.table, app_id), version)
@@ -260,10 +263,10 @@ class Observer:
     def on_decided(
         self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
     ) -> None:
-        """See that a batch that is run again, and had written something, decides the same.
+        """Check that a batch that had written something decides the same when it is run again.
 
-        That is so for the groups of partitions whose claim is still the same: what another
-        coordinator has had since, it has answered.
+        This holds for groups of partitions with an unchanged claim. Requests of other groups may
+        have been answered by another coordinator meanwhile.
         """
         batch = (query_id, planned.batch_id)
         claims = {number: state.epoch for number, state in self.cluster.partitions.items()}
@@ -331,7 +334,7 @@ class Observer:
         self.answered[request_id] = response
         self._deciders[request_id] = decider
         self._answered_at[request_id] = self._world.now
-        # A join waits for others after the batch that recorded its group.
+        # A join may be answered in a later batch than the one that recorded its group.
         if response.join_group is None and self._recorded_by.get(request_id, batch) != batch:
             self._world.count("answers by records")
         self._check_wait(response, asked)
@@ -344,7 +347,7 @@ class Observer:
         self._on_answer(response)
 
     def _check_wait(self, response: Response, asked: _Asked) -> None:
-        """Once nobody is disturbed, a request waits for its answer only so long."""
+        """Check how long a request waited for its response, if there are no more faults."""
         if self.calm_since is None:
             return
         self._world.check(ANSWERED_SOON)
@@ -379,7 +382,7 @@ class Observer:
             )
 
     def _check_recorded(self, batch: Batch | None, record: CoordinatorRecord) -> None:
-        """Who takes a request over whose records stand answers it and records nothing."""
+        """Check that a new decider of a recorded request answers it without new records."""
         request_id = record.request_id
         if record.record_type == OFFSET_COMMIT and record.offset_commit is None:
             self._check_deleted(record)
@@ -393,7 +396,7 @@ class Observer:
             )
 
     def _check_deleted(self, record: CoordinatorRecord) -> None:
-        """An offset is deleted by a request, or because its topic was."""
+        """Check that an offset is deleted by a request, or because its topic was deleted."""
         self._world.check(REPLACED)
         if record.request_id is None and not self._is_topic_deleted:
             self._world.violate(
@@ -426,7 +429,7 @@ class Observer:
             self._world.note("decision", event.epoch, event.event, event.node_id, event.partition)
 
     def _check_owner(self, batch: Batch | None, group_id: str, what: str) -> None:
-        """One owner a partition: nobody else writes of its groups."""
+        """Check that the owner of a partition writes the rows of its groups."""
         if batch is None:
             return
         self._world.check(ONE_OWNER)
@@ -444,7 +447,7 @@ class Observer:
     # --- when all is quiet ------------------------------------------------------------------------
 
     def waiting(self) -> list[str]:
-        """The requests that stand in the table and were not answered."""
+        """Return the requests that are in the table and have no response."""
         return [
             request_id
             for request_id in self.asked
@@ -452,7 +455,7 @@ class Observer:
         ]
 
     def check_tables(self, newest: dict[Key, int], answers: dict[str, int]) -> None:
-        """Hold what the tables say in the end against what was seen to be committed."""
+        """Check the tables at the end against the observed commits."""
         self._log.check_table(newest)
         self.check_answers("the table has", answers)
 
@@ -470,7 +473,7 @@ class Observer:
 
 
 def _told(events: list[CoordinatorEvent]) -> str:
-    """A decision as a line of the story."""
+    """Return a decision as a line of the log."""
     first = events[0]
     partitions = ", ".join(str(e.partition) for e in events if e.partition is not None)
     to_node = "" if first.to_node is None else f" to node {first.to_node}"
@@ -478,7 +481,7 @@ def _told(events: list[CoordinatorEvent]) -> str:
 
 
 def _dense(rows: pa.Table) -> pa.Table:
-    """The columns in which there is something."""
+    """Return the columns that are not empty."""
     names = [
         name
         for name, column in zip(rows.column_names, rows.columns, strict=True)

@@ -1,8 +1,7 @@
-"""Client processes: each writes the requests of its clients, and hands them their answers.
+"""Client processes: each writes the requests of its clients, and delivers their responses.
 
-A `Producer` writes as this project's own producer does: a commit whose outcome is not known is
-tried again under the same transaction. A `ForeignWriter` knows no transactions: it writes its rows
-again.
+A `Producer` writes like this project's producer: a commit with an unknown outcome is retried with
+the same transaction. A `ForeignWriter` has no transactions: it writes its rows again.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ class ClientProcess:
         self._gathered: list[RequestEvent] = []
         self._waiting: dict[str, OnAnswer] = {}
         self._on_lost: dict[str, Callable[[], None]] = {}
-        # Whether it is not known what has become of the first batch.
+        # Whether the outcome of the first batch is unknown.
         self._is_unknown = False
         self._numbers = 0
         world.later(self.chance.uniform(0, linger_ms), Actor(process, "sender"), self._send_all)
 
     def new_id(self) -> str:
-        """An id for a request."""
+        """Return an id for a request."""
         self._numbers += 1
         return f"{self.process.name}-{self._numbers}"
 
@@ -105,11 +104,11 @@ class ClientProcess:
         return len(self._gathered) + sum(map(len, self._batches))
 
     def now_ms(self) -> int:
-        """The process's own wall clock."""
+        """Return the process's wall clock, ms."""
         return clock_ms()
 
     def deliver(self, response: Response) -> None:
-        """Have an answer of this process's requests read in a while."""
+        """Schedule the delivery of a response to a request of this process."""
         if response.request_id in self._waiting:
             delay = self.chance.uniform(1, self._reads_after_ms)
             self.world.later(delay, self.actor, lambda: self._read(response))
@@ -165,7 +164,7 @@ class ClientProcess:
         return open_requests(table_uri(self._root, REQUESTS))
 
     def _start_again(self, error: TableReplacedError) -> None:
-        """Do as the message says. A batch that may have been written is given up."""
+        """Restart as the message advises. A batch that may have been written is dropped."""
         self.world.tell(f"opens its table again: {error}")
         self.world.count("clients told that requests was replaced")
         try:
@@ -178,7 +177,7 @@ class ClientProcess:
             self.lose(event.request_id for event in self._batches.popleft())
 
     def _write(self, events: list[RequestEvent]) -> None:
-        """Write a batch; a repetition of one whose outcome is not known is written once."""
+        """Write a batch; a retry after an unknown outcome writes it once."""
         try:
             self._appender.append(to_requests(events), self._app_id, self._version)
         except _UNWRITTEN:
@@ -188,7 +187,7 @@ class ClientProcess:
 
 
 class SlowReader:
-    """Follows the responses, and looks only now and then; sees each of them once all the same."""
+    """A follower of the responses that polls rarely, and must still get each of them once."""
 
     def __init__(self, world: World, process: Process, root: str, every_ms: float) -> None:
         self.read: Counter[str] = Counter()
@@ -203,7 +202,7 @@ class SlowReader:
         self._world.later(self._every_ms, self._actor, self._step)
 
     def look(self) -> None:
-        """Read what was appended since the last look; after a failure the next look reads it."""
+        """Read the rows since the last poll; after a failure the next poll reads them."""
         failed_before = self._actor.failed_reads
         try:
             rows = self._tail.poll()
@@ -217,7 +216,7 @@ class SlowReader:
 
 
 class ForeignProcess(ClientProcess):
-    """A writer that knows nothing of transactions: what may not be written it writes again."""
+    """A writer without transactions: after an unknown outcome it writes its rows again."""
 
     def _write(self, events: list[RequestEvent]) -> None:
         self._appender.append(to_requests(events))

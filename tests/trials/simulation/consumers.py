@@ -26,13 +26,13 @@ _STEP_MS = 200.0
 
 
 class Assignments:
-    """Who has which partition in which generation, of all groups."""
+    """The assigned partitions of all groups, by generation."""
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, int, object], str] = {}
 
     def assign(self, client: Client, generation: int, partition: object, member_id: str) -> None:
-        """See that nobody else has the partition in this generation."""
+        """Check that the partition has no other assignee in this generation."""
         world = client.home.world
         world.check(ONE_MEMBER)
         place = (client.group_id, generation, partition)
@@ -86,7 +86,7 @@ class ConsumerMember(Client):
                     consumer.callback_done()
                 if isinstance(event, AssignPartitions):
                     self._assigned(event.generation_id)
-        # What a user must act on: this one polls again.
+        # An error that a user must handle; this user polls again.
         except ConsumerError as error:
             self.home.world.count(f"consumers told: {type(error).__name__}")
         if consumer.assignment and self.chance.random() < 0.2:

@@ -1,10 +1,9 @@
-"""Spark's part of a node, simulated: micro-batches that are planned, run, and committed.
+"""A simulation of Spark's part of a node: micro-batches that are planned, run, and committed.
 
-What Spark does and what stands here, by the same rules: a batch's offsets and its time go into the
-offset log before it runs; it runs on the state of the batch before; its state and its entry in the
-commit log are there once the sink is done. So a batch that was cut off anywhere is run again, with
-the same offsets and the same time. The source, the stateful function and the sink are the real
-ones.
+It follows Spark's rules. The offsets and the time of a batch are in the offset log before it runs.
+It runs on the state after the previous batch. Its state and its entry in the commit log exist after
+the sink is done. So an interrupted batch is run again with the same offsets and the same time. The
+source, the stateful function and the sink are the product's.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ PLANNED = "batch planned"
 DECIDED = "batch decided"
 WRITTEN = "batch written"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-# How often a query looks for requests, ms, and how long a batch keeps Spark busy beside our code.
-# A wait is divided into looks here: one that sleeps would keep other actors' steps from going on.
+# The interval at which a query polls for requests, ms, and Spark's overhead of a batch. A wait is
+# divided into polls, because a sleeping wait would block the steps of other actors.
 _LOOK_MS = 40.0
 _BATCH_OVERHEAD_MS = 300.0
 
@@ -64,7 +63,7 @@ class ConcurrentUpdate(RuntimeError):
     """Two queries on one streaming checkpoint: Spark refuses the later one's entry in a log."""
 
 
-# What may end a query; anything else is a bug of ours.
+# Errors that may end a query; any other error is a bug.
 EXPECTED = (Failure, OSError, ConcurrentUpdate, EventsGoneError)
 
 
@@ -85,7 +84,7 @@ class PlannedBatch(Struct):
 
 
 class StreamingCheckpoint:
-    """What a query keeps on the disk: its id, the offset log, the commit log, and the groups."""
+    """The files of a query on disk: its id, the offset log, the commit log, and the groups."""
 
     def __init__(self, query_id: str) -> None:
         self.query_id = query_id
@@ -105,13 +104,13 @@ class StreamingCheckpoint:
         self.latest = batch
 
     def offset_of(self, batch_id: int) -> str:
-        """Where a batch that is planned ends."""
+        """Return the end offset of a planned batch."""
         assert self.latest is not None
         assert self.latest.batch_id == batch_id
         return msgspec.json.encode(self.latest.end).decode()
 
     def time_of(self, batch_id: int) -> int:
-        """The time of a batch that is planned, ms."""
+        """Return the time of a planned batch, ms."""
         assert self.latest is not None
         assert self.latest.batch_id == batch_id
         return self.latest.time_ms
@@ -124,7 +123,7 @@ class StreamingCheckpoint:
         self._groups = groups
 
     def groups(self) -> dict[str | None, Stored]:
-        """The groups after the last committed batch; a copy."""
+        """Return a copy of the groups after the last committed batch."""
         return dict(self._groups)
 
 
@@ -160,7 +159,7 @@ class _State:
 
 
 class _Frame:
-    """The DataFrame of a batch, and the session and the context behind it: what the sink asks."""
+    """The parts of a batch's DataFrame, its session and its context that the sink uses."""
 
     def __init__(
         self,
@@ -185,7 +184,7 @@ class _Frame:
     def toArrow(self) -> pa.Table:
         settings = self.getLocalProperty(SETTINGS_PROPERTY)
         pieces = list(self._events)
-        # Nobody else goes on in this block.
+        # No other actor runs in this block.
         with replaced(stateful, "_settings_of_batch", lambda: settings):
             outputs = self._decide(pieces)
         self._decided()
@@ -193,22 +192,22 @@ class _Frame:
 
 
 class Listener(Protocol):
-    """Who is told of queries and their batches; `cluster` is who owns what."""
+    """A listener to queries and their batches; `cluster` has the owners of partitions."""
 
     cluster: ClusterState
 
     def on_query(self, query_id: str, process: Process, epoch: Epoch) -> None:
-        """A process of a node begins a query in its epoch."""
+        """Handle the start of a query by a node's process in its epoch."""
         ...
 
     def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
-        """A batch was planned, of the requests that were there at a true time, ms."""
+        """Handle a planned batch; it has the requests that existed at a true time, ms."""
         ...
 
     def on_decided(
         self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
     ) -> None:
-        """All of a batch was decided, by group; nothing of this run of it is written yet."""
+        """Handle the decisions of a batch, by group, before any of its writes."""
         ...
 
 
@@ -247,7 +246,7 @@ class SimulatedQuery:
         self._actor.stopped = True
 
     def exception(self) -> Exception | None:
-        """What ended the query, None while nothing has."""
+        """Return the error that ended the query, None if there was none."""
         return self._error
 
     # --- batches ----------------------------------------------------------------------------------
@@ -258,7 +257,7 @@ class SimulatedQuery:
             batch = self._next_batch()
             if batch is not None:
                 self._run(*batch)
-        # As Spark does: what a batch raises ends its query, and the node finds it so.
+        # As in Spark: an error of a batch ends its query, and the node finds it ended.
         except Exception as error:
             disturbed = self._engine.files.is_disturbed(began)
             if self._actor.failed_reads == failed_before and not disturbed:
@@ -269,15 +268,15 @@ class SimulatedQuery:
         self._world.later(delay, self._actor, self._step)
 
     def _check_expected(self, error: Exception) -> None:
-        """Raise what ended a batch none of whose reads had failed, unless it may."""
+        """Raise the error of a batch without failed reads, unless it is expected."""
         if isinstance(error, EventsGoneError) and not self._is_fenced():
             if self._engine.files.was_vacuumed(error):
                 # As the error says; the reader lagged further than the tables keep files.
                 self._engine.delete_checkpoint(self._where)
             elif self._engine.owns_partitions():
                 raise error
-            # Of whoever owns nothing and stands still past its lease the log is kept for nobody;
-            # its next start begins afresh.
+            # The log is not retained for a node that owns nothing and is paused past its lease; its
+            # next start begins without a checkpoint.
         elif isinstance(error, TableNotFoundError):
             if not self._is_fenced():
                 raise error
@@ -305,9 +304,9 @@ class SimulatedQuery:
             raise ConcurrentUpdate("another start has taken the streaming checkpoint")
 
     def _next_batch(self) -> tuple[PlannedBatch, Iterator[pa.RecordBatch]] | None:
-        """The batch to run and its events; None if it is not yet time for one.
+        """Return the next batch and its events; None if none is due.
 
-        Without events there is a batch for the timers, as Spark has it: but not as the first one.
+        Without events there is a batch for the timers, as in Spark, but not as the first batch.
         """
         self._check_taken()
         checkpoint, latest = self._checkpoint, self._checkpoint.latest
@@ -315,7 +314,7 @@ class SimulatedQuery:
             self._world.tell(f"batch {latest.batch_id} is run again")
             self._world.count("batches run again")
             if latest.batch_id == 0:
-                # As in Spark, whose log of offsets has only where batches end.
+                # As in Spark: its offset log has only the ends of batches.
                 latest.start = self._reader.initialOffset()
             return latest, self._reader.readBetweenOffsets(latest.start, latest.end)
         start = self._reader.initialOffset() if latest is None else latest.end
@@ -357,9 +356,9 @@ class SimulatedQuery:
         self.lastProgress = {"batchId": batch.batch_id, "sources": [source]}
 
     def _check_looks(self, groups: dict[str | None, Stored]) -> None:
-        """Raise RuntimeError unless there will be a look at each timer as soon as it is promised.
+        """Raise RuntimeError unless a batch is due for each timer as soon as promised.
 
-        `pipeline.stream.timer_schedule` says when that is.
+        `pipeline.stream.timer_schedule` defines that time.
         """
         timers = [each.timeout_at for each in groups.values() if each.timeout_at is not None]
         due = min(timers, default=NEVER_MS) + 1
@@ -404,10 +403,10 @@ class SimulatedQuery:
 
 
 class SimulatedEngine:
-    """Spark, for one process of a node; see `pipeline.node.stream_engine.StreamEngine`.
+    """Spark for one process of a node; see `pipeline.node.stream_engine.StreamEngine`.
 
-    `checkpoints` are the streaming checkpoints on the disk, by where they are. `listener` is told
-    of each batch.
+    `checkpoints` are the streaming checkpoints on disk, by path. `listener` gets the events of each
+    batch.
     """
 
     def __init__(
@@ -437,7 +436,7 @@ class SimulatedEngine:
         return bool(self.listener.cluster.owned_by(self._settings.node_id))
 
     def last_planned(self, checkpoint: str) -> Planned | None:
-        """The last batch that a streaming checkpoint has planned; None if none."""
+        """Return the last planned batch of a streaming checkpoint; None if there is none."""
         found = self._checkpoints.get(checkpoint)
         if found is None or found.latest is None:
             return None
@@ -513,7 +512,7 @@ class SimulatedEngine:
 
 
 def _told(offset: dict[str, Any]) -> str:
-    """An offset as the story has it: versions, and row groups within them."""
+    """Return an offset as logged: versions, and row groups within them."""
     bootstrap, requests = offset["bootstrap"], offset["requests"]
     return f"bootstrap {bootstrap[0]}.{bootstrap[1]} requests {requests[0]}.{requests[1]}"
 

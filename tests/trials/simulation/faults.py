@@ -46,7 +46,7 @@ READS = "reads that fail"
 HALTS = "processes that stop"
 ZOMBIE = "a batch that outlives its lease"
 REPLACE = "replace a table"
-# How often each kind is drawn, beside the others.
+# The weight of each kind in the draw.
 KINDS = {
     COMMIT: 10,
     KILL: 3,
@@ -78,28 +78,28 @@ _NODE_TABLES = (
     engine.WRITTEN,
 )
 _POINTS = (engine.PLANNED, engine.DECIDED, engine.WRITTEN)
-# Where a batch stands still that is to go on after others have taken over.
+# Points at which a batch is paused until other nodes have taken over.
 _IN_A_BATCH = (engine.PLANNED, engine.DECIDED, DATA_FILE)
 _OUTLIVED_MS = (2_500.0, 4_000.0, 6_000.0)
-# So many operations come first: of a look for requests, of a batch, or of a start.
+# The number of operations before a fault: those of a poll, of a batch, or of a start.
 _AFTER = (0, 5, 60)
-# How many reads in a row fail: one, or those of a few starts, each of which ends with the first.
+# Numbers of reads in a row that fail: one, or several, so that several starts fail at once.
 _TIMES = (1, 1, 1, 2, 5)
-# For how long a process stands still, ms: shorter than its lease, longer, or longer than a session.
+# Lengths of pauses, ms: shorter than a lease, longer, or longer than a session.
 _STILL_MS = (400.0, 1_500.0, 2_500.0, 6_000.0)
 _KILLED = 0.15
 # For how long a table is away, or how old its copy is, ms.
 _AWAY_MS = (0.0, 300.0, 2_000.0, 5_000.0)
-# When a replacement is over: once those who write have written, and all have noticed.
+# The time until a replacement is complete: writers have finished, and all processes have noticed.
 _SETTLING_MS = 6_000.0
 
 
 class Fault(Struct, frozen=True):
-    """One thing that happens at a true time, ms.
+    """A fault at a true time, ms.
 
-    `node_id` is whom it happens to, `number` a partition or a choice, `ms` a step of a clock.
-    `halts` are of several processes: they stand still at the same time. A batch outlives its lease
-    on a node that owns partitions then, by `number`.
+    `node_id` is the target, `number` a partition or a choice, `ms` a step of a clock. `halts` pause
+    several processes at the same time. A batch that outlives its lease is one of a node that owns
+    partitions at that time, chosen by `number`.
     """
 
     at: float
@@ -118,7 +118,7 @@ class Fault(Struct, frozen=True):
         return self.at if self.replaced is None else self.at + self.replaced.ms + _SETTLING_MS
 
     def line(self) -> str:
-        """Say what happens."""
+        """Return the fault as a line of the log."""
         parts = [f"{self.at / 1000:8.3f} s  {self.kind}"]
         if self.commit is not None:
             parts.append(f"{self.commit.process}, {self.commit.table or 'any table'}:")
@@ -188,7 +188,7 @@ def _read_fault(chance: Random, nodes: int, clients: int) -> ReadFault:
 
 
 def _halts(chance: Random, nodes: int, clients: int) -> tuple[Halt, ...]:
-    """One process, or two at a time, mostly nodes."""
+    """Return the pauses or kills of one or two processes, mostly nodes."""
     processes = [f"node {number}" for number in range(1, nodes + 1)]
     if chance.random() < 0.3:
         processes += [f"clients {number}" for number in range(clients)]

@@ -1,10 +1,10 @@
-"""The seam between the code under test and the files of its tables, where faults are put in.
+"""Fault injection between the code under test and the files of its tables.
 
-The tables are real Delta tables in a folder; what stands here in the operating system's place is
-the creation of a commit, the writing of a data file, and the deletion of a file. Each of them takes
-a little time, in which other actors may take steps, and each may meet a fault. So may each reading
-of a file, a folder or a table, whoever opens it (`tests.support.failing_reads`, `troubles`). Names
-of files come from the seed, and a file's modification time is the world's.
+The tables are real Delta tables in a folder. This module replaces the creation of a commit, the
+writing of a data file, and the deletion of a file. Each takes a short time, in which other actors
+may take steps, and each may fail. Reads of a file, a folder or a table may fail too, in every
+library (`tests.support.failing_reads`, `troubles`). Names of files come from the seed, and a file's
+modification time is the world's.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ CRASH_BEFORE = "crash before"
 CRASH_AFTER = "crash after"
 PAUSE = "pause"
 STAND_STILL = "stand still"
-# What stands for a table where it is a data file that is written.
+# In place of a table's name, for the writing of a data file.
 DATA_FILE = "data file"
 OUTCOMES = (FAIL, ANSWER_LOST, UNKNOWN, CRASH_BEFORE, CRASH_AFTER, PAUSE, STAND_STILL)
 
-# How often a commit or a file lets others go first, and for how long at most, ms.
+# The probability that other actors overtake a commit or a file, and the longest delay, ms.
 _OVERLAP_CHANCE = 0.15
 _LONGEST_OVERLAP_MS = 60.0
 _LONGEST_OPERATION_MS = 3.0
 
 
 class CommitFault(Struct, frozen=True):
-    """What happens to the next commit of a process to a table; `table` null is any.
+    """A fault of the next commit of a process to a table; `table` null is any.
 
-    `fail`: nothing is written, and an error raised. `answer lost`: the commit is written, and an
-    error raised; `unknown`: and the next attempt to read it fails as well. `crash`: the process is
-    killed. `pause`: the thread stands still for `pause_ms` first; `stand still`: the process.
+    `fail`: an error is raised and nothing is written. `answer lost`: the commit is written, and an
+    error is raised. `unknown`: in addition, the next attempt to read the commit fails. `crash`: the
+    process is killed. `pause`: the thread is paused first, for `pause_ms`. `stand still`: the
+    process is.
     """
 
     process: str
@@ -66,10 +67,10 @@ class CommitFault(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit that stands: the rows that it appended, its transactions' versions, and whose.
+    """A visible commit: its appended rows, the versions of its transactions, and its writer.
 
-    `parts`: the rows again, those of each file that is new data, with its partition values.
-    `removes`: whether it takes rows out of the table.
+    `parts`: the rows again, by new data file, with its partition values. `removes`: whether it
+    deletes rows from the table.
     """
 
     table: str
@@ -81,12 +82,13 @@ class Commit(Struct, frozen=True):
 
 
 class Files:
-    """The files under a root; `on_commit` is told of each commit the moment it stands."""
+    """The files under a root; `on_commit` gets each commit as soon as it is visible."""
 
     def __init__(self, world: World, root: Path, on_commit: Callable[[Commit], None]) -> None:
         self.faults: list[CommitFault] = []
         self.troubles = Troubles(world, root)
-        # The tables whose folders are away now, and when a table was last brought back or replaced.
+        # Tables with a missing folder, and the time at which a table was last brought back or
+        # replaced.
         self.away: set[str] = set()
         self.moved_at = -math.inf
         # How many writings of a file are under way, by table.
@@ -97,7 +99,7 @@ class Files:
         self._on_commit = on_commit
         self._chance = world.rng("files")
         self._names = world.rng("names")
-        # Data files that no commit names yet: who wrote them, and their rows.
+        # Data files that no commit names yet, with their writer and their rows.
         self._uncommitted: dict[str, tuple[Process, pa.Table]] = {}
         # When a data file was written or, if it was since, removed from its table; true ms.
         self._changed_at: dict[str, float] = {}
@@ -108,12 +110,12 @@ class Files:
         self._read_bytes = Path.read_bytes
         self._unreadable: set[Path] = set()
         self._encoded = pa.table({})
-        # Whether what reads now is the trial itself.
+        # Whether the current read is the trial's own.
         self._is_ours = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stand in the operating system's place within the block."""
+        """Replace the operating system's functions within the block."""
         unlink, read_bytes = self._unlink, self._read_bytes
 
         def unlink_path(path: Path, missing_ok: bool = False) -> None:
@@ -156,7 +158,7 @@ class Files:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """Read without faults within the block: nobody else goes on in it."""
+        """Read without faults within the block; no other actor runs in it."""
         before, self._is_ours = self._is_ours, True
         try:
             yield
@@ -204,7 +206,7 @@ class Files:
             raise OSError(errno.EIO, "the store's answer is lost", str(path))
 
     def point(self, name: str) -> None:
-        """A step between two operations: others may go first, and a fault may be met."""
+        """Take a step between two operations: other actors may go first, and a fault may happen."""
         if self._meet_fault(name) == CRASH_AFTER:
             self._crash()
 
@@ -232,7 +234,7 @@ class Files:
         return write
 
     def are_written(self, table: str) -> bool:
-        """Whether a file of a table is being written, by whomever."""
+        """Return whether any process is writing a file of a table."""
         return self._writings[table] > 0
 
     def is_disturbed(self, since: float) -> bool:
@@ -284,12 +286,14 @@ class Files:
         self._unlink(path)
 
     def was_vacuumed(self, error: Exception) -> bool:
-        """Whether an error is that of a reader who came too late for a file."""
+        """Return whether an error is that of a reader of a vacuumed file."""
         texts = [str(error), str(error.__cause__)]
         return any(name in text for name in self._vacuumed for text in texts)
 
     def _before(self, path: Path) -> bool:
-        """Let an operation on a file take its time; whether the file is one of the world's."""
+        """Advance the time for an operation on a file; return whether the file is one of the
+        world's.
+        """
         actor = self._world.current
         if actor is None or self._root not in path.parents:
             return False
@@ -299,7 +303,7 @@ class Files:
         return True
 
     def _meet_fault(self, table: str) -> str | None:
-        """Meet a fault, if one waits for this; returns what is still to happen."""
+        """Apply a pending fault of this operation; return the part that is still to happen."""
         fault = self._take_fault(table)
         outcome = None if fault is None else fault.outcome
         if fault is not None:
@@ -355,7 +359,7 @@ class Files:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have an attribute another value within the block."""
+    """Replace the value of an attribute within the block."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

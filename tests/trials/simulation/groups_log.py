@@ -1,4 +1,4 @@
-"""The log of each group as the offsets topic tells it, and the answers that must agree with it."""
+"""The log of each group in the offsets topic, and checks of responses against it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = tuple[str, str, int]
 
 
 class _Told(NamedTuple):
-    """A group's generation, the batch that told it, and the one before that batch."""
+    """A group's generation, the batch that returned it, and the generation before that batch."""
 
     generation: int
     batch: Batch | None
@@ -33,7 +33,7 @@ class _Told(NamedTuple):
 
 
 class GroupsLog:
-    """The records in the order of their commits, and what they make of each group."""
+    """The records in the order of their commits, and the resulting state of each group."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -41,13 +41,12 @@ class GroupsLog:
         self._offsets: dict[Key, int] = {}
         # The values that a key had in the course of the batch that last wrote it.
         self._values: dict[Key, tuple[Batch | None, set[int]]] = {}
-        # What each commit wrote, by its request.
+        # The offsets that each commit wrote, by its request.
         self._recorded: dict[str, dict[tuple[str, int], int]] = {}
         self._generations: dict[str, int] = {}
-        # What a group's generation was before the batch that last recorded one.
+        # A group's generation before the batch that last recorded one.
         self._generations_before: dict[str, tuple[Batch | None, int]] = {}
-        # The generation that a group's members know of, and what it was before the batch that told
-        # it.
+        # The generation that a group's members know, and the one before the batch that returned it.
         self._told: dict[str, _Told] = {}
         self._next_offset: dict[int, int] = {}
         # The batch that recorded a request, and its group's generation in the log before the batch.
@@ -119,16 +118,16 @@ class GroupsLog:
         self._told[group_id] = _Told(generation, batch, before)
 
     def _recorded_before(self, batch: Batch | None, group_id: str) -> int:
-        """A group's generation in the log before a batch, which may end the generation it is in."""
+        """Return a group's generation in the log before a batch, which may end the generation."""
         last, recorded = self._generations_before.get(group_id, (None, 0))
         if last is None or last != batch:
             return self._generations.get(group_id, 0)
         return recorded
 
     def loaded(self, group_id: str) -> None:
-        """A group that is loaded has the generation of its log.
+        """Reset a loaded group to the generation of its log.
 
-        What a coordinator had told members and not recorded yet ended with it, as in Kafka.
+        A generation that the previous coordinator returned but did not record is lost, as in Kafka.
         """
         recorded = self._generations.get(group_id, 0)
         self._told[group_id] = _Told(recorded, None, recorded)
@@ -216,7 +215,7 @@ class GroupsLog:
                     )
 
     def _check_fetch(self, batch: Batch | None, event: RequestEvent, response: Response) -> None:
-        """A fetch returns what is committed: what the log says before or within its batch."""
+        """Check that a fetch returns the committed offset: the log's before or within its batch."""
         assert response.offset_fetch is not None
         found = {
             (response.group_id, topic.name, partition.partition_index): partition.committed_offset
@@ -240,7 +239,7 @@ class GroupsLog:
                 )
 
     def check_table(self, newest: dict[Key, int]) -> None:
-        """Hold what the table says in the end against what was seen to be committed."""
+        """Check the table at the end against the observed commits."""
         for key in sorted({*newest, *self._offsets}):
             self._world.check(COMMITTED)
             found, seen = newest.get(key, NO_OFFSET), self._offsets.get(key, NO_OFFSET)

@@ -1,6 +1,6 @@
-"""Node processes and who looks after them: a supervisor starts again what has ended.
+"""Node processes, and the supervisor that restarts them.
 
-A node's main thread does what `pipeline.node.job` does; its query, its lease, the writing of Delta
+A node's main thread runs as in `pipeline.node.job`. Its query, its lease, the writing of Delta
 checkpoints and upkeep are actors of the same process.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.trials.simulation.files import Files
     from tests.trials.simulation.world import World
 
-# What ends a node with a line of its own; anything else is a bug of ours.
+# Errors that end a node with a message; any other error is a bug.
 ENDINGS = (Failure, ConfigError, DeltaError, OSError, pa.ArrowException)
 _TICK_MS = 100.0
 _START_MS = 700.0
@@ -71,7 +71,7 @@ class RepeatingActor:
         world.later(interval_ms, actor, self._step)
 
     def stop(self) -> None:
-        """Do the work no more."""
+        """End the work."""
         self._actor.stopped = True
 
     def _step(self) -> None:
@@ -80,9 +80,9 @@ class RepeatingActor:
 
 
 class NodeHost:
-    """A machine of its own for one node number, and the supervisor that keeps its process running.
+    """A machine for one node number, and the supervisor that keeps its process running.
 
-    `settings_of` gives the settings of the next start.
+    `settings_of` returns the settings of the next start.
     """
 
     def __init__(
@@ -110,14 +110,15 @@ class NodeHost:
         self._root = root
         self._settings_of = settings_of
         self._stopping = False
-        # The copy of the streaming checkpoints, while there is one; their files are beside them.
+        # The copy of the streaming checkpoints, if there is one; their files are in the same
+        # folder.
         self._copied: dict[str, StreamingCheckpoint] | None = None
         self._supervisor = Actor(Process(f"supervisor of node {node_id}", clock), "supervisor")
         self._chance = world.rng(f"node {node_id}")
 
     @property
     def name(self) -> str:
-        """What its processes are called."""
+        """The name of its processes."""
         return f"node {self.node_id}"
 
     @property
@@ -138,7 +139,7 @@ class NodeHost:
         self._world.later(self._chance.uniform(500, 1_500), self._supervisor, self._look)
 
     def start(self) -> None:
-        """Start a process; one that is there already is not asked."""
+        """Start a process without checking for a running one."""
         process = Process(self.name, self.clock)
         self.process, self.node, self._stopping = process, None, False
         settings = self._settings_of()
@@ -167,7 +168,7 @@ class NodeHost:
         self._stopping = True
 
     def lose_checkpoint(self) -> None:
-        """Kill the process, and delete its streaming checkpoint and all that lies beside it."""
+        """Kill the process, and delete its streaming checkpoint and the neighbouring files."""
         self.kill()
         self._world.tell(f"{self.name} loses its streaming checkpoint")
         self._world.count("streaming checkpoints lost")
@@ -203,7 +204,7 @@ class NodeHost:
 
     def _begin(self, main: Actor, engine: SimulatedEngine, settings: Settings) -> None:
         if self._files.away:
-            # Nobody starts a node while a table is away: it would make it again.
+            # Operators start no node while a table is missing, because it would create the table.
             main.process.kill()
             return
         with self._guarded(main, None):

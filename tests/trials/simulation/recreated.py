@@ -1,8 +1,8 @@
-"""Tables that an operator replaces while nodes run: made anew, an older copy, or away for a while.
+"""Tables that an operator replaces while nodes run: created again, an older copy, or missing.
 
-Nodes and clients must notice each within `NOTICED_MS`. The operator then acts as the messages of
-the product say: a client that is told starts again, and so does a node; without its streaming
-checkpoint, where an older copy was put back.
+Nodes and clients must notice each within `NOTICED_MS`. The operator then follows the product's
+messages: a notified client or node restarts. Where an older copy was put back, the node restarts
+without its streaming checkpoint.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from tests.trials.simulation.files import Files
     from tests.trials.simulation.world import Actor, World
 
-# What is done to a table.
+# The kinds of replacement.
 EMPTY = "deleted and made again"
 OLDER = "set back to an older copy"
 AWAY = "renamed away and back"
 HOWS = (EMPTY, OLDER, AWAY)
 TABLES = (REQUESTS.name, TOPICS.name)
-# What a world counts.
+# The names of the world's counts.
 WHATS = tuple(f"{table} {how}" for table in TABLES for how in HOWS)
-# So long may a process go on that follows a table which was replaced, ms: two comparisons, and a
-# batch that was under way.
+# The time for which a process may still follow a replaced table, ms: two comparisons, and a running
+# batch.
 NOTICED_MS = 5_000.0
-# How often the operator looks whether nobody writes a file of the table.
+# The interval at which the operator polls until no file of the table is being written.
 _LOOK_MS = 20.0
 _NOT_OURS = shutil.ignore_patterns(".*.tmp")
 
 
 class Replacement(Struct, frozen=True):
-    """What is done to a table.
+    """The replacement of a table.
 
-    `ms` is for how long the table is away, or how old the copy is that is put back.
+    `ms` is the time for which the table is missing, or the age of the copy that is put back.
     """
 
     table: str
@@ -47,18 +47,19 @@ class Replacement(Struct, frozen=True):
     ms: float
 
     def line(self) -> str:
-        """Say what happens."""
+        """Return the replacement as a line of the log."""
         return f"{self.table} is {self.how}, {self.ms:.0f} ms"
 
 
 class TableOperator:
-    """Whoever replaces tables; `on_replaced` is told of each the moment another one is there.
+    """An operator that replaces tables; `on_replaced` is called as soon as another table exists.
 
-    `make` makes a table anew. `on_copied` is told when what is put back later is taken away or
-    copied. The flag of `on_replaced` is whether a start has made the table while it was away.
+    `make` creates a table again. `on_copied` is called when the table that is put back later is
+    taken away or copied. The flag of `on_replaced` is whether a start has created the table
+    meanwhile.
 
-    It does nothing between two steps of one writing: a table that is deleted under a writer which
-    stands still between its last look and its commit is not what is tried here.
+    The operator waits while a file of the table is being written. Deleting a table under a writer
+    that is paused between its last check and its commit is not tested.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Many runs of plans, in processes of their own; a run that fails is shrunk to what it takes."""
+"""Runs of plans in separate processes; a run that fails is shrunk to the faults that it needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STORY_LINES = 40
 
 
 class Outcome(Struct, frozen=True):
-    """What came of a run of a plan, a Struct with `seed`, `faults` and `without`.
+    """The outcome of a run of a plan, a Struct with `seed`, `faults` and `without`.
 
     `broken` null: every promise was kept.
     """
@@ -46,7 +46,7 @@ class Outcome(Struct, frozen=True):
 def outcome_of(
     plan: Any, world: World, faults: Sequence[Fault], seconds: float, longest_wait_ms: float
 ) -> Outcome:
-    """What came of a run in this world, with these faults."""
+    """Return the outcome of a run in this world, with these faults."""
     return Outcome(
         plan=plan,
         broken=world.broken,
@@ -63,7 +63,7 @@ def outcome_of(
 
 @contextmanager
 def folder_in_memory() -> Iterator[Path]:
-    """A new folder, in memory where there is one: a commit takes a fifth of a disk's time."""
+    """Provide a new folder, in memory if possible: a commit takes a fifth of a disk's time."""
     memory = Path("/dev/shm")
     where = str(memory) if memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="simulation-", dir=where) as folder:
@@ -71,7 +71,7 @@ def folder_in_memory() -> Iterator[Path]:
 
 
 class Totals(Struct, frozen=True):
-    """What many runs came to together."""
+    """The totals of many runs."""
 
     counts: Counter[str]
     checks: dict[str, int]
@@ -81,13 +81,13 @@ class Totals(Struct, frozen=True):
 
     @property
     def reads_failed(self) -> dict[str, int]:
-        """How many reads failed, by kind; kinds of which none did are left out."""
+        """The number of failed reads by kind, without kinds that did not fail."""
         found = {kind: self.counts[f"reads failed: {kind}"] for kind in KINDS}
         return {kind: count for kind, count in found.items() if count}
 
 
 def sum_up(outcomes: Sequence[Outcome]) -> Totals:
-    """Add up what came of many runs."""
+    """Add up the outcomes of many runs."""
     counts: Counter[str] = Counter()
     checks: Counter[str] = Counter()
     for outcome in outcomes:
@@ -116,7 +116,7 @@ class Finding(Struct, frozen=True):
     again: str
 
     def lines(self) -> Iterator[str]:
-        """The finding for people."""
+        """Yield the finding as text."""
         yield f"BROKEN: {self.promise}"
         yield f"  {self.text}"
         yield f"  faults that it takes ({len(self.faults)}):"
@@ -157,7 +157,7 @@ def run_plans(
 def _shrunk(
     failed: list[Outcome], run: Callable[[Any], Outcome], say: Callable[[str], None]
 ) -> list[Outcome]:
-    """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
+    """Shrink the runs that broke a promise; an interrupt ends the shrinking."""
     shrunk: list[Outcome] = []
     try:
         for outcome in failed:
@@ -192,7 +192,9 @@ def shrink(
 
 
 def _leave_interrupts() -> None:
-    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
+    """Ignore interrupts, which a terminal sends to all processes; the reporting process handles
+    them.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""Sessions: who was heard of when, and whether a member that expired was given up too soon."""
+"""Sessions: the last request of each member, and whether an expired member expired too early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Renewal(NamedTuple):
-    """In which batch a member was last heard of."""
+    """The batch that last renewed a member's session."""
 
     process: str
     query_id: str
@@ -35,7 +35,7 @@ class _Expiry(NamedTuple):
 
 
 class Sessions:
-    """What the requests and answers say of each member's session."""
+    """The session of each member, as requests and responses show it."""
 
     def __init__(self, world: World, batches: Batches) -> None:
         self._world = world
@@ -50,7 +50,7 @@ class Sessions:
         self._expiries: list[_Expiry] = []
         self._sessions: dict[str, int] = {}
         self._lost: set[str] = set()
-        # From when to when nobody could read requests, true ms.
+        # The intervals in which requests could not be read, true ms.
         self._unreadable: list[tuple[float, float]] = []
 
     def asked(self, event: RequestEvent, at: float) -> None:
@@ -61,7 +61,7 @@ class Sessions:
             self._open_by_member[member_id].add(event.request_id)
 
     def unreadable(self) -> None:
-        """Learn that from now on nobody can read or write requests."""
+        """Record that requests cannot be read or written from now on."""
         self._unreadable.append((self._world.now, inf))
 
     def readable(self) -> None:
@@ -70,7 +70,7 @@ class Sessions:
             self._unreadable[-1] = self._unreadable[-1][0], self._world.now
 
     def lost(self, request_id: str) -> None:
-        """Learn that a request is in its table no more: nobody has to have heard of it."""
+        """Record that a request is no longer in its table, so coordinators need not read it."""
         self._lost.add(request_id)
         if request_id in self._asked:
             member_id = member_of(self._asked[request_id][0])
@@ -78,11 +78,11 @@ class Sessions:
                 self._open_by_member[member_id].discard(request_id)
 
     def elected(self, batch: Batch | None, group_id: str) -> None:
-        """All members of a group are given a new generation."""
+        """Record that all members of a group got a new generation."""
         self._elected_in[group_id] = batch
 
     def loaded(self, group_id: str) -> None:
-        """A group that is loaded has fresh sessions, by whatever clock its coordinator has."""
+        """Forget a loaded group's renewals: its sessions restart by its coordinator's clock."""
         for key in [key for key in self._renewed if key[0] == group_id]:
             del self._renewed[key]
 
@@ -109,9 +109,9 @@ class Sessions:
             )
 
     def expired(self, batch: Batch | None, event: GroupEvent) -> None:
-        """No member is given up within its session, by its coordinator's batch times.
+        """Check that a member did not expire within its session, by its coordinator's batch times.
 
-        A clock that is set back makes nobody's session longer: true time tells as well.
+        A clock that is set back does not extend a session: true time counts as well.
         """
         assert event.member_id is not None
         assert batch is not None
@@ -160,6 +160,6 @@ class Sessions:
 
 
 def member_of(event: RequestEvent) -> str | None:
-    """The member that a request speaks for; None if it is of no member, or of none yet."""
+    """Return the member id of a request; None if it has no member, or a new one."""
     body: Any = event.heartbeat or event.sync_group or event.join_group or event.offset_commit
     return None if body is None else body.member_id

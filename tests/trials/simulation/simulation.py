@@ -1,4 +1,4 @@
-"""One run: a root in a folder, nodes, clients and faults by a seed, until all is quiet again."""
+"""One run: a root in a folder, nodes, clients and faults by a seed, until all work is done."""
 
 from __future__ import annotations
 
@@ -95,17 +95,17 @@ LEASE_MS = 1_000
 _MS_AN_EVENT = 1.1
 _POLL_MS = 500.0
 _REPLACED = {table.name: table for table in (REQUESTS, TOPICS)}
-# How long a catalogue that was made anew has no topic, ms.
+# The time for which a new catalogue has no topic, ms.
 _MAKING_TOPICS_MS = 700.0
 
 
 class Plan(Struct, frozen=True):
-    """What a run is made of.
+    """The parameters of a run.
 
-    `pace` is how many times as often simple consumers and the repeater commit: with more requests
-    in the same time come larger batches. `faults` is how many are drawn, and `kinds` of which
-    kinds, none is all of them; `script` is a schedule that is not drawn. `without` leaves faults
-    out of the schedule, by their number.
+    `pace` multiplies the commits of simple consumers and the repeater: more requests in the same
+    time give larger batches. `faults` is the number of random faults, and `kinds` their kinds, all
+    if empty; `script` is a fixed schedule instead. `without` omits faults of the schedule, by their
+    numbers.
     """
 
     seed: int
@@ -119,7 +119,7 @@ class Plan(Struct, frozen=True):
 
 
 class Simulation:
-    """One run of a plan in a folder of its own."""
+    """A run of a plan in a separate folder."""
 
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan = plan
@@ -192,7 +192,8 @@ class Simulation:
             with ExitStack() as stack:
                 stack.enter_context(clock.use(world_clock))
                 stack.enter_context(background.use(actors))
-                # Over all that the runs of a process leave behind it would take longer and longer.
+                # Collections take longer with each run of the process, because of the objects of
+                # earlier runs.
                 stack.enter_context(replaced(stateful, "gc", _NoCollection()))
                 stack.enter_context(replaced(writer, "are_forbidden", checked))
                 stack.enter_context(replaced(Epoch, "check", refused))
@@ -207,7 +208,7 @@ class Simulation:
             random.setstate(chance)
 
     def _write_slowly(self) -> Callable[..., int]:
-        """What writes a bootstrap for a query that runs, and goes on meanwhile."""
+        """Return a slow writer of a running query's bootstrap; other actors continue meanwhile."""
         chance = self.world.rng("bootstraps")
 
         def write_slowly(*arguments: Any) -> int:
@@ -238,7 +239,7 @@ class Simulation:
             self.world.later(fault.at, self._operator, partial(self._inflict, fault))
 
     def schedule(self) -> list[Fault]:
-        """The faults of the run."""
+        """Return the faults of the run."""
         drawn = list(self.plan.script) or draw_faults(
             self.world.rng("faults"),
             self.plan.faults,
@@ -331,7 +332,7 @@ class Simulation:
             self._clients[fault.number].process.kill()
         elif fault.kind == faults.RETUNE:
             self._retuned += 1
-            # Its batch is run again by other settings than those by which it has written records.
+            # The batch is run again with other settings than those with which it wrote records.
             cut_off = CommitFault(f"node {fault.node_id}", RESPONSES.name, CRASH_BEFORE)
             self._files.faults.append(cut_off)
         elif fault.kind == faults.COMPACT:
@@ -344,7 +345,7 @@ class Simulation:
             self._inflict_on(host, fault)
 
     def _outlive_lease(self, fault: Fault) -> None:
-        """Have an owner's next batch stand still for longer than a lease."""
+        """Pause an owner's next batch for longer than a lease."""
         assert fault.commit is not None
         owners = {state.owner for state in self.observer.cluster.partitions.values()}
         hosts = [host for host in self._hosts if host.running and host.node_id in owners]
@@ -381,7 +382,7 @@ class Simulation:
                 self.observer.requests_away()
 
     def _on_replaced(self, replacement: Replacement, was_made: bool) -> None:
-        """See that all who follow the table notice, and do as the product says."""
+        """Check that all followers of the table notice and restart as the product advises."""
         if replacement.table == TOPICS.name:
             if replacement.how == EMPTY:
                 self.world.later(_MAKING_TOPICS_MS, self._operator, self._make_topic)
@@ -404,7 +405,7 @@ class Simulation:
             home.lose(lost)
 
     def _see_ended(self, process: Process, within_ms: float) -> None:
-        """See that a process has ended after so long, in which it does not stand still."""
+        """Check that a process ends within `within_ms`, not counting its pauses."""
         until = max(self.world.now, process.still_until) + within_ms
         self.world.later(
             until - self.world.now, self._operator, lambda: self._check_ended(process, until)
@@ -423,7 +424,7 @@ class Simulation:
             )
 
     def _make_topic(self) -> None:
-        """Make the topic anew in a catalogue that was made anew."""
+        """Create the topic in a catalogue that was created again."""
         try:
             create_topic(str(self._root), TOPIC, TOPIC_PARTITIONS)
         except ENDINGS as refused:
@@ -512,7 +513,7 @@ class Simulation:
 
 
 class _NoCollection:
-    """The module `gc`, for a worker whose garbage is left to the process that runs many of them."""
+    """A replacement of `gc` for a worker, because many of them share a process."""
 
     def collect(self) -> int:
         """Collect nothing."""

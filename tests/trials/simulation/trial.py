@@ -1,4 +1,4 @@
-"""Many runs by many seeds, and what is told of them; a run that fails is shrunk."""
+"""Runs by many seeds, and their report; a run that fails is shrunk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LEAST_REFUSALS_A_RUN = 1.0
 
 
 class Report(Struct, frozen=True):
-    """What many runs came to. `checks` counts how often each promise was looked at.
+    """The result of many runs. `checks` counts the checks of each promise.
 
-    `interrupted` is a trial that was ended before all of its runs. `reads` are those of nodes,
-    clients and upkeep; `stale_commits` are commits of a generation that was over, all refused;
-    `longest_wait_ms` is the longest that a request waited for its answer after the last fault.
+    `interrupted` is set if the trial ended before all of its runs. `reads` are those of nodes,
+    clients and upkeep. `stale_commits` are commits of an ended generation, all refused.
+    `longest_wait_ms` is the longest wait of a request for its response after the last fault.
     """
 
     seed: int
@@ -58,7 +58,9 @@ class Report(Struct, frozen=True):
     tables_replaced: dict[str, int] = field(default_factory=dict)
 
     def unproven(self) -> list[str]:
-        """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
+        """Return the promises that too few faults have tested, so that the trial proves nothing for
+        them.
+        """
         least = LEAST_REFUSALS_A_RUN * self.runs
         return [
             f"{what} were refused {count} times in {self.runs} runs, fewer than {least:.0f} times"
@@ -75,12 +77,12 @@ class Report(Struct, frozen=True):
         return self.requests / self.seconds if self.seconds else 0.0
 
     def rows(self) -> list[tuple[str, str]]:
-        """The report as a table: what, and how many."""
+        """Return the report as rows of a figure and its value."""
         checks = [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
         return self.figures() + checks
 
     def figures(self) -> list[tuple[str, str]]:
-        """What was simulated, without the checks."""
+        """Return the figures without the checks."""
         figures: list[tuple[str, str]] = [
             (name.replace("_", " "), f"{getattr(self, name):,}")
             for name in (
@@ -98,7 +100,7 @@ class Report(Struct, frozen=True):
             )
         ]
         if self.reads:
-            # An earlier report has none of these.
+            # Earlier reports lack these figures.
             figures.append(("reads", f"{self.reads:,}"))
             figures.append(("of them failed", f"{sum(self.reads_failed.values()):,}"))
             figures += [(f"  {kind}", f"{n:,}") for kind, n in self.reads_failed.items()]
@@ -148,9 +150,9 @@ def _again(plan: Plan) -> tuple[int, str]:
 
 
 def plans_for(seed: int, events: int) -> list[Plan]:
-    """The runs of a trial, which together have so many events or more.
+    """Return the runs of a trial, which together have at least `events` events.
 
-    A run's seed tells its pace, and so its size: a trial of no more events is that one run.
+    A run's seed determines its pace and so its size; a trial with fewer events is a single run.
     """
     plans: list[Plan] = []
     while not plans or sum(plan.events for plan in plans) < events:
@@ -161,15 +163,15 @@ def plans_for(seed: int, events: int) -> list[Plan]:
 
 
 def run_quietly(plan: Plan) -> Outcome:
-    """Run a plan; what the code under test logs of the faults that it meets is not shown."""
+    """Run a plan, without the log of the code under test."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         return simulate(plan)
     finally:
         logging.disable(before)
-        # Nothing else holds the run's world, which has databases: what they take is not Python's,
-        # and so hastens no collection.
+        # Free the run's world. It has databases, and Python does not count their memory when it
+        # schedules a collection.
         gc.collect()
 
 

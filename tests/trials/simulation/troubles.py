@@ -1,7 +1,7 @@
-"""What a process meets at its files, by how many operations come first: reads that fail, and halts.
+"""Faults of a process after a number of operations on files: failing reads, pauses and kills.
 
-An operation is a read (a file that is opened or a folder that is listed, by whichever library), or
-a write, a commit or a deletion. So a process is stopped between any two of its steps.
+An operation is a read (an opened file or a listed folder, by any library), a write, a commit or a
+deletion. So a process is stopped between any two of its steps.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class ReadFault(Struct, frozen=True):
     times: int = 1
 
     def line(self) -> str:
-        """Say what happens."""
+        """Return the fault as a line of the log."""
         return f"{self.process}: {self.kind} at {self.times} reads after {self.after}"
 
 
 class Halt(Struct, frozen=True):
-    """After so many operations a process stands still for `ms`, all of it; null: it is killed."""
+    """After so many operations a process is paused for `ms`; null: it is killed."""
 
     process: str
     after: int
     ms: float | None
 
     def line(self) -> str:
-        """Say what happens."""
+        """Return the fault as a line of the log."""
         how = "is killed" if self.ms is None else f"stands still for {self.ms:.0f} ms"
         return f"{self.process} {how} after {self.after} operations"
 
@@ -62,19 +62,19 @@ class Troubles:
         self._world = world
         self._root = root
         self._chance: Random = world.rng("troubles")
-        # What waits for a process, each with how many operations are left until it is met.
+        # Pending faults of a process, each with the number of operations before it.
         self._reads: dict[str, list[tuple[ReadFault, int]]] = {}
         self._halts: dict[str, list[tuple[Halt, int]]] = {}
 
     def add(self, fault: ReadFault | Halt) -> None:
-        """Have a process meet a fault."""
+        """Add a fault of a process."""
         if isinstance(fault, Halt):
             self._halts.setdefault(fault.process, []).append((fault, fault.after))
         else:
             self._reads.setdefault(fault.process, []).append((fault, fault.after))
 
     def clear(self) -> None:
-        """Have nobody meet anything more."""
+        """Remove all pending faults."""
         self._reads.clear()
         self._halts.clear()
 

@@ -1,6 +1,6 @@
-"""Upkeep in between: compaction, retention and packing, and a vacuum by the world's clock.
+"""Upkeep during a run: compaction, retention and packing, and a vacuum by the world's clock.
 
-delta-rs deletes by the real clock, and so nothing here; what it would delete, `vacuum` does.
+delta-rs would vacuum by the real clock, so `vacuum` deletes files in its place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HORIZON_MS = 5_000.0
 
 
 class Upkeep:
-    """What a node's upkeep does, as steps of the world."""
+    """A node's upkeep, as steps of the world."""
 
     def __init__(self, world: World, files: Files, root: str) -> None:
         self._world = world
@@ -88,4 +88,4 @@ def vacuum(world: World, files: Files, handle: DeltaTable, retention_ms: float) 
 
 
 def _say(_text: str) -> None:
-    """Nobody listens."""
+    """Discard the progress."""

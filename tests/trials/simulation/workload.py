@@ -1,6 +1,6 @@
-"""Who asks for what: members of groups, simple committers, administrators, writers of junk.
+"""Clients and their requests: group members, simple committers, administrators, writers of junk.
 
-Every offset that is committed is another number, so an answer tells which commit it is of.
+Every committed offset is a different number, so a response identifies its commit.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATIO
 
 
 class Offsets:
-    """Gives out each offset once. `quiet` is set when nobody is to begin anything new."""
+    """A source of unique offsets. `quiet` is set when clients must start nothing new."""
 
     def __init__(self) -> None:
         self._next = 0
         self.quiet = False
 
     def next(self) -> int:
-        """An offset that nobody has committed."""
+        """Return an offset that was not committed before."""
         self._next += 1
         return self._next
 
 
 class Client:
-    """One client in a process, of one group."""
+    """A client in a process, of one group."""
 
     def __init__(self, home: ClientProcess, group_id: str, offsets: Offsets) -> None:
         self.home = home
@@ -102,7 +102,7 @@ class Client:
         return event
 
     def commit_of(self, partition: int, **more: Any) -> OffsetCommitRequest:
-        """A commit of a new offset."""
+        """Return a commit of a new offset."""
         offset = OffsetCommitPartition(partition, self.offsets.next(), committed_metadata="m")
         return OffsetCommitRequest(topics=(OffsetCommitTopic(TOPIC, (offset,)),), **more)
 
@@ -210,7 +210,7 @@ class Member(Client):
         self.after(1.0 if code in _REJOIN else _BACK_OFF_MS, self._join)
 
     def _give_up(self, life: int) -> Callable[[], None]:
-        """What is done when a request of this life will not be answered: the member joins again."""
+        """Return the callback for a lost request of this life: the member joins again."""
 
         def join_again() -> None:
             if life == self._life:
@@ -235,7 +235,7 @@ class Member(Client):
         if life != self._life:
             return
         if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
-            # The commits of what was done so far come before the rejoining.
+            # A member commits its progress before it rejoins.
             self._commit(life)
         if answer.error_code:
             self._recover(answer)
@@ -261,7 +261,7 @@ class Member(Client):
             member_id=self._member_id,
             group_instance_id=self._instance_id,
         )
-        # What has become of the member, the answer to its heartbeat tells.
+        # The response is ignored, because the heartbeat's response has the state of the member.
         self.ask("offset_commit", body)
         if self.chance.random() < 0.2:
             wanted = None
@@ -322,7 +322,7 @@ class Admin(Client):
 
 
 class Repeater(Client):
-    """Commits for one group at a high rate through a writer that repeats what it wrote before."""
+    """A client that commits for one group at a high rate, by a writer that repeats its writes."""
 
     def __init__(
         self,
@@ -355,7 +355,7 @@ class Repeater(Client):
 
 
 class Junk(Client):
-    """Writes what is no request: it is answered with what was wrong, or rejected."""
+    """A writer of invalid requests, which get an error or are rejected."""
 
     def __init__(
         self, home: ClientProcess, group_id: str, offsets: Offsets, every_ms: float

@@ -1,10 +1,9 @@
 """The world of a simulation: processes, their threads as actors, and one queue of steps in time.
 
-A step runs to its end before the next one begins, except where the code under test waits (it
-sleeps, or it touches a file of a table): there other actors may take their steps, and then the
-first one goes on. So threads and processes overlap at exactly the points that matter, in an order
-that the seed alone decides. A step that waits keeps a thread of its own; of all threads one is at
-work.
+A step runs to its end before the next one begins, unless the code under test waits: it sleeps, or
+accesses a file of a table. Then other actors may take steps before the waiting one continues. So
+threads and processes overlap at exactly the points that matter, in an order that only the seed
+decides. A waiting step keeps its own thread; only one thread runs at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 Step = Callable[[], None]
 
 NO_BUG = "nothing fails but what a fault makes fail"
-# How many steps may overlap by chance. A step that waits lets others go first however many there
-# are, or what it waits for would never come.
+# The number of steps that may overlap by chance. A waiting step lets others go first without this
+# limit, because one of them may end its wait.
 MOST_OVERLAPPING = 4
-# A step whose actor is still in an earlier one is looked at again after this long, ms.
+# The interval after which a step of a busy actor is tried again, ms.
 _BUSY_RETRY_MS = 5.0
-# The threads of a process that stood still go on one after the other, within this time, ms.
+# The threads of a paused process continue one after the other, within this time, ms.
 _WAKING_MS = 300.0
 
 
@@ -54,9 +53,9 @@ class Broken(Struct, frozen=True):
 
 
 class Process:
-    """A process on a machine. `clock` is the machine's; a dead process does nothing more.
+    """A process on a machine. `clock` is the machine's; a dead process takes no more steps.
 
-    Until `still_until`, true ms, all of its threads stand still; its clock goes on.
+    Until `still_until`, true ms, all of its threads are paused; its clock continues.
     """
 
     def __init__(self, name: str, clock: MachineClock) -> None:
@@ -82,7 +81,7 @@ class Actor:
 
     @property
     def alive(self) -> bool:
-        """Whether the actor may go on."""
+        """Whether the actor may take steps."""
         return self.process.alive and not self.stopped
 
 
@@ -98,7 +97,7 @@ class _Waiting:
         self._told.acquire()
 
     def wake(self) -> None:
-        """Have the thread go on, in the place of the one that calls."""
+        """Continue the thread in place of the calling thread."""
         self._told.release()
 
 
@@ -112,7 +111,7 @@ class _Worker:
         self.thread.start()
 
     def wake(self) -> None:
-        """Have it take steps, in the place of the thread that calls."""
+        """Let it take steps in place of the calling thread."""
         self._told.release()
 
     def _run(self) -> None:
@@ -122,7 +121,7 @@ class _Worker:
 
 
 class World:
-    """The queue of steps, the true time (ms since the world began), and what was seen so far."""
+    """The queue of steps, the true time (ms since the world began), and the observations so far."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -136,7 +135,7 @@ class World:
         self._queue: list[tuple[float, int, Actor, Step | _Waiting]] = []
         self._numbers = count()
         self._depth = 0
-        # Of the steps under way, how many stand still with their processes.
+        # The number of unfinished steps of paused processes.
         self._still = 0
         self._waking = self.rng("waking")
         self._limit = 0.0
@@ -145,10 +144,10 @@ class World:
         self._failure: BaseException | None = None
         self._is_closed = False
 
-    # --- chance, and what is told ---------------------------------------------------------------
+    # --- random numbers and the log -------------------------------------------------------------
 
     def rng(self, name: str) -> Random:
-        """A source of chance of its own for each name, so that one actor's draws move nobody's."""
+        """Return a random generator for a name, so that actors' draws are independent."""
         return Random(f"{self.seed}/{name}")
 
     def tell(self, text: str) -> None:
@@ -171,7 +170,7 @@ class World:
         return self._digest.hexdigest()[:16]
 
     def check(self, promise: str) -> None:
-        """Count a look at whether a promise is kept."""
+        """Count a check of a promise."""
         self.checks[promise] = self.checks.get(promise, 0) + 1
 
     def violate(self, promise: str, text: str) -> None:
@@ -183,7 +182,7 @@ class World:
     # --- steps ------------------------------------------------------------------------------------
 
     def later(self, delay_ms: float, actor: Actor, step: Step) -> None:
-        """Have an actor take a step after a while of true time."""
+        """Schedule a step of an actor after a delay of true time."""
         at = self.now + max(0.0, delay_ms)
         heapq.heappush(self._queue, (at, next(self._numbers), actor, step))
 
@@ -197,7 +196,7 @@ class World:
         self.now = max(self.now, limit)
 
     def _hand_over(self) -> None:
-        """Have a thread that has nothing to do take the next steps."""
+        """Let an idle thread take the next steps."""
         (self._idle.pop() if self._idle else _Worker(self._take_steps)).wake()
 
     def _take_steps(self, worker: _Worker) -> bool:
@@ -224,13 +223,13 @@ class World:
                 continue
             try:
                 self._take(actor, step)
-            # Whoever runs the world is told.
+            # The thread that runs the world raises the error.
             except BaseException as error:
                 self._failure = error
         return False
 
     def _wait(self, until: float) -> None:
-        """Let others take their steps until a true time, and then go on with this one."""
+        """Let other actors take steps until a true time, and then continue this step."""
         actor, waiting = self.current, _Waiting()
         assert actor is not None
         heapq.heappush(self._queue, (until, next(self._numbers), actor, waiting))
@@ -259,7 +258,7 @@ class World:
         except Stopped:
             if actor.alive and not self._is_closed:
                 raise
-        # What the code under test lets through to its thread's end is a fault of its own.
+        # An uncaught error of the code under test ends its thread, which is a bug.
         except Exception as error:
             if self._is_closed:
                 return
@@ -271,7 +270,7 @@ class World:
             self.current = None
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for the actor that asks; the others go on meanwhile."""
+        """Let time pass for the calling actor; other actors continue meanwhile."""
         until = self.now + seconds * 1000
         if self.current is None:
             self.run_until(until)
@@ -285,7 +284,7 @@ class World:
             until = process.still_until
 
     def stand_still(self, process: Process, ms: float) -> None:
-        """Have all threads of a process stand still; that of the step at work, too, if it is its.
+        """Pause all threads of a process, including the current step if it belongs to the process.
 
         Raises Stopped as `check_alive` does.
         """
@@ -304,9 +303,9 @@ class World:
         return self._depth - self._still < MOST_OVERLAPPING
 
     def check_alive(self) -> None:
-        """Raise Stopped if the current actor was stopped while others took their steps.
+        """Raise Stopped if the current actor was stopped during other actors' steps.
 
-        Raises Violation once there is one: nothing more is done then.
+        Raises Violation after a violation, because then the run ends.
         """
         if self._is_closed:
             raise Stopped
@@ -317,14 +316,14 @@ class World:
 
 
 class Lock:
-    """In the place of `threading.Lock` where who has it may wait: the others go on meanwhile."""
+    """A replacement of `threading.Lock` if its owner may wait; other actors continue meanwhile."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._is_held = False
 
     def __enter__(self) -> None:
-        """Wait until nobody has it, and take it."""
+        """Wait until the lock is free, and take it."""
         while self._is_held:
             self._world.sleep(_BUSY_RETRY_MS / 1000)
         self._is_held = True

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WorldClock:
-    """The clock that the code under test sees: that of the machine whose process is at work."""
+    """The clock of the code under test: that of the machine which takes the current step."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -22,15 +22,15 @@ class WorldClock:
         return self._true if actor is None else actor.process.clock
 
     def wall_ms(self) -> int:
-        """The wall clock of the machine at work, ms since 1970."""
+        """Return the wall clock of the current machine, ms since 1970."""
         return self._machine().wall_ms(self._world.now)
 
     def monotonic_s(self) -> float:
-        """The monotonic clock of the machine at work, s."""
+        """Return the monotonic clock of the current machine, s."""
         return self._machine().monotonic_s(self._world.now)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for the actor at work."""
+        """Let time pass for the current actor."""
         self._world.sleep(seconds)
 
     # --- as the module `time` has them ----------------------------------------------------------
