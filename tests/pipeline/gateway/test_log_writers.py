@@ -48,7 +48,7 @@ class Gateway:
 
     def __init__(self, root: str) -> None:
         topic = make(root, 1)
-        topics = SimpleNamespace(find=lambda _: (1, topic), look_soon=lambda _: None)
+        topics = SimpleNamespace(find=lambda _: (1, topic), poll_soon=lambda _: None)
         self.log_writers = LogWriters(root, cast(Topics, topics), 0, MOST_BYTES)
         self.services = SimpleNamespace(topics=topics, log_writers=self.log_writers)
 

@@ -143,7 +143,7 @@ def test_a_wrong_key_does_not_replace_the_right_one(root: str) -> None:
 
 REFUSED = [
     ({"aim": "to-offset", "value": "x"}, "'x' is not a whole number"),
-    ({"aim": "to-offset", "value": "7", "topic": "other"}, "how many partitions topic"),
+    ({"aim": "to-offset", "value": "7", "topic": "other"}, "number of partitions of topic"),
     ({"aim": "shift-by", "value": "0"}, "Nothing would change"),
     ({"aim": "nonsense", "value": "1"}, "Preview"),
 ]

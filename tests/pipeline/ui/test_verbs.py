@@ -69,7 +69,7 @@ def test_watch_goes_on_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_changes_are_refused_where_others_would_read_the_key() -> None:
-    with pytest.raises(NotLoopback, match="loopback address only"):
+    with pytest.raises(NotLoopback, match="only on a loopback address"):
         serve(GOLDEN, ("0.0.0.0", 0), allow_changes=True)
 
 
