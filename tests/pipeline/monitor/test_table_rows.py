@@ -44,13 +44,13 @@ def log(root: str) -> Log:
 def by_arrow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are read by Arrow from now on."""
     names: list[str] = []
-    show = Catalog._show_rows
+    show = Catalog._create_arrow_view
 
     def noted(self: Catalog, name: str, rows: Any) -> None:
         names.append(name)
         show(self, name, rows)
 
-    monkeypatch.setattr(Catalog, "_show_rows", noted)
+    monkeypatch.setattr(Catalog, "_create_arrow_view", noted)
     return names
 
 
