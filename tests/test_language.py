@@ -48,6 +48,7 @@ FINISHED = (
     "schemas",
     "schemas/kafka",
     "tests",
+    "tests/bench",
     "tests/coordinator",
     "tests/coordinator/consumer",
     "tests/coordinator/producer",

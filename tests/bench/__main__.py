@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: each benchmark beside its floor."""
+"""The command `python -m tests.bench`: each benchmark, compared with its floor."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bench_of_answer(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
+    """Response times, p50 and p99, compared with an empty function in the same job."""
     from tests.bench.answer import bench_answer
 
     show("answer", bench_answer(seconds, rounds, print_progress, warm_up, root), json, record)
@@ -87,7 +87,7 @@ def bench_of_gateway(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Through a gateway: answer time, members held, records/s, beside Kafka's broker."""
+    """Response time, members held and records/s of a gateway, compared with Kafka's broker."""
     from tests.bench.gateway import Load, bench_gateway
 
     load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
@@ -138,7 +138,7 @@ def bench_of_held(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """How many members one root holds, by how often they heartbeat."""
+    """Number of members that a root holds, by the heartbeat interval."""
     from tests.bench.held import HEARTBEATS_S, HeldLoad, bench_held
 
     loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
@@ -153,7 +153,7 @@ def bench_of_rebalance(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
+    """Time until 100 members are Stable, and one more, compared with Kafka's broker."""
     from tests.bench.rebalance import bench_rebalance
 
     show("rebalance", bench_rebalance(rounds, kafka_libs, print_progress, members), json, record)
@@ -166,7 +166,7 @@ def bench_of_machine(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Requests a second through the pure machine, beside decoding and encoding alone."""
+    """Requests a second of the pure state machine, compared with decoding and encoding alone."""
     from tests.bench.machine import bench_machine
 
     show("machine", bench_machine(batches, scale, print_progress), json, record)
@@ -179,7 +179,7 @@ def bench_of_compaction(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Compaction, beside Spark reading and writing the same rows."""
+    """Time of a compaction, compared with Spark reading and writing the same rows."""
     from tests.bench.compaction import bench_compaction
 
     show("compaction", bench_compaction(records, keys, print_progress), json, record)
@@ -191,7 +191,7 @@ def bench_of_start(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """How long a start takes until `ready`, beside Spark's own start."""
+    """Time of a start until `ready`, compared with Spark's own start."""
     from tests.bench.start import bench_start
 
     show("start", bench_start(rounds, print_progress), json, record)
@@ -205,7 +205,7 @@ def bench_of_take_over(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """A start without and with a checkpoint, beside Spark reading and grouping the same rows."""
+    """Time of a start with and without a checkpoint, compared with Spark grouping the same rows."""
     from tests.bench.take_over import bench_take_over
 
     show("take-over", bench_take_over(records, groups, requests, print_progress), json, record)
@@ -217,7 +217,7 @@ def bench_of_views(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """A view of history over a large log, by Spark natively and by DuckDB."""
+    """Time of a view of history over a large log, by Spark natively and by DuckDB."""
     from tests.bench.views import bench_views
 
     show("views", bench_views(records, print_progress), json, record)
@@ -236,7 +236,7 @@ def bench_of_nodes(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """CPU a request and answer time of several coordinators of one root, beside the floor."""
+    """CPU per request and response time of several coordinators of one root."""
     from tests.bench.nodes import NODES, bench_nodes
 
     show(
@@ -264,7 +264,7 @@ def bench_of_moves(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """What a move and a restart cost the other groups, beside windows without."""
+    """Effect of a move or restart on other groups, compared with windows without one."""
     from tests.bench.moves import KINDS, bench_moves
 
     for kind in kinds or ():
@@ -286,7 +286,7 @@ def bench_of_verbs(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """How long verbs take, the whole process, beside Kafka's tool."""
+    """Time of a command's whole process, compared with Kafka's tool."""
     from tests.bench.verbs import bench_verbs
 
     show("verbs", bench_verbs(groups, partitions, runs, kafka_libs, print_progress), json, record)

@@ -1,29 +1,29 @@
-"""How long an answer takes, beside the same job with a function that decides nothing.
+"""Response time, compared with the same Spark job with a function that decides nothing.
 
-Every member of 5 groups of 20 heartbeats once a second (`tests.bench.paced`). Both
-machines are started and then take turns of some seconds; during a turn the other machine is paused
-with its JVM. So both meet the same noise and have compiled for equally long. The first turns do not
-count (`WARM_UP_S`).
+Every member of 5 groups of 20 heartbeats once a second (`tests.bench.paced`). Both machines are
+started and then take turns of some seconds; during a turn the other machine is paused with its JVM.
+So both meet the same noise, and have compiled for equally long. The first turns do not count
+(`WARM_UP_S`).
 
-Profile: a running coordinator's JVM by async-profiler (its library is in a jar on Maven Central),
-its Python processes by py-spy:
+To profile, use async-profiler for a running coordinator's JVM (its library is in a jar on Maven
+Central), and py-spy for its Python processes:
 
     jcmd PID JVMTI.agent_load LIBRARY '"start,event=wall,interval=1ms,threads"'
     jcmd PID JVMTI.agent_load LIBRARY '"stop,file=FILE,collapsed"'
     py-spy record --rate 200 --duration 15 --format raw --output FILE --pid PID
 
-A batch of this load took 190 ms on two cores when Spark's Delta source read the requests. Of them
+A batch of this load took 190 ms on two cores when Spark's Delta source read the requests. Of these
 
-* 62 were that source: 21 to find the newest version, 10 to list the commits, 31 to plan the scan of
-  two files (a query over the log, generated code, a broadcast of Hadoop's settings). See
+* 62 ms were that source: 21 to find the newest version, 10 to list the commits, 31 to plan the scan
+  of two files (a query over the log, generated code, a broadcast of Hadoop's settings). See
   `pipeline/stream/event_source.py`.
-* 40 were processes of chmod, for the files of the offset, of the commit and of the state store's
+* 40 ms were processes of chmod, for the files of the offset, of the commit and of the state store's
   changes. See `pipeline/session/start.py`.
-* 12 were the shuffle into one partition.
+* 12 ms were the shuffle into one partition.
 
-Of the other 60 to 75 ms, planning took 7, making tasks of the plan 13 (6 of them to broadcast
+In the other 60 to 75 ms, planning took 7, making tasks of the plan 13 (6 of them to broadcast
 Hadoop's settings for the state store, now 2: `pipeline/session/spark_settings.py`), and the job and
-the writing of its answers 35 to 45.
+the writing of its responses 35 to 45.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AnswerReport(Report):
         return [self.floor, self.coordinator]
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The coordinator over the floor."""
+        """Return the coordinator's figures divided by the floor's."""
         return {"ratio": {"p50 ms": self.ratio_p50, "p99 ms": self.ratio_p99}}
 
     def aims(self) -> list[Aim]:
@@ -143,7 +143,7 @@ class _Machine:
         process.pause()
 
     def turn(self, seconds: float) -> tuple[list[float], int]:
-        """Let the machine answer; return the answer times, s, and how many answers never came."""
+        """Run a turn; return the response times, s, and the number of missing responses."""
         self._process.resume()
         pace(self._fleet, _SETTLE_S, self._process)
         found = pace(self._fleet, seconds, self._process)
@@ -157,7 +157,7 @@ class _Machine:
         self._p50s.append(p50)
 
     def figures(self) -> Figures:
-        """The figures over all turns."""
+        """Return the figures over all turns."""
         p50, p99 = p50_and_p99(self._times, self.name)
         least, most = min(self._p50s), max(self._p50s)
         return Figures(self.name, len(self._times), self._unanswered, p50, p99, least, most)

@@ -1,9 +1,9 @@
-"""How long compaction takes, beside its floor: Spark reading and writing the same rows.
+"""Time of a compaction, compared with Spark reading and writing the same rows.
 
-DuckDB makes the log: ten closed segments of offset commits, of which all but the newest of each key
-are superseded, and an active segment with one record. Compaction and floor each run in a process of
-their own, so that each has its own peak of memory. Compaction moves superseded records to the
-history, so it writes every row, as the floor does.
+DuckDB makes the log: ten closed segments of offset commits with only the newest of each key in
+force, and an active segment with one record. Compaction and floor run in separate processes, so
+that each has its own peak of memory. Compaction moves superseded records to the history, so it
+writes every row, as the floor does.
 
     python -m tests.bench.compaction compact | spark ROOT
 """
@@ -67,7 +67,7 @@ FROM (SELECT i, (hash(i) % {keys})::BIGINT AS key FROM range({first}, {last}) nu
 
 
 class Measured(Struct, frozen=True):
-    """One process: its seconds, without its start, and the peak of its own resident memory.
+    """The figures of a process: its seconds, without its start, and its peak of resident memory.
 
     For Spark the peak is that of its Python process only, without the JVM.
     """

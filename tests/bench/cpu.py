@@ -31,12 +31,12 @@ class CpuCounter:
         self._before, self._compiling_before = self._read()
 
     def used(self) -> Cpu:
-        """What has been used until now."""
+        """Return the CPU used until now."""
         after, compiling_after = self._read()
         return Cpu(_more(self._before, after), _more(self._compiling_before, compiling_after))
 
     def _read(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The CPU of each process and of each thread that compiles, by its path in /proc."""
+        """Return the CPU of each process and of each compiling thread, by its path in /proc."""
         processes: dict[str, float] = {}
         compilers: dict[str, float] = {}
         for root in self._pids:
@@ -55,7 +55,7 @@ class CpuCounter:
 
 
 def cpu_s(pid: int, ended_too: bool = False) -> float:
-    """The CPU seconds that a process has used; with `ended_too` also its children that have ended.
+    """Return the CPU seconds that a process has used, with `ended_too` also its ended children.
 
     Raises FileNotFoundError or ProcessLookupError if there is no such process.
     """

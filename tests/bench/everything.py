@@ -1,8 +1,8 @@
-"""All benchmarks, one after the other, each recorded as `--record` does it.
+"""All benchmarks, one after the other, each recorded as by `--record`.
 
-Each runs as a command of its own: no benchmark has another's JVM or memory beside it, and the
-command that is recorded is the one that was run. A full run takes an hour and a half, and needs the
-machine for itself.
+Each runs as a separate command: no benchmark shares a JVM or memory with another one, and the
+recorded command is the one that ran. A full run takes an hour and a half, and needs an idle
+machine.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Plan(NamedTuple):
     always: str = ""
 
     def command(self, quick: bool) -> list[str]:
-        """The words of the command line after `python -m tests.bench`."""
+        """Return the words of the command line after `python -m tests.bench`."""
         return f"{self.name} {self.always} {self.quick if quick else self.full}".split()
 
     def what(self) -> str:
-        """What it measures: the first paragraph of its module."""
+        """Return the description of the benchmark: the first paragraph of its module."""
         module = sys.modules[self.report.__module__]
         return " ".join((inspect.getdoc(module) or "").partition("\n\n")[0].split())
 
@@ -83,10 +83,10 @@ def bench_all(
     libs: Path | None = None,
     plans: Sequence[Plan] = PLANS,
 ) -> list[str]:
-    """Run every plan and record its report, of a quick run none; returns the commands that failed.
+    """Run every plan and record its report, except in a quick run; return the failed commands.
 
-    `say` hears of progress and of what was found for each aim. A benchmark that fails does not keep
-    the next ones from running. `libs` is the folder of Kafka's jars.
+    `say` reports progress and the result of each aim. A failed benchmark does not prevent the next
+    ones from running. `libs` is the folder of Kafka's jars.
     """
     failed = []
     for number, plan in enumerate(plans):

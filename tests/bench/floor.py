@@ -16,7 +16,7 @@ MODULE = "tests.bench.floor"
 
 
 def main() -> int:
-    """Run a coordinator whose machine answers everything with no error."""
+    """Run a coordinator with a machine that answers every request without an error."""
     parser = argparse.ArgumentParser(prog=MODULE)
     parser.add_argument("--root", required=True)
     parser.add_argument("--config")

@@ -63,7 +63,10 @@ ROWS, CLIENT, GATEWAY, KAFKA = "rows, from their commit", "client, from send", "
 
 
 class Figures(Struct):
-    """One way to a coordinator. -1: not measured. `held_limit`: what ended the search."""
+    """The figures of a client's way to a coordinator. -1: not measured.
+
+    `held_limit`: end of the search.
+    """
 
     machine: Annotated[str, Column("to the coordinator by")]
     p50_ms: Annotated[float, Column("p50 ms", ".0f")]
@@ -88,7 +91,7 @@ class GatewayReport(Report):
     kafka: Figures | None
 
     def rows(self) -> list[Figures]:
-        """The ways that were measured."""
+        """Return the ways that were measured."""
         ours = [self.written, self.client, self.gateway]
         return [*ours, *([] if self.kafka is None else [self.kafka])]
 
@@ -108,7 +111,7 @@ class GatewayReport(Report):
 
 
 class Load(Struct):
-    """How long and how much; the command's defaults are those of a full run."""
+    """The size of the load; the command's defaults are those of a full run."""
 
     warm_up: float = WARM_UP_S
     seconds: float = _TURN_S
@@ -228,7 +231,7 @@ def _create(topic: str, address: dict[str, str]) -> None:
 
 
 def _acknowledged(producer: Any, address: dict[str, str]) -> list[float]:
-    """How long single records wait for their acknowledgements, s."""
+    """Return the times until single records are acknowledged, s."""
     _create(_SINGLE, address)
     times: list[float] = []
     for number in range(_ACKS):
@@ -259,7 +262,7 @@ def _confluent() -> Any:
 
 
 def _end(consumer: Any, partition: Any) -> int:
-    """The offset after a partition's last record; 0 while the topic is not known yet."""
+    """Return the offset after a partition's last record; 0 while the topic is not known yet."""
     try:
         return int(consumer.get_watermark_offsets(partition, _IDLE_S)[1])
     except _confluent().KafkaException:

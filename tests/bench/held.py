@@ -1,13 +1,13 @@
-"""How many members one root holds: more and more of them, until an answer comes too late.
+"""Number of members that a root holds: members are added until a response is late.
 
-The members are groups on plain sockets (`tests.bench.socket_fleet`) before one gateway and one
-coordinator, which run on the same cores as the driver. So many are held when each heartbeat of a
-stretch is answered within `LATE_S` and with no error. The bound is the same for every interval of
-heartbeats: where heartbeats are seldom, one that is answered just before the next one would be
-answered by a coordinator that falls behind.
+The members are groups on plain sockets (`tests.bench.socket_fleet`), connected to one gateway and
+one coordinator, which run on the same cores as the driver. A number of members is held if each
+heartbeat of a stretch is answered within `LATE_S` and without an error. The limit is the same for
+every heartbeat interval. With long intervals a response just before the next heartbeat would be no
+proof, because a lagging coordinator could give it.
 
-With seldom heartbeats a micro-batch has fewer requests of each group, and the group's state is read
-and written for them all the same: so a request costs more than with frequent ones.
+With long intervals a micro-batch has fewer requests of each group, but still reads and writes the
+group's state. So a request costs more than with short intervals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HEARTBEATS_S = (3.0, 10.0, 30.0)
 # The connections of those that are held; as many members join at once.
 _CONNECTIONS = 1_000
 _SETTLE_S = 6.0
-# The driver lags behind its own schedule by so much of `LATE_S`: it is the limit.
+# The driver is the limit if it lags its own schedule by this share of `LATE_S`.
 _LAG = 0.1
 
 
@@ -83,14 +83,14 @@ class HeldReport(Report):
     figures: list[Held]
 
     def rows(self) -> list[Held]:
-        """The shortest interval first."""
+        """Return the rows, the shortest interval first."""
         return self.figures
 
 
 def bench_held(loads: Sequence[HeldLoad], warm_up: float, say: Callable[[str], None]) -> HeldReport:
-    """Measure each load before a coordinator of its own; `say` hears of progress. Raises Failure.
+    """Measure each load with a new coordinator; `say` reports progress. Raises Failure.
 
-    `warm_up`, s, is how long the first step heartbeats before anything counts.
+    `warm_up`, s, is the time for which the first step heartbeats without being measured.
     """
     figures = []
     for load in loads:
@@ -109,10 +109,10 @@ def hold(
     coordinator: int | None = None,
     warm_up: float = 0.0,
 ) -> Held:
-    """Add members to those before a server until not all of them are held.
+    """Add members to those of a server until not all of them are held.
 
-    `server` and `coordinator` are process ids. Groups are named after `name`, by which `say` hears
-    of progress. Nothing is raised: what ends the search is the figures' `limit`.
+    `server` and `coordinator` are process ids. `name` is the prefix of groups and of the progress
+    for `say`. No error is raised: the figures' `limit` is the end of the search.
     """
     found = Held(load.heartbeat_s, load.session_ms / 1000)
     seconds = max(load.seconds, load.heartbeat_s)
@@ -161,7 +161,7 @@ def hold(
 
 
 def _grow(sockets: SocketFleet, name: str, count: int, load: HeldLoad) -> None:
-    """Let members join until there are so many. Raises Failure."""
+    """Let members join until there are `count`. Raises Failure."""
     numbers = range(len(sockets.members) // OF_GROUP, count // OF_GROUP)
     groups = groups_of(f"{name}-held", numbers, OF_GROUP, load.session_ms)
     # A few at a time: the others heartbeat in between, or their sessions would end.

@@ -1,11 +1,11 @@
-"""How much the pure machine decides on one core, without Spark.
+"""Throughput of the pure state machine on one core, without Spark.
 
 Each load goes through `BatchMachine.process`, the call that Spark's worker makes, from the events'
 JSON to the state's bytes, and its output is encoded as in `pipeline/stream/stateful.py`. The floor
 in the same run decodes the same events, encodes the same outputs, copies the states and decides
-nothing. Seconds are the process's CPU time: what else runs on the computer does not count.
+nothing. Seconds are the process's CPU time, so other programs on the computer do not count.
 
-Profile: python -m cProfile -s tottime -m tests.bench machine
+To profile: python -m cProfile -s tottime -m tests.bench machine
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ _decode_output = msgspec.msgpack.Decoder(GroupOutput | None).decode
 
 
 class Load(Struct):
-    """One load's figures; times are of one core.
+    """The figures of a load; times are of one core.
 
-    `requests` is of one group and batch, which Spark hands over at once; `state_bytes` is the size
-    of a group's state at the end; `ratio` is a request's time over the floor's.
+    `requests` is the number of requests of one group and batch, which Spark passes at once.
+    `state_bytes` is the size of a group's state at the end. `ratio` is a request's time over the
+    floor's.
     """
 
     name: Annotated[str, Column("load")]
@@ -86,7 +87,7 @@ class Sample(Struct):
 
 
 class MachineReport(Report):
-    """All loads."""
+    """The figures of all loads."""
 
     loads: list[Load]
 
@@ -95,7 +96,7 @@ class MachineReport(Report):
         return self.loads
 
     def aims(self) -> list[Aim]:
-        """The first load's requests a second."""
+        """Return the aim of the first load's requests a second."""
         first = self.loads[0]
         return [Aim(first.name, "a second", 200_000, first.per_second, most=False)]
 
@@ -111,34 +112,34 @@ class MachineGroup:
         self._by_request: dict[str, Member] = {}
 
     def joins(self, again: bool) -> list[str]:
-        """Everybody's join."""
+        """Return the joins of all members."""
         return self.texts((member, member.join(again)) for member in self.members)
 
     def syncs(self) -> list[str]:
-        """Everybody's sync, the leader's with the assignments."""
+        """Return the syncs of all members, the leader's with the assignments."""
         first = self.members[0]
         everything = tuple(SyncGroupAssignment(m.member_id, b"\x00" * 32) for m in self.members)
         return self.texts((m, m.sync(everything if m is first else ())) for m in self.members)
 
     def heartbeats(self, each: int = 1) -> list[str]:
-        """`each` heartbeats of everybody."""
+        """Return `each` heartbeats of every member."""
         return self.texts((m, m.heartbeat()) for _ in range(each) for m in self.members)
 
     def commits(self, offset: int) -> list[str]:
-        """Everybody commits partitions of its own."""
+        """Return a commit of every member, each for different partitions."""
         return self.texts(
             (member, member.commit(commit_body(member, TOPIC, PARTITIONS * i, offset)))
             for i, member in enumerate(self.members)
         )
 
     def fetches(self) -> list[str]:
-        """Everybody fetches what it committed."""
+        """Return a fetch by every member of its committed offsets."""
         return self.texts(
             (member, member.fetch(_fetch(PARTITIONS * i))) for i, member in enumerate(self.members)
         )
 
     def texts(self, events: Iterable[tuple[Member, RequestEvent]]) -> list[str]:
-        """The events as JSON; `take` hands each answer to the member that asked."""
+        """Return the events as JSON; `take` passes each response to its member."""
         texts = []
         for member, event in events:
             self._by_request[event.request_id] = member
@@ -146,7 +147,7 @@ class MachineGroup:
         return texts
 
     def take(self, output: GroupOutput | None) -> None:
-        """Learn member ids and generations from what was answered. Raises Failure on an error."""
+        """Take member ids and generations from responses. Raises Failure on an error."""
         for response in [] if output is None else output.responses:
             member = self._by_request.pop(response.request_id)
             if response.error_code:
@@ -156,7 +157,7 @@ class MachineGroup:
                 member.generation = response.join_group.generation_id
 
     def form(self, now: int) -> None:
-        """Join and sync everybody. The first member joins alone, and again with the others."""
+        """Let all members join and sync. The first joins alone, and again with the others."""
         first, *others = self.members
         steps: list[Callable[[], list[str]]] = [
             lambda: self.texts([(first, first.join())]),
@@ -170,7 +171,7 @@ class MachineGroup:
 
 
 def commit_body(member: Member, topic: str, first: int, offset: int) -> OffsetCommitRequest:
-    """A commit of `PARTITIONS` partitions of one topic, from the first one on."""
+    """Return a commit of `PARTITIONS` partitions of one topic, from the first one on."""
     partitions = tuple(OffsetCommitPartition(first + i, offset) for i in range(PARTITIONS))
     return OffsetCommitRequest(
         generation_id=member.generation,
@@ -185,7 +186,7 @@ def _fetch(first: int) -> OffsetFetchRequest:
 
 
 def make_machine() -> BatchMachine:
-    """A machine that lets groups form without a delay."""
+    """Return a machine that lets groups form without a delay."""
     return BatchMachine(BatchSettings(config=parse_config({"group.initial.rebalance.delay.ms": 0})))
 
 

@@ -25,7 +25,7 @@ class Memory(Struct, frozen=True):
 
 
 def peaks_of(pid: int) -> Memory:
-    """The peaks so far of a driver and of its descendants; all 0 where there is no /proc."""
+    """Return the peaks so far of a driver and of its descendants; all 0 if there is no /proc."""
     below = descendants(pid)
     java = [process.pid for process in below if process.name == "java"]
     others = [process.pid for process in below if process.name != "java"]

@@ -1,18 +1,16 @@
-"""What a move or a restart costs the other groups: the longest answer time while it happens.
+"""Effect of a move or a restart on other groups: their longest response time meanwhile.
 
-Two coordinators share a root, under the load of `tests.bench.paced` with a group for each
-member. Windows of equal length take turns: at the beginning of one something happens, in the next
-one something else, and in one nothing does. A window's figure is the longest answer time of the
-*other* groups, those whose partitions had the same owner all the time; the window without an event
-takes its figure of the same groups. Requests are sent as long as the window is, and belong to it
-however late they are answered.
+Two coordinators share a root, under the load of `tests.bench.paced` with a group for each member.
+Windows of equal length alternate between the events and no event; an event happens at the beginning
+of its window. A window's figure is the longest response time of the *other* groups, those of
+partitions that kept their owner. The window without an event takes its figure of the same groups.
+Requests are sent during the window, and belong to it however late the response is.
 
-A coordinator that starts takes the CPU of two cores for some seconds, whoever's root it is. So
-beside a restart stands a start on another root: what is left between the two is the price of the
-restart itself.
+A coordinator that starts takes the CPU of two cores for some seconds, even on another root. So a
+start on another root is measured too: the difference is the cost of the restart.
 
-The moved groups' own figure is how long they had no coordinator, and for a killed one most of it is
-the lease.
+The moved groups' own figure is the time without a coordinator. For a killed coordinator most of it
+is the lease.
 """
 
 from __future__ import annotations
@@ -59,9 +57,9 @@ _STAYS, _RESTARTS = 1, 2
 
 
 class MovesFigures(Struct):
-    """One kind of event, over all its windows. Times in ms.
+    """The figures of one kind of event, over all its windows. Times in ms.
 
-    `partitions` are those that changed their owner in a window, the median.
+    `partitions` is the median number of partitions that changed their owner in a window.
     """
 
     event: Annotated[str, Column("event")]
@@ -85,7 +83,7 @@ class MovesReport(Report):
     figures: list[MovesFigures]
 
     def title(self) -> str:
-        """The load."""
+        """Return the description of the load."""
         return f"{self.per_second:,} heartbeats/s, two coordinators; longest answer of a window"
 
     def rows(self) -> list[MovesFigures]:
@@ -93,7 +91,7 @@ class MovesReport(Report):
         return self.figures
 
     def aims(self) -> list[Aim]:
-        """What happens to some groups costs the others next to nothing."""
+        """Return the aims: an event of some groups costs other groups next to nothing."""
         found = {each.event: each for each in self.figures}
         aims = [
             Aim(f"{event}, the other groups", "ms", MOST_MS, found[event].more_ms)
@@ -107,7 +105,7 @@ class MovesReport(Report):
 
 
 class Window(NamedTuple):
-    """What was seen in a window: the longest answer of each group, s, and who was moved."""
+    """A window: the longest response time of each group, s, and the moved partitions."""
 
     longest: dict[str, float]
     answers: int
@@ -115,17 +113,17 @@ class Window(NamedTuple):
     moved: frozenset[int]
 
     def of_others(self, moved: frozenset[int]) -> float:
-        """The longest answer of the groups that are in none of these partitions, s."""
+        """Return the longest response time of groups outside these partitions, s."""
         return max(t for group, t in self.longest.items() if _partition(group) not in moved)
 
     def of_moved(self) -> float:
-        """The longest answer of the moved groups, s; 0 if none was moved."""
+        """Return the longest response time of the moved groups, s; 0 if there are none."""
         moved = (t for group, t in self.longest.items() if _partition(group) in self.moved)
         return max(moved, default=0.0)
 
 
 def figures(event: str, seconds: float, pairs: Sequence[tuple[Window, Window]]) -> MovesFigures:
-    """What pairs of windows say, each with the event and without it."""
+    """Return the figures of pairs of windows, each with the event and without it."""
     others = [1000 * with_it.of_others(with_it.moved) for with_it, _ in pairs]
     quiet = [1000 * without.of_others(with_it.moved) for with_it, without in pairs]
     moved = [1000 * with_it.of_moved() for with_it, _ in pairs]
@@ -148,9 +146,10 @@ def figures(event: str, seconds: float, pairs: Sequence[tuple[Window, Window]]) 
 def moved_since(
     before: ClusterState, after: ClusterState, ended: int | None = None
 ) -> frozenset[int]:
-    """The partitions that had no coordinator for a while: they have another claim since.
+    """Return the partitions that had no coordinator for a while, because their claim changed.
 
-    Those of a node that `ended` are among them: killed, it may come back to them within its lease.
+    The partitions of a node that `ended` are included: after a kill it may return to them within
+    its lease.
     """
     gone = set() if ended is None else set(before.owned_by(ended))
     claimed = {p for p, now in after.partitions.items() if now.epoch != before.partitions[p].epoch}
@@ -167,10 +166,10 @@ def bench_moves(
     warm_up: float = WARM_UP_S,
     root: str | None = None,
 ) -> MovesReport:
-    """Measure so many pairs of windows of each kind; `say` hears of progress.
+    """Measure `windows` pairs of windows of each kind; `say` reports progress.
 
-    A window with a move is `seconds` long, one with a start `restart_seconds`. `root` is where the
-    tables lie, and beside it those of starts on another root; it must be new, and all of them stay.
+    A window with a move is `seconds` long, one with a start `restart_seconds`. `root` is the folder
+    of the tables; the roots of starts are next to it. It must be new, and all of them are kept.
     Raises Failure.
     """
     length = {kind: seconds if kind == "moves" else restart_seconds for kind in kinds}
@@ -221,7 +220,7 @@ class _Bench:
         }
 
     def window(self, event: str | None, seconds: float) -> Window:
-        """The answers of so many seconds, at whose beginning something happens, or nothing."""
+        """Return the responses of a window with this event at its beginning; None: no event."""
         longest: dict[str, float] = {}
 
         def heard(request_id: str, taken_s: float) -> None:
@@ -245,7 +244,7 @@ class _Bench:
         self._until_settled(lambda: time.sleep(_SETTLE_S))
 
     def _settle(self) -> None:
-        """Have the load go on until nothing is under way, and a little longer."""
+        """Continue the load until no partition is moving, and a little longer."""
         if self._other is not None:
             self._other.kill()
             self._other = None
@@ -263,7 +262,7 @@ class _Bench:
             meanwhile()
 
     def _cluster(self) -> ClusterState:
-        # A log of its own: the worker's thread reads the other one.
+        # A separate reader, because the worker's thread uses the other one.
         return DecisionLog(self._root).read()
 
     # --- events -----------------------------------------------------------------------------------

@@ -1,24 +1,23 @@
-"""Several coordinators of one root: the CPU of all of them a request, and the answer time.
+"""Several coordinators of one root: CPU per request of all of them, and response time.
 
 Each node owns some of the 50 offsets partitions and follows the same `requests` table. The load is
 the same for any number of nodes: members that heartbeat once a second (`tests.bench.paced`), in
 commits of many groups, few enough for four JVMs on two cores. The floor is one node with a function
-that decides nothing. All of them are up at once, each number of nodes with a root of its own. They
-are warmed up side by side, once the nodes' shares are even and all groups stable, and measured in
-turns, while the others have no load: so whatever the machine does befalls them all.
+that decides nothing. All clusters run at the same time, each on a separate root. They warm up in
+parallel until the nodes' shares are even and all groups stable. They are then measured in turns
+without a load on the others, so that noise of the machine affects all of them.
 
-CPU is that of the nodes' processes, each a driver's Python, its JVM and its Python workers; the
-load's own is not in it. `compiling` is what the JVMs' compilers take of it. They compile what has
-run often, so they are done with a node's code after so many batches of its own: one of four nodes
-has fewer of them than a node alone, and takes longer. A micro-batch costs about as much for few
-requests as for many, and each node has its own: so each figure of CPU stands beside the batches
-that it went into, counted by the files of Spark's log of offsets. Without a load a batch begins
-when a timer is due, or after `trigger.max.interval.ms`, and has next to nothing to decide (`idle`).
-`reading` is what only reading the requests takes, as each node reads them: the last commits of each
-turn once more, one after the other, by readers with the nodes' partitions, in the benchmark's
-process.
+CPU is that of the nodes' processes: the driver's Python, the JVM and the Python workers; the load's
+is excluded. `compiling` is the part of the JVMs' compilers. They compile code that has run often,
+after a number of batches. One of four nodes has fewer batches than a single node, so its
+compilation takes longer. A micro-batch costs about the same for few requests as for many, and each
+node has its own batches. So each figure of CPU has the number of its batches, counted by the files
+of Spark's offset log. Without a load a batch begins when a timer is due, or after
+`trigger.max.interval.ms`, and decides almost nothing (`idle`). `reading` is the cost of only
+reading the requests: readers with the nodes' partitions, in the benchmark's process, read the last
+commits of each turn again, one after the other.
 
-With more nodes than cores the nodes wait for each other, and answer times say so.
+With more nodes than cores the nodes wait for each other, which shows in the response times.
 """
 
 from __future__ import annotations
@@ -64,7 +63,10 @@ _SAY_S = 30.0
 
 
 class NodesFigures(Struct):
-    """One number of nodes. CPU in us a request and in cores, of all nodes together; times in ms."""
+    """The figures of a number of nodes.
+
+    CPU of all nodes in us per request and in cores; times in ms.
+    """
 
     machine: Annotated[str, Column("machine")]
     nodes: Annotated[int, Column("nodes")]
@@ -89,15 +91,15 @@ class NodesReport(Report):
     figures: list[NodesFigures]
 
     def title(self) -> str:
-        """The load."""
+        """Return the description of the load."""
         return f"{self.per_second:,} heartbeats/s"
 
     def rows(self) -> list[NodesFigures]:
-        """The floor first."""
+        """Return the rows, the floor first."""
         return self.figures
 
     def aims(self) -> list[Aim]:
-        """The sum over the most nodes is hardly more than one node's."""
+        """Return the aims: many nodes together take hardly more CPU than one node."""
         found = [each for each in self.figures if each.machine == COORDINATOR]
         most, one = max(found, key=_nodes), min(found, key=_nodes)
         over = f"{most.nodes} nodes over {one.nodes}"
@@ -130,7 +132,7 @@ def bench_nodes(
             say(f"nodes: starting {name}")
             processes, root = stack.enter_context(several(kind, count))
             shares = [Selection()] if count == 1 else _shared(root, count, say)
-            # Nobody heartbeats while others are measured.
+            # The members send no heartbeats while other clusters are measured.
             fleet = Fleet(root, groups, MEMBERS, "nodes", LONGEST_SESSION_MS)
             machines.append(_Machine(kind, name, processes, fleet, shares))
             if kind == COORDINATOR:
@@ -151,7 +153,7 @@ def bench_nodes(
 
 
 class _Used(Struct):
-    """What the nodes of a machine have used, s of CPU, in so many seconds and batches."""
+    """CPU used by a cluster's nodes, s, in a number of seconds and batches."""
 
     seconds: float = 0.0
     batches: int = 0
@@ -159,7 +161,7 @@ class _Used(Struct):
     compiling_s: float = 0.0
 
     def add(self, other: _Used) -> None:
-        """Add what was used in another window."""
+        """Add the use of another window."""
         self.seconds += other.seconds
         self.batches += other.batches
         self.cpu_s += other.cpu_s
@@ -167,7 +169,7 @@ class _Used(Struct):
 
 
 class _Machine:
-    """The nodes of one root, and what was measured of them."""
+    """The nodes of one root, and their measurements."""
 
     def __init__(
         self,
@@ -210,14 +212,14 @@ class _Machine:
         )
 
     def _reading_of(self, first: int) -> float:
-        """The CPU, s, of reading the commits from a version on, by that of the last of them."""
+        """Return the CPU, s, of reading the commits from a version on, by the last of them."""
         end = open_table(self.fleet.root, REQUESTS).version() + 1
         begin = max(first, end - _READ_AGAIN)
         again = sum(reading_s(self.fleet.root, share, begin) for share in self._shares)
         return again * (end - first) / (end - begin)
 
     def figures(self, idle: _Used) -> NodesFigures:
-        """All windows together, and what was used without a load."""
+        """Return the figures of all windows together, and of the time without a load."""
         used, answers = self._used, len(self._times)
         p50, p99 = p50_and_p99(self._times, self.name)
         return NodesFigures(
@@ -248,14 +250,14 @@ class _Counter:
         self._began = time.monotonic()
 
     def used(self) -> _Used:
-        """What they have used until now."""
+        """Return the CPU and batches used until now."""
         seconds = time.monotonic() - self._began
         batches = _planned(self._root) - self._planned
         return _Used(seconds, batches, *self._cpu.used())
 
 
 def _progress(name: str, say: Callable[[str], None]) -> Callable[[list[float]], None]:
-    """Say every `_SAY_S` how many answers there are."""
+    """Return a callback that reports the number of responses every `_SAY_S`."""
     said_at = time.monotonic()
 
     def look(times: list[float]) -> None:
@@ -285,7 +287,7 @@ def _shared(root: str, count: int, say: Callable[[str], None]) -> list[Selection
 
 
 def _planned(root: str) -> int:
-    """How many batches the streaming checkpoints beside the tables have planned, all together."""
+    """Return the number of batches planned by all streaming checkpoints of a root."""
     last: dict[Path, int] = {}
     for file in Path(root).glob("_checkpoints/*/*/stream/offsets/*"):
         if file.name.isdigit():

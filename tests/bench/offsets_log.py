@@ -37,7 +37,7 @@ _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x03t-0\x00\x00\x00\x00"
 
 
 def group_names(groups: int) -> list[str]:
-    """The ids of the groups that `write_log` makes."""
+    """Return the ids of the groups that `write_log` makes."""
     return [f"group-{number}" for number in range(groups)]
 
 
@@ -70,7 +70,7 @@ def _keys(commits: int) -> int:
 
 
 def _in_force(commits: int) -> int:
-    """The number of keys whose newest record is no tombstone."""
+    """Return the number of keys with a newest record that is not a tombstone."""
     newest = np.arange(commits - _keys(commits), commits)
     return int(np.count_nonzero(newest % _TOMBSTONE_EVERY))
 
@@ -78,7 +78,7 @@ def _in_force(commits: int) -> int:
 def _commits(
     names: list[str], places: np.ndarray, commits: int, started: int
 ) -> Iterator[pa.Table]:
-    """The commits in the order of the log, without `segment`; the keys take turns."""
+    """Yield the commits in the order of the log, without `segment`; the keys take turns."""
     groups = pa.array(names)
     schema = pa.schema(field for field in OFFSETS_TOPIC.schema if field.name != "segment")
     for first in range(0, commits, _CHUNK):

@@ -1,9 +1,9 @@
-"""The load of `answer` and `soak`: members that heartbeat once a second each, evenly spread.
+"""The load of `answer` and `soak`: members that each heartbeat once a second, evenly spread.
 
-Requests that have come due are committed every `linger_s`. An answer's time runs from the beginning
-of its request's commit until a reader of `responses` has the answer: what a request waits for its
-commit, half of `linger_s` on average, is no part of it. Of `pace_client`, whose requests go through
-a `RequestClient`, it runs from `submit` until the client has the answer.
+Requests that are due are committed every `linger_s`. A response time runs from the start of the
+request's commit until a reader of `responses` has the response. The time that a request waits for
+its commit, half of `linger_s` on average, is not included. With `pace_client`, which sends requests
+by a `RequestClient`, it runs from `submit` until the client has the response.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def pace(
     linger_s: float = LINGER_S,
     heard: Callable[[str, float], None] = lambda _request_id, _seconds: None,
 ) -> tuple[list[float], int]:
-    """Let the members heartbeat; return the answer times, s, and how many answers never came.
+    """Run heartbeats; return the response times, s, and the number of missing responses.
 
     `meanwhile` is called with the times so far, every few ms, and `heard` with each answered
-    request and its time, s. Raises Failure if the coordinator ends, or answers with an error.
+    request and its time, s. Raises Failure if the coordinator ends, or responds with an error.
     """
     # In a store an append takes as long as several looks, and a producer has a thread for it.
     sender = None if local_folder(fleet.root) is not None else ThreadPoolExecutor(1)
@@ -128,9 +128,9 @@ class _Waiting:
 def pace_client(
     client: RequestClient, members: Sequence[Member], seconds: float, process: KillableCoordinator
 ) -> list[float]:
-    """Let members heartbeat through one client; return the answer times, s. Raises Failure.
+    """Run the heartbeats of members by one client; return the response times, s. Raises Failure.
 
-    Answers that take longer than ten seconds are left out.
+    Response times above ten seconds are left out.
     """
     began = time.perf_counter()
     due = [began + INTERVAL_S * i / len(members) for i in range(len(members))]
@@ -157,7 +157,7 @@ def pace_client(
 
 
 def p50_and_p99(times: list[float], what: str, least: int = LEAST_ANSWERS) -> tuple[float, float]:
-    """The p50 and p99, ms, of at least `least` times, s. Raises Failure, which names `what`."""
+    """Return the p50 and p99, ms, of times in s. Raises Failure for fewer than `least`."""
     if len(times) < least:
         raise Failure(f"{what}: only {len(times)} answers; let it run longer")
     ms = [1000 * each for each in times]

@@ -1,12 +1,12 @@
-"""The figures of README.md and LIMITS.md that are rendered from the reports that are kept.
+"""Rendering of the figures in README.md and LIMITS.md, from the recorded reports.
 
-A page is written by hand. Between two marks stand the figures of one benchmark:
+A page is written by hand. The figures of a benchmark are between two marks:
 
     <!-- figures: machine -->
     ...
     <!-- end of figures -->
 
-They are rendered from `results` if a report is kept there, and stay as they are if none is.
+They are rendered from `results` if there is a report, and do not change if there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIGURES = re.compile(r"(<!-- figures: (\S+) -->\n\n).*?(<!-- end of figures -->
 
 
 def render(text: str) -> str:
-    """A page with its figures rendered anew."""
+    """Return a page with new figures."""
     plans = {plan.name: plan for plan in PLANS}
 
     def figures(found: re.Match[str]) -> str:
@@ -47,7 +47,7 @@ def write_pages() -> list[Path]:
 
 
 def marked(text: str) -> list[str]:
-    """The benchmarks whose figures have a place on a page."""
+    """Return the benchmarks that have marks on a page."""
     return [found[2] for found in _FIGURES.finditer(text)]
 
 

@@ -1,11 +1,11 @@
-"""Records a second that are in a topic's table: a `Producer`'s, a C client's, and delta-rs's rows.
+"""Records per second written to a topic's table: by `Producer`, by a C client, and by delta-rs.
 
-Each way writes the same records to a topic of its own, from as many processes; the time runs from
-the word to begin until all is written, without what the processes take to start. `send` has records
-one by one, `send_table` Arrow tables. delta-rs is given the same tables with the columns that a
-topic's rows have, as many in a commit as `send_table` commits, and writes them as rows of a table
-with the same partitions: it gives them no offsets that others could not have given, and checks
-nothing. `gateway` is confluent-kafka, acks=all and idempotent, through one gateway process.
+Each way writes the same records to a separate topic, from the same number of processes. The time
+runs from the start signal until all is written, without the start of the processes. `send` takes
+single records, `send_table` Arrow tables. delta-rs gets the same tables with the columns of a
+topic's rows, with as many rows per commit as `send_table`, and writes them to a table with the same
+partitions. It assigns no exclusive offsets, and checks nothing. `gateway` is confluent-kafka,
+acks=all and idempotent, with one gateway process.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _LIMIT_S = 600.0
 
 
 class Load(Struct):
-    """How much, and of what: sizes of values in bytes, numbers of partitions and of processes.
+    """The size of a load: sizes of values in bytes, numbers of partitions and of processes.
 
-    `records` are of 100 bytes; of larger values there are as many fewer.
+    `records` have 100 bytes; there are proportionally fewer of larger values.
     """
 
     records: int = RECORDS
@@ -62,7 +62,7 @@ class Load(Struct):
 
 
 class ProduceFigures(Struct):
-    """One way, with records of one size, to so many partitions, from so many processes."""
+    """The figures of one way, by the size of records, partitions and processes."""
 
     way: Annotated[str, Column("written by")]
     value_bytes: Annotated[int, Column("bytes")]
@@ -75,16 +75,16 @@ class ProduceFigures(Struct):
 
 
 class ProduceReport(Report):
-    """All ways of all loads."""
+    """The figures of all ways and loads."""
 
     found: list[ProduceFigures]
 
     def rows(self) -> list[ProduceFigures]:
-        """One row for each way and load."""
+        """Return one row for each way and load."""
         return self.found
 
     def aims(self) -> list[Aim]:
-        """A table nearly as fast as delta-rs writes it, a record as fast as a C client's."""
+        """Return the aims: tables nearly as fast as by delta-rs, records as by a C client."""
         by_load: dict[tuple[int, int, int], dict[str, float]] = {}
         for each in self.found:
             load = (each.value_bytes, each.partitions, each.processes)
@@ -102,7 +102,7 @@ class ProduceReport(Report):
 
 
 class Task(Struct):
-    """What one process writes: `at` is a root, a table or the gateway's address."""
+    """The work of one process: `at` is a root, a table or the gateway's address."""
 
     way: str
     at: str
@@ -158,7 +158,7 @@ def _measure(way: str, records: int, size: int, partitions: int, processes: int)
 
 
 def _run(task: Task, processes: int) -> float:
-    """Have so many processes write; returns how long the last one took, s, from their beginning."""
+    """Run `processes` writers; return the time until the last one ended, s."""
     command = [sys.executable, "-c", f"from {__name__} import write; write()"]
     started = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -208,7 +208,7 @@ def write() -> None:
 
 @contextmanager
 def _writer(task: Task) -> Iterator[Callable[[], None]]:
-    """All that is made before the time runs: records, a producer."""
+    """Prepare records and a producer, before the time runs."""
     if task.way == GATEWAY:
         yield _through_gateway(task, *_records(task))
     elif task.way == DELTA:
@@ -271,7 +271,7 @@ def _through_gateway(task: Task, keys: list[bytes], values: list[bytes]) -> Call
 
 
 def _records(task: Task) -> tuple[list[bytes], list[bytes]]:
-    """Keys, a thousand of them again and again, and values, none of which is like another."""
+    """Return a thousand repeated keys, and different values."""
     keys = [b"k%d" % number for number in range(_KEYS)]
     size, content = task.value_bytes, os.urandom(task.records * task.value_bytes)
     values = [content[at : at + size] for at in range(0, len(content), size)]
@@ -279,7 +279,7 @@ def _records(task: Task) -> tuple[list[bytes], list[bytes]]:
 
 
 def _tables(task: Task) -> Iterator[pa.Table]:
-    """The records as tables of `_TABLE_BYTES`."""
+    """Yield the records as tables of `_TABLE_BYTES`."""
     step = _TABLE_BYTES // (record_size(b"k999", b"") + task.value_bytes)
     keys, values = _records(task)
     for first in range(0, task.records, step):
@@ -288,7 +288,7 @@ def _tables(task: Task) -> Iterator[pa.Table]:
 
 
 def _rows_of(table: pa.Table, partitions: int) -> pa.Table:
-    """The same records as rows of a topic's table."""
+    """Return the same records as rows of a topic's table."""
     count = table.num_rows
     keys = table.column("key").combine_chunks().cast(pa.large_binary())
     columns: dict[str, Any] = {

@@ -1,10 +1,10 @@
-"""What reading the requests costs the nodes of one root: CPU a request, of all nodes together.
+"""Cost of reading the requests for the nodes of one root: CPU per request of all nodes.
 
-All nodes follow the same `requests` table, and each reads what concerns its offsets partitions. One
-node, which reads everything, is the floor of four. How much of a commit a node may leave alone is
-decided by how many groups the commit has, by how large it is (`pipeline.tables.request_lanes`), and
-by whether the node's partitions are a range, as they are after the first starts, or scattered, as
-moves may leave them. Each commit is read by itself, by readers in the benchmark's process.
+All nodes follow the same `requests` table, and each reads the rows of its offsets partitions. One
+node, which reads everything, is the floor of four. A node skips a part of a commit by its number of
+groups and its size (`pipeline.tables.request_lanes`). The node's partitions also matter: they are a
+range after the first starts, or scattered after moves. Readers in the benchmark's process read each
+commit separately.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class ReadingReport(Report):
     figures: list[ReadingFigures]
 
     def title(self) -> str:
-        """What is counted."""
+        """Return the description of the figures."""
         return f"CPU us a request, of all nodes together: the least of {ROUNDS} rounds"
 
     def rows(self) -> list[ReadingFigures]:
-        """The smallest commits first."""
+        """Return the rows, the smallest commits first."""
         return self.figures
 
 
@@ -111,7 +111,7 @@ def _write(root: str, rows: int, groups: int, commits: int) -> None:
 
 
 def reading_s(root: str, share: Selection, first: int) -> float:
-    """The CPU, s, of reading the requests from a version on, each commit by itself.
+    """Return the CPU, s, of reading the requests from a version on, each commit separately.
 
     Raises Failure if they are gone from the log, which upkeep trims.
     """

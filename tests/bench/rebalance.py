@@ -1,7 +1,7 @@
-"""How long a group takes to become Stable: when all its members join, and when one more joins.
+"""Time until a group is Stable: after all its members join, and after one more joins.
 
-Kafka's broker is measured first, then the coordinator, each with one group after the other.
-`tests.support.rebalance` says what the members do.
+Kafka's broker is measured first, then the coordinator, each with one group after the other. The
+members are those of `tests.support.rebalance`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class RebalanceReport(Report):
     kafka: RebalanceFigures | None
 
     def rows(self) -> list[RebalanceFigures]:
-        """The machines that were measured."""
+        """Return the machines that were measured."""
         return [self.coordinator, *([] if self.kafka is None else [self.kafka])]
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The coordinator over the broker."""
+        """Return the coordinator's figures divided by the broker's."""
         ours, kafka = self.coordinator, self.kafka
         if kafka is None:
             return {}
@@ -61,7 +61,7 @@ class RebalanceReport(Report):
         return {"ratio": {"from nothing, s": first, "one more, s": one_more}}
 
     def aims(self) -> list[Aim]:
-        """As few batches as the protocol has steps."""
+        """Return the aims: as few batches as the protocol has steps."""
         return [
             Aim("from nothing", "batches", 4, self.coordinator.first_join_batches),
             Aim("one more", "batches", 4, self.coordinator.one_more_batches),

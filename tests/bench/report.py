@@ -1,6 +1,6 @@
-"""What a benchmark reports: its figures, their table, and the aims that they are held to.
+"""Reports of benchmarks: their figures, the table, and the aims that the figures must meet.
 
-A field's `Column` stands beside its type, so that figure, heading and format are in one place:
+A field's type is annotated with its `Column`, so that figure, heading and format are in one place:
 
     class LingerFigures(Struct):
         linger_ms: Annotated[int, Column("linger.ms")]
@@ -19,10 +19,10 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Column(NamedTuple):
-    """How a field is shown: under `title`, divided by `unit`, in Python's format `format`.
+    """The rendering of a field: under `title`, divided by `unit`, in Python's format `format`.
 
-    `bar` is the title of a column of bars beside it. The value `absent` stands for what was not
-    measured, and leaves the cell empty. A mapping of counts is shown as their sum.
+    `bar` is the title of an additional column of bars. The value `absent` means not measured, and
+    leaves the cell empty. A mapping of counts is shown as their sum.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Column(NamedTuple):
     absent: int | None = None
 
     def cell(self, value: Any) -> object:
-        """The text of a value; without a format, the value itself."""
+        """Return the text of a value; without a format, the value itself."""
         total = sum(value.values()) if isinstance(value, Mapping) else value
         if total == self.absent:
             return ""
@@ -61,7 +61,7 @@ class Aim(Struct):
         return self.found <= self.bound if self.most else self.found >= self.bound
 
     def words(self) -> tuple[str, str, str]:
-        """The aim, what was found, and `met` or `missed`."""
+        """Return the aim, the measured value, and `met` or `missed`."""
         sign = "<=" if self.most else ">="
         aim = f"{self.figure} {sign} {_number(self.bound)} {self.unit}".rstrip()
         return aim, _number(self.found), "met" if self.met else "missed"
@@ -71,23 +71,23 @@ class Report(Struct):
     """The base of every benchmark's report; `--json` prints its fields."""
 
     def title(self) -> str | None:
-        """The line over the table."""
+        """Return the line over the table."""
         return None
 
     def rows(self) -> Sequence[Struct]:
-        """The figures of each row, all of one type, whose fields have a `Column`."""
+        """Return the figures of each row, all of one type with a `Column` for each shown field."""
         raise NotImplementedError
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The last rows of the table, by their names: each has ratios by the titles of columns."""
+        """Return the last rows of the table, by name: ratios by the titles of columns."""
         return {}
 
     def aims(self) -> list[Aim]:
-        """The aims of the benchmark with what this run found; a benchmark may have none."""
+        """Return the aims of the benchmark with this run's values; a benchmark may have none."""
         return []
 
     def table(self) -> Table:
-        """The rows and the ratios, with the bars."""
+        """Return the rows and the ratios, with the bars."""
         fields = [list(_fields(row)) for row in self.rows()]
         columns: dict[str, list[object]] = {}
         for cells in zip(*fields, strict=True):
@@ -104,13 +104,13 @@ class Report(Struct):
 
 
 def bar(value: float, largest: float) -> str:
-    """A bar as long as the value's share of the largest, to an eighth of a character."""
+    """Return a bar as long as the value's share of the largest, to an eighth of a character."""
     eighths = round(8 * _BAR_WIDTH * max(0.0, value) / largest) if largest > 0 else 0
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
 def _fields(row: Struct) -> Iterator[tuple[Column, Any]]:
-    """The shown fields of a row and of the Structs in it."""
+    """Yield the shown fields of a row and of the Structs in it."""
     for name, hint in get_type_hints(type(row), include_extras=True).items():
         value = getattr(row, name)
         if isinstance(value, Struct):

@@ -1,12 +1,12 @@
-"""Whether answer times, memory and files stay constant: half an hour of the load of `answer`.
+"""Stability of response times, memory and files: half an hour of the load of `answer`.
 
-Each minute's sample has its answer times, the peaks of memory of the coordinator's processes, and
-the most files that its tables had, in the newest version and in the log. Peaks, because packing
-takes up to 200 MB for some seconds and files pile up until it: a look once a minute would see that
-by chance. Upkeep packs ten times in the run, which tells a table that only grows from one that is
-packed. Two kinds of files are removed by their age, an hour at least, and so only grow in half an
-hour: those that no version needs (`vacuum.retention.ms`), which are not counted, and the logs of
-all tables but `requests`, which are counted but not judged.
+Each minute's sample has its response times, the peaks of memory of the coordinator's processes, and
+the most files of its tables, in the newest version and in the log. Peaks are taken because packing
+takes up to 200 MB for some seconds, and files accumulate until then; a sample of one instant would
+miss both. Upkeep packs ten times in the run, which distinguishes a table that only grows from a
+packed one. Two kinds of files are removed by age, after an hour at least, and so only grow in half
+an hour. Those that no version needs (`vacuum.retention.ms`) are not counted. The logs of all tables
+except `requests` are counted, without an aim.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FEW_FILES = 50
 
 
 class Sample(Struct):
-    """One stretch of the run, up to `at_s` after its begin.
+    """One stretch of the run, up to `at_s` after its start.
 
     `memory` has the stretch's peaks, `files` and `log_files` the highest counts by table.
     """
@@ -78,11 +78,11 @@ class SoakReport(Report):
     samples: list[Sample]
 
     def title(self) -> str:
-        """How many were answered."""
+        """Return the number of responses."""
         return f"{self.answers:,} answers, {self.unanswered} requests without one"
 
     def rows(self) -> list[Sample]:
-        """All samples."""
+        """Return all samples."""
         return self.samples
 
     def aims(self) -> list[Aim]:
@@ -142,7 +142,7 @@ def report(
 
 
 def growth(values: Sequence[int]) -> float:
-    """The maximum of the last third over that of the middle third; 1 if the middle has none."""
+    """Return the ratio of the maxima of the last and middle thirds; 1 if the middle has none."""
     third = len(values) // 3
     middle = max(values[third : 2 * third], default=0)
     return max(values[2 * third :], default=0) / middle if middle else 1.0
@@ -153,7 +153,7 @@ def _files_growth(counts: Sequence[int]) -> float:
 
 
 class _Watch:
-    """Takes samples in a thread of its own, for which the load need not wait."""
+    """A sampler in a separate thread, so that the load does not wait."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Watch:
         self._began = time.perf_counter()
 
     def look(self, times: list[float]) -> None:
-        """Start what is due: a count of files, or a sample."""
+        """Start a count of files, or a sample, if it is due."""
         at = time.perf_counter() - self._began
         while len(self.sixths) < 5 and at >= self._seconds / 6 * (len(self.sixths) + 1):
             self.sixths.append(len(times))

@@ -1,9 +1,9 @@
 """Group members on plain sockets: the load of `gateway`.
 
-Members have a connection each, as Kafka's clients, up to a number of connections; further ones
-share these. One thread drives them all. A heartbeat's bytes are made once; members heartbeat by a
-schedule that a slow answer does not slow. A member whose last heartbeat is unanswered when the next
-one is due sends none: that heartbeat counts as late.
+Members have a connection each, as Kafka's clients, up to a number of connections; further members
+share these. One thread drives them all. A heartbeat's bytes are made once. Members heartbeat by a
+schedule that slow responses do not delay. A member with an unanswered heartbeat when the next one
+is due sends none, and that heartbeat counts as late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OWN_FILES = 200
 
 
 class Beaten(Struct):
-    """What became of the heartbeats of one stretch. Times in s."""
+    """The outcome of the heartbeats of one stretch. Times in s."""
 
     times: list[float]
     late: int
@@ -45,7 +45,7 @@ class Beaten(Struct):
 
 
 def most_members() -> int:
-    """How many connections this process may have, by its limit on open files."""
+    """Return the number of connections that this process may have, by its limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -68,8 +68,8 @@ class SocketFleet:
         self._connection_of_fd: dict[int, int] = {}
         self._place_of_name: dict[str, int] = {}
         self._received: list[bytes] = []
-        # Whose requests are unanswered on each connection, and when they were sent: it is answered
-        # in their order.
+        # The unanswered requests of each connection, by member and time: responses come in their
+        # order.
         self._unanswered: list[deque[tuple[int, float]]] = []
         self._asked: list[RequestEvent | None] = []
         self._frames: list[bytes] = []
@@ -116,7 +116,7 @@ class SocketFleet:
             self._sockets[place % self._most].sendall(encode(event))
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers that came within a moment, as rows of the `responses` table."""
+        """Return the responses that arrived within a moment, as rows of the `responses` table."""
         rows = []
         for place, _, frame in self._arrivals():
             event = self._asked[place]
@@ -125,7 +125,7 @@ class SocketFleet:
         return rows
 
     def _arrivals(self) -> Iterator[tuple[int, float, bytes]]:
-        """Whose answers came within a moment, when each was asked for, and the whole frames."""
+        """Yield the member, request time and frame of each response that arrives soon."""
         for fd, _ in self._epoll.poll(_MOMENT_S, 4096):
             number = self._connection_of_fd[fd]
             try:
@@ -148,8 +148,8 @@ class SocketFleet:
     def beat(self, seconds: float, interval_s: float, late_s: float | None = None) -> Beaten:
         """Let each member send a heartbeat every `interval_s`, evenly spread. Raises Failure.
 
-        An answer that takes longer than `late_s` is late; without it, than the interval. The last
-        ones are awaited for an interval, and as long as they are not late.
+        A response that takes longer than `late_s` is late; the default is the interval. The last
+        responses are awaited for an interval, and as long as they are not late.
         """
         count, clock = len(self.members), time.perf_counter
         late_s = interval_s if late_s is None else late_s

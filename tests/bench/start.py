@@ -1,9 +1,9 @@
-"""How long a start takes on a root without rows, beside Spark's own start.
+"""Time of a start on a root without rows, compared with Spark's own start.
 
 The time runs from the start of the process until it prints `ready`: Python, the JVM, Spark, the
-tables and the first batch. Coordinator and floor take turns, each start a process of its own. CPU
-is that of the process and of all that it has started, as /proc counts it. Before that the archive
-of Spark's classes is made, as a coordinator does half a minute after its first start on a machine.
+tables and the first batch. Coordinator and floor take turns, each start in a new process. CPU is
+that of the process and of all its children, as /proc counts it. Before that the archive of Spark's
+classes is made, as a coordinator does half a minute after its first start on a machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.process import KillableCoordinator
 
 
 class Started(Struct, frozen=True):
-    """One start: the seconds until `ready`, and the CPU seconds of all its processes by then."""
+    """A start: the seconds until `ready`, and the CPU seconds of all its processes until then."""
 
     seconds: float
     cpu_s: float
@@ -53,15 +53,15 @@ class StartReport(Report):
     machines: list[Starts]
 
     def title(self) -> str:
-        """Where Spark runs."""
+        """Return the description of Spark's place."""
         return "Starts on a root without rows, Spark on local[*]"
 
     def rows(self) -> list[Starts]:
-        """The floor first."""
+        """Return the rows, the floor first."""
         return self.machines
 
     def aims(self) -> list[Aim]:
-        """A start is short enough to wait for."""
+        """Return the aims: a start is short enough to wait for."""
         (found,) = (each for each in self.machines if each.machine == COORDINATOR)
         return [Aim("the median start", "s", 8.0, found.middle)]
 
@@ -90,7 +90,7 @@ def bench_start(rounds: int, say: Callable[[str], None]) -> StartReport:
 
 
 def summary(machine: str, starts: Sequence[Started]) -> Starts:
-    """The starts of a machine in one row."""
+    """Return the starts of a machine in one row."""
     seconds = [each.seconds for each in starts]
     cpu_s = median(each.cpu_s for each in starts)
     return Starts(machine, len(starts), min(seconds), median(seconds), max(seconds), cpu_s)
@@ -109,7 +109,7 @@ def _start(module: str, root: Path, log: Path) -> Started:
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU seconds of a process, and of those that it has started and that have ended."""
+    """Return the CPU seconds of a process and of its ended children."""
     try:
         return cpu_s(pid, ended_too=True)
     except (FileNotFoundError, ProcessLookupError):

@@ -1,9 +1,9 @@
-"""How long a start takes, without and with its checkpoint, beside Spark reading the same rows.
+"""Time of a start, without and with its checkpoint, compared with Spark reading the same rows.
 
 The time runs from the start of the process until it prints `ready`, and includes the start of
 Python and of the JVM and the first batch. Coordinator and floor are each started with the rows and
 with none; the difference is the cost of the rows. Then the coordinator is killed, and started from
-its streaming checkpoint. Every start is a process of its own, with its own peaks of memory.
+its streaming checkpoint. Every start is a new process, with separate peaks of memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ COORDINATOR = "group_coordinator"
 
 
 class Start(Struct, frozen=True):
-    """One process: seconds until `ready`, with the rows and with none, and the peaks of memory.
+    """A process: seconds until `ready`, with the rows and with none, and the peaks of memory.
 
-    `rows_seconds` is the difference: what the rows cost.
+    `rows_seconds` is the difference, the cost of the rows.
     """
 
     process: Annotated[str, Column("process")]
@@ -48,9 +48,9 @@ class Start(Struct, frozen=True):
 
 
 class TakeOverFigures(Report):
-    """One run. `ratio` is of the whole times, `ratio_rows` of the cost of the rows.
+    """The figures of a run. `ratio` is of the whole times, `ratio_rows` of the cost of the rows.
 
-    `ratio_rows` is None where the floor took no longer with rows than without.
+    `ratio_rows` is None if the floor took no longer with rows than without.
     """
 
     records: int
@@ -65,16 +65,16 @@ class TakeOverFigures(Report):
     ratio_rows: float | None
 
     def rows(self) -> list[Start]:
-        """The floor, the coordinator without its checkpoint, and with it."""
+        """Return the floor, the coordinator without its checkpoint, and with it."""
         return [self.floor, self.coordinator, self.restart]
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The coordinator without its checkpoint, over the floor."""
+        """Return the coordinator's figures without its checkpoint, divided by the floor's."""
         of_rows = {} if self.ratio_rows is None else {"s, rows": self.ratio_rows}
         return {"ratio": {"s": self.ratio} | of_rows}
 
     def aims(self) -> list[Aim]:
-        """A start takes little longer than Spark takes to read and group the rows."""
+        """Return the aims: a start takes little longer than Spark's grouping of the rows."""
         return [Aim("a start over the floor's", "", 1.5, self.ratio)]
 
 
@@ -84,9 +84,9 @@ def bench_take_over(
     requests: int = 0,
     say: Callable[[str], None] = print,
 ) -> TakeOverFigures:
-    """Make a log, and start the floor and a coordinator on it; `say` hears of progress.
+    """Make a log, and start the floor and a coordinator on it; `say` reports progress.
 
-    `requests` is how many answered requests lie beside the log. Raises Failure unless the
+    `requests` is the number of answered requests next to the log. Raises Failure unless the
     coordinator has loaded every group.
     """
     with tempfile.TemporaryDirectory(prefix="bench-take-over-") as folder:
@@ -122,7 +122,7 @@ def bench_take_over(
 
 
 def loaded_groups(root: str) -> set[str]:
-    """The groups that have a `loaded` event at this root."""
+    """Return the groups that have a `loaded` event at this root."""
     columns = ["group_id", "event"]
     events = open_table(root, GROUP_EVENTS).to_pyarrow_table(columns=columns)
     loaded = events.filter(pc.field("event") == "loaded")

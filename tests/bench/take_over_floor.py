@@ -28,7 +28,7 @@ MODULE = "tests.bench.take_over_floor"
 
 
 def newest_by_group(records: DataFrame) -> DataFrame:
-    """A row for each group, with the newest record of each of its keys: no JSON, no state."""
+    """Return a row for each group with the newest record of each key: no JSON, no state."""
     value = F.struct("*")
     newest = records.groupBy(*RECORD_KEY).agg(F.max_by(value, F.col("log_offset")).alias("record"))
     alive = newest.where("record.offset_commit is not null or record.group_metadata is not null")

@@ -1,4 +1,4 @@
-"""What the benchmarks count as the CPU of a coordinator's processes."""
+"""Tests of the CPU of a coordinator's processes, as the benchmarks count it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All benchmarks as one page: what is on it, and what of each run counts."""
+"""Tests of all benchmarks on one page: its content, and the recorded part of each run."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ run_command(bench_app, NAME)
 
 @pytest.mark.full
 def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
-    """`timeout` and service managers send SIGTERM, by which Python ends without a word."""
+    """`timeout` and service managers send SIGTERM, which ends Python without an exception."""
     with subprocess.Popen(
         [sys.executable, "-c", _TOLD_TO_END], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -29,12 +29,12 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
         # Each sends one, and the machine has a minute to have it answered.
         found = fleet.beat(0.5, 0.5, late_s=60.0)
         assert (len(found.times), found.late, found.errors) == (9, 0, 0)
-        # Nobody is answered: each heartbeat is late, and each that could not be sent.
+        # Without responses each heartbeat is late, including those that could not be sent.
         deciding.pause()
         found = fleet.beat(0.3, 0.15)
         assert (found.times, found.late) == ([], 18)
         deciding.resume()
-        # What is answered now was asked in the stretch before, and is no answer of this one.
+        # Responses that arrive now belong to the previous stretch, and do not count in this one.
         found = fleet.beat(0.5, 0.5, late_s=60.0)
         assert (len(found.times), found.late, found.errors) == (9, 0, 0)
 

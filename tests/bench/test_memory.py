@@ -9,7 +9,7 @@ import pytest
 from tests.bench.memory import Memory, forget_peaks, peaks_of
 
 MB = 1 << 20
-# Takes memory and gives it back, each when told to.
+# A program that allocates and frees memory on command.
 HOG = """
 import mmap, sys
 for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""What a window of `bench moves` says: whose answers count, and beside what."""
+"""Tests of a window of `bench moves`: the groups that count, and the compared window."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cluster(*decisions: tuple[str, int, int | None]) -> ClusterState:
 
 
 def test_the_groups_of_a_killed_coordinator_are_no_others_though_it_comes_back_to_them() -> None:
-    """One that starts again within its lease owns what it owned: no claim tells of it."""
+    """A coordinator that restarts within its lease keeps its partitions without a new claim."""
     before = [(CLAIMED, 1, 7), (CLAIMED, 2, 8), (CLAIMED, 2, 9)]
     again = cluster(*before, (STARTED, 2, None), (READY, 2, None))
     assert moved_since(cluster(*before), again, ended=2) == {8, 9}

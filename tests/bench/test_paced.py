@@ -1,4 +1,4 @@
-"""Answer times of a paced load: of its own members, whatever others are answered meanwhile."""
+"""Tests of the response times of a paced load, which exclude responses to other members."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Beside it.
 
 @pytest.fixture
 def one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A page of typed figures, and a folder without results."""
+    """Return a page of typed figures, and a folder without results."""
     file = tmp_path / "README.md"
     file.write_text(TYPED)
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
@@ -46,7 +46,7 @@ def one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.stem)
 def test_the_pages_are_what_the_kept_reports_say(file: Path) -> None:
-    """`python -m tests.bench page` renders them anew."""
+    """`python -m tests.bench page` renders them again."""
     text = file.read_text("utf-8")
     assert text == render(text)
 

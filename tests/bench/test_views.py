@@ -1,4 +1,4 @@
-"""The benchmark of the views: what is asked counts every record, and engines that differ fail."""
+"""Tests of the benchmark of the views: queries count every record, and different results fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_duckdb_counts_every_record_of_the_history(tmp_path: Path) -> None:
     root = str(tmp_path)
     ensure_tables(root)
     make_log(root, RECORDS, 1_000)
-    # A process of its own: this one may have had a JVM for another test.
+    # A separate process, because this one may have had a JVM for another test.
     command = [sys.executable, "-m", "tests.bench.views", "duckdb", root]
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     found = msgspec.json.decode(said, type=views.Answers)

@@ -1,8 +1,9 @@
-"""How long a verb takes, the whole process, beside Python doing nothing and Kafka's own tool.
+"""Time of a command's whole process, compared with an idle Python and with Kafka's own tool.
 
-The groups have all their offsets in a log that was never compacted, which is the most that a verb
-reads of so many. The tool, kafka-consumer-groups.sh, asks a real broker on this machine that has as
-many groups with as many offsets. The fastest of the runs counts: the others waited for the machine.
+The groups have all their offsets in a log that was never compacted, the most that a command reads
+for this number of offsets. The tool, kafka-consumer-groups.sh, queries a real broker on this
+machine with the same number of groups and offsets. The fastest run counts, because the others
+waited for the machine.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from tests.support.wire import Connection, await_coordinator, frame
 # The bounds of the issue of a fast command line, s: of up to 1,000 groups, and of 100,000.
 _FEW_GROUPS, _FEW_S, _MANY_S = 1_000, 0.5, 1.5
 _PASS = "python -c pass"
-# A group without members, whose offsets can be reset.
+# A group without members, so its offsets can be reset.
 _IDLE = "idle"
 _TOPIC = "t-0"
 _COMMIT_VERSION = 7
@@ -79,7 +80,7 @@ class VerbsReport(Report):
     figures: list[VerbFigures]
 
     def title(self) -> str:
-        """What the verbs read."""
+        """Return the description of the data that the commands read."""
         return f"{self.groups:,} groups, {self.offsets:,} committed offsets"
 
     def rows(self) -> Sequence[VerbFigures]:

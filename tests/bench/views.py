@@ -1,9 +1,10 @@
-"""How long the views take over a large log, answered by Spark natively and by DuckDB.
+"""Query time of the views over a large log, by Spark natively and by DuckDB.
 
-Each engine runs in a process of its own, in turn over the same root, and answers two queries: what
-all groups have committed, and one group's history. The start of the process, of Spark and of its
-first query is not measured. All must answer alike. Spark answers on this machine alone, and on a
-standalone cluster of two executors of one core each, whose processes run on this machine too.
+Each engine runs in a separate process, in turn over the same root, and answers two queries: the
+committed offsets of all groups, and one group's history. The start of the process, of Spark and of
+its first query is not measured. All engines must give the same result. Spark runs on this machine
+alone, and on a standalone cluster of two executors of one core each, which also run on this
+machine.
 
     python -m tests.bench.views spark | cluster | duckdb ROOT
 """
@@ -42,7 +43,7 @@ RECORDS = 20_000_000
 _KEYS_IN = 10
 _VIEWS = ("committed_offsets", "offset_history")
 _SUMS = "SELECT count(*) AS rows, CAST(sum(committed_offset) AS BIGINT) AS total"
-# A driver that nobody else can reach.
+# The driver is reachable from this machine only.
 _ALONE = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -53,7 +54,7 @@ _ONE = f"{_SUMS} FROM offset_history WHERE group_id = 'group-7'"
 
 
 class Answers(Struct, frozen=True):
-    """One engine: the seconds of both queries, the peaks of its processes, and what it answered."""
+    """The figures of an engine: seconds of both queries, peaks of memory, and results."""
 
     engine: Annotated[str, Column("engine")]
     all_groups: Annotated[float, Column("all groups, s", ".1f")]
@@ -71,7 +72,7 @@ class ViewsReport(Report):
     engines: list[Answers]
 
     def title(self) -> str:
-        """What was read."""
+        """Return the description of the data."""
         return f"{' and '.join(_VIEWS)} over {self.records:,} records, {self.size:,} bytes"
 
     def rows(self) -> list[Answers]:
@@ -79,7 +80,7 @@ class ViewsReport(Report):
         return self.engines
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The times of Spark over DuckDB's."""
+        """Return the times of Spark divided by DuckDB's."""
         duckdb, *others = self.engines
         return {
             f"{each.engine} / {duckdb.engine}": {

@@ -1,5 +1,4 @@
-"""Expected differences: Kafka's behaviour depends on timing, or this coordinator differs on
-purpose.
+"""Expected differences from Kafka, by its timing or by this coordinator's design.
 
 Each is the beginning of a row of `coordinator/DIFFERENCES.md`.
 """

@@ -1,6 +1,4 @@
-"""A conversation with both sides: each of the broker's responses is compared with the
-coordinator's.
-"""
+"""A conversation with both sides, which compares each of their responses."""
 
 from __future__ import annotations
 

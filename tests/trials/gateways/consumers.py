@@ -125,9 +125,7 @@ class Consumer:
         self.positions[partition] = offset + len(records)
 
     async def _begin_anew(self, partition: int) -> None:
-        """Reset a position that is out of range: its records were removed, or the topic is a new
-        one.
-        """
+        """Reset a position that is out of range: records were removed, or the topic is new."""
         world = self.client.world
         offset = self.positions[partition]
         world.check(READ_IN_ORDER)

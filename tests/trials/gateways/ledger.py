@@ -57,9 +57,7 @@ class Sender(Struct):
 
 
 def value_of(sender: str, batch: int, number: int) -> bytes:
-    """Return the value of a record: its sender, the batch, and its number within the sender's
-    records.
-    """
+    """Return a record's value: its sender, its batch, and its number among the sender's."""
     return f"{sender}/{batch}/{number}".encode()
 
 
@@ -235,8 +233,7 @@ class Ledger:
             )
 
     def on_end(self, topic: str, partition: int, end: int, least: int, begun: float) -> None:
-        """Check an end from ListOffsets; at the request, `begun`, the log ended at `least` or
-        later.
+        """Check an end from ListOffsets; at the request, `begun`, the log ended at `least`.
 
         A topic that was created again since then may start at 0.
         """
@@ -264,9 +261,7 @@ class Ledger:
         self.told_ends[key] = max(end, self.told_ends.get(key, 0))
 
     def on_partitions(self, topic: str, count: int, before: int) -> None:
-        """Check the number of partitions in Metadata; `before` is the previous one of the
-        connection.
-        """
+        """Check the partitions in Metadata; `before` is the connection's previous number."""
         self._world.check(GROWN)
         self._world.note("partitions", topic, count)
         # A gateway may not know yet that a topic was deleted or created again.

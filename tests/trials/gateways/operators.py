@@ -53,9 +53,7 @@ class Operator:
 
 
 class TopicAdmin(Operator):
-    """An operator that deletes a topic and creates it again, repeatedly; at the end the topic
-    exists.
-    """
+    """An operator that repeatedly deletes and creates a topic; at the end it exists."""
 
     def __init__(
         self, client: Client, ledger: Ledger, topic: str, partitions: int, every_s: float
@@ -96,9 +94,7 @@ class TopicAdmin(Operator):
 
 
 class PartitionAdmin(Operator):
-    """An operator that adds partitions to a topic, one at a time, while clients produce and
-    consume.
-    """
+    """An operator that adds partitions to a topic while clients produce and consume."""
 
     def __init__(
         self, client: Client, ledger: Ledger, topic: str, most: int, every_s: float

@@ -183,8 +183,7 @@ class Producer:
         self._acknowledged.pop(batch.number - 2 * _IN_FLIGHT, None)
 
     def _is_of_another(self, code: ErrorCode, batch: _Batch) -> bool:
-        """Return whether a batch is out of order because its topic was created again after it was
-        sent.
+        """Return whether a batch is out of order because its topic was created again.
 
         Like Kafka, a log accepts any sequence from an unknown producer. So a later batch may be the
         first of the new topic, while this one was sent to the previous topic.

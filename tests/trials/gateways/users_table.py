@@ -1,5 +1,4 @@
-"""A user's table that is a topic: its owner appends rows with delta-rs, and runs OPTIMIZE and
-VACUUM.
+"""A user's table that is a topic; its owner appends rows, optimizes and vacuums.
 
 The Rust code writes, so each of these is one step of the world, and none fails. The names of its
 files and the times of its commits come from the machine and not from the seed; no decision of a run

@@ -64,9 +64,7 @@ class Cells:
         self._random = random
 
     def cell(self, type_: pa.DataType, nulls: float, name: str = "") -> Any:
-        """Return a value for a column or field of this type and name; null with probability
-        `nulls`.
-        """
+        """Return a value for a column or field of this type and name; `nulls` is a probability."""
         random = self._random
         if random.random() < nulls:
             return None

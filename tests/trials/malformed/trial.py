@@ -216,9 +216,7 @@ class _Trial:
             self._debts.reject(rejected.num_rows)
 
     def _let_time_pass(self) -> None:
-        """Advance the clock until the timers have answered all requests; timeouts are up to 25
-        days.
-        """
+        """Advance the clock until timers have answered all requests, at most 25 days."""
         step_ms = _STEP_MS
         while waiting := self._debts.groups:
             if not any(self._answering.has_timer(group_id) for group_id in waiting):

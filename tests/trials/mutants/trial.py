@@ -157,9 +157,7 @@ def _judge(copied: Copied, mutant: Mutant, limit_s: float) -> Verdict:
 
 
 def outcome_of(mutant: Mutant, status: int | None, said: str) -> tuple[str, str]:
-    """Return the outcome of a mutant by pytest's exit status (None after a timeout), and the
-    reason.
-    """
+    """Return a mutant's outcome by pytest's exit status (None: timeout), and the reason."""
     found = status == _FAILED or (status is None and mutant.hangs)
     if found and mutant.equivalent:
         return NOT_JUDGED, "its row says that nobody can tell it from the product, and a test does"

@@ -176,8 +176,7 @@ class Observer:
         return frozenset(self.asked.keys() - self._lost)
 
     def replaced_requests(self, kept: frozenset[str]) -> list[str]:
-        """Record that `requests` was replaced and has only the requests `kept`; return the lost
-        ones.
+        """Record that `requests` was replaced and has only the `kept`; return the lost ones.
 
         A lost request may still be answered, once, by a coordinator that has read it.
         """
@@ -216,9 +215,7 @@ class Observer:
             )
 
     def _check_read(self, writer: Process, rows: pa.Table) -> None:
-        """Check that a process that began with an older table answers no request of the present
-        one.
-        """
+        """Check that a process of an older table answers no request of the present one."""
         number = self._read_table.get(writer)
         if number is None or number == self.requests_table:
             return

@@ -291,9 +291,7 @@ class Files:
         return any(name in text for name in self._vacuumed for text in texts)
 
     def _before(self, path: Path) -> bool:
-        """Advance the time for an operation on a file; return whether the file is one of the
-        world's.
-        """
+        """Advance the time for an operation on a file; return whether the file is simulated."""
         actor = self._world.current
         if actor is None or self._root not in path.parents:
             return False

@@ -192,9 +192,7 @@ def shrink(
 
 
 def _leave_interrupts() -> None:
-    """Ignore interrupts, which a terminal sends to all processes; the reporting process handles
-    them.
-    """
+    """Ignore interrupts: a terminal sends them to all processes, and the parent reports."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

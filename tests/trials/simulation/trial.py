@@ -58,9 +58,7 @@ class Report(Struct, frozen=True):
     tables_replaced: dict[str, int] = field(default_factory=dict)
 
     def unproven(self) -> list[str]:
-        """Return the promises that too few faults have tested, so that the trial proves nothing for
-        them.
-        """
+        """Return the promises that too few faults have tested to prove anything."""
         least = LEAST_REFUSALS_A_RUN * self.runs
         return [
             f"{what} were refused {count} times in {self.runs} runs, fewer than {least:.0f} times"

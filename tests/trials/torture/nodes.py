@@ -95,8 +95,7 @@ class Node:
         return self._process.is_ready() and not self._process.has_ended()
 
     def tend(self) -> str | None:
-        """Resume it after its pause, or start it again after its end; return a description of the
-        action.
+        """Resume it after its pause, or restart it after its end; return the action.
 
         Raises NodeEnded if there was no fault since its start, or if an orderly stop failed.
         """

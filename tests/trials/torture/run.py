@@ -76,8 +76,7 @@ class Broken(Failure):
 
 
 class TortureReport(Struct):
-    """The figures of a run. Kills and other faults are counted by kind, `starts` over all
-    coordinators.
+    """The figures of a run: kills and other faults by kind, `starts` of all coordinators.
 
     `recovery_s` has the seconds from a coordinator's end until it was ready, by the cause.
     `starting` counts kills of a coordinator that was not ready. `interrupted` is set if the run
@@ -109,9 +108,7 @@ class TortureReport(Struct):
     restored: int = 0
 
     def unproven(self) -> list[str]:
-        """Return the promises that too few faults have tested, so that the run proves nothing for
-        them.
-        """
+        """Return the promises that too few faults have tested to prove anything."""
         pauses = self.others.get("pause", 0)
         if self.fenced or pauses < PAUSES_A_FENCE:
             return []
