@@ -299,7 +299,7 @@ def bench_of_soak(
     json: Json = False,
     record: Record = False,
 ) -> None:
-    """Whether answer times, memory and files stay what they were, for half an hour."""
+    """Stability of response times, memory and files for half an hour."""
     from tests.bench.soak import bench_soak
 
     show("soak", bench_soak(minutes, print_progress, warm_up), json, record)
@@ -312,7 +312,7 @@ def bench_of_all(
     ] = False,
     kafka_libs: KafkaLibs = None,
 ) -> None:
-    """Run every benchmark, and record what each has found: takes an hour and a half."""
+    """Run every benchmark and record its report: takes an hour and a half."""
     from tests.bench.everything import bench_all
 
     if failed := bench_all(quick, print_progress, kafka_libs):

@@ -47,7 +47,7 @@ from tests.support.rebalance import form
 # up on its own heartbeats: the other machine's Spark is paused for so long.
 TURN_S = 20.0
 ROUNDS = 6
-# After so long a resumed machine has worked off what piled up during its pause.
+# The time in which a resumed machine processes the requests of its pause.
 _SETTLE_S = 2.0
 
 
@@ -151,7 +151,7 @@ class _Machine:
         return found
 
     def count(self, times: list[float], unanswered: int, p50: float) -> None:
-        """Add what a turn found to the figures."""
+        """Add the results of a turn to the figures."""
         self._times += times
         self._unanswered += unanswered
         self._p50s.append(p50)

@@ -14,7 +14,7 @@ _COMPILER = "CompilerThre"
 
 
 class Cpu(NamedTuple):
-    """CPU in s: all of it, and what of it the JVMs' compilers took."""
+    """CPU in s: the total, and the part of the JVMs' compilers."""
 
     total_s: float
     compiling_s: float

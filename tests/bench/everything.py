@@ -125,7 +125,7 @@ def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str
                     last = line.strip() or last
                     say(line.rstrip())
             except KeyboardInterrupt:
-                # It ends what it has started, and is waited for.
+                # The process ends its children first, and `Popen` waits for it.
                 process.terminate()
                 raise
         if process.returncode:

@@ -61,7 +61,7 @@ class HeldLoad(Struct, frozen=True):
 
 
 class Held(Struct):
-    """The most members that were held; -1: none were. `limit` is what ended the search.
+    """The most members that were held; -1: none were. `limit` is the end of the search.
 
     CPU in us a heartbeat: the gateway's, and the coordinator's with its JVM and Python workers.
     """
@@ -164,7 +164,8 @@ def _grow(sockets: SocketFleet, name: str, count: int, load: HeldLoad) -> None:
     """Let members join until there are `count`. Raises Failure."""
     numbers = range(len(sockets.members) // OF_GROUP, count // OF_GROUP)
     groups = groups_of(f"{name}-held", numbers, OF_GROUP, load.session_ms)
-    # A few at a time: the others heartbeat in between, or their sessions would end.
+    # Only some join at a time. The others heartbeat in between, because their sessions would
+    # expire.
     began, at_once = time.monotonic(), _CONNECTIONS // OF_GROUP
     for at in range(0, len(groups), at_once):
         sockets.grow(groups[at : at + at_once])

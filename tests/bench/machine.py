@@ -195,7 +195,7 @@ Round = Callable[[MachineGroup, int], list[str]]
 
 
 class Plan(Struct):
-    """A load: how many groups of how many members, and what they are asked."""
+    """A load: numbers of groups and members, and the requests."""
 
     name: str
     groups: int
@@ -228,7 +228,7 @@ PLANS = [
 def bench_machine(batches: int, scale: int, say: Callable[[str], None]) -> MachineReport:
     """Measure every load over `batches` batches, after a first one that does not count.
 
-    `scale` divides the number of groups: 1 is the full size. `say` hears of progress.
+    `scale` divides the number of groups: 1 is the full size. `say` reports progress.
     """
     loads = []
     for plan in PLANS:

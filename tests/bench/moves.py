@@ -52,7 +52,7 @@ MOST_MS = 500.0
 _MOVE_TIMEOUT_S = 60.0
 _SETTLE_S = 2.0
 _SETTLED_TIMEOUT_S = 120.0
-# The nodes: one that stays, and one that is stopped, or killed, and started again.
+# Two nodes: one keeps running, and one is stopped or killed, and restarted.
 _STAYS, _RESTARTS = 1, 2
 
 
@@ -201,7 +201,7 @@ def bench_moves(
 
 
 class _Bench:
-    """Two nodes under a load, and what can be done to them."""
+    """Two nodes under a load, and the events of a window."""
 
     def __init__(self, processes: Sequence[KillableCoordinator], root: str, groups: int) -> None:
         self.fleet = Fleet(root, groups, 1, "moves")

@@ -194,7 +194,7 @@ class _Machine:
         pace(self.fleet, seconds, self.processes[0], _progress(self.name, say))
 
     def measure(self, seconds: float, what: str, say: Callable[[str], None]) -> None:
-        """Give the nodes their load for so long, s, and count what they use."""
+        """Run the load for `seconds` and count the nodes' CPU and batches."""
         first = open_table(self.fleet.root, REQUESTS).version() + 1
         counter = _Counter(self)
         times, unanswered = pace(self.fleet, seconds, self.processes[0], _progress(self.name, say))
@@ -241,7 +241,7 @@ class _Machine:
 
 
 class _Counter:
-    """Counts what the nodes of a machine use, from its creation on."""
+    """A counter of the CPU and batches of a machine's nodes, from its creation on."""
 
     def __init__(self, machine: _Machine) -> None:
         self._root = machine.fleet.root
@@ -270,7 +270,7 @@ def _progress(name: str, say: Callable[[str], None]) -> Callable[[list[float]], 
 
 
 def _shared(root: str, count: int, say: Callable[[str], None]) -> list[Selection]:
-    """Wait until the nodes' shares of the offsets partitions are even; return what each has."""
+    """Wait until the nodes' shares of the offsets partitions are even; return the shares."""
     of = GroupCoordinatorConfig().offsets_topic_num_partitions
     decisions = DecisionLog(root)
     began = time.monotonic()

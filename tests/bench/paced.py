@@ -47,7 +47,8 @@ def pace(
     `meanwhile` is called with the times so far, every few ms, and `heard` with each answered
     request and its time, s. Raises Failure if the coordinator ends, or responds with an error.
     """
-    # In a store an append takes as long as several looks, and a producer has a thread for it.
+    # In an object store an append takes as long as several polls, so a producer uses a thread for
+    # it.
     sender = None if local_folder(fleet.root) is not None else ThreadPoolExecutor(1)
     with sender or nullcontext():
 
@@ -93,7 +94,8 @@ def _pace(
         process.check()
         for answer in fleet.answers():
             handed_over = sent.pop(answer["request_id"], None)
-            # Others' answers are in the table, too: a gateway's members rebalance, for one.
+            # The table also has responses to other members, for example of a gateway's group that
+            # rebalances.
             if handed_over is None:
                 continue
             if answer["error_code"]:

@@ -42,7 +42,7 @@ WAYS = (SEND, TABLE, DELTA, GATEWAY)
 SIZES, PARTITIONS, PROCESSES = (100, 1_000), (1, 6, 50), (1, 8)
 RECORDS = 1_000_000
 _KEYS = 1_000
-# What a table has that is sent at once, bytes as a producer counts them: a commit's worth.
+# The size of a table that is sent at once, bytes as a producer counts them: that of a commit.
 _TABLE_BYTES = 24 << 20
 _TOPIC = "records"
 _LIMIT_S = 600.0
@@ -197,7 +197,7 @@ def _await_line(process: subprocess.Popen[bytes]) -> None:
 
 
 def write() -> None:
-    """Write what the first line of the standard input says, when the second one comes."""
+    """Write the task in the first line of standard input, after the second line arrives."""
     task = msgspec.json.decode(sys.stdin.readline(), type=Task)
     with _writer(task) as work:
         print("ready", flush=True)

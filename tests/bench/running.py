@@ -32,7 +32,7 @@ COORDINATOR = "coordinator"
 # five minutes.
 WARM_UP_S = 120.0
 _READY_S = 60.0
-# A first join is not held for others; the broker of `tests.support.broker` is set up the same.
+# There is no initial rebalance delay, as with the broker of `tests.support.broker`.
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 0
@@ -79,7 +79,7 @@ def several(
                 if nodes == 1:
                     process.stop()
                 else:
-                    # In order it would leave its partitions to the others, which take over then.
+                    # After an orderly stop the other nodes would take over its partitions.
                     process.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

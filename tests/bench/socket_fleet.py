@@ -55,8 +55,8 @@ def most_members() -> int:
 class SocketFleet:
     """Groups of members at one address; a `Peer` of `Rebalance` while they join.
 
-    There are at most so many `connections`. Members that join at once must not be more: a join that
-    waits holds up what follows on its connection.
+    There are at most `connections` connections. No more members may join at once, because a parked
+    join blocks later requests on its connection.
     """
 
     def __init__(self, host: str, port: int, connections: int | None = None) -> None:

@@ -99,7 +99,7 @@ def bench_take_over(
         if requests:
             say(f"making {requests:,} requests that were answered")
             write_answered(str(full), requests, group_names(groups), clock_ms())
-        # The floor first: a coordinator would add rows to what the floor is to read.
+        # The floor runs first, because a coordinator would add rows to those that the floor reads.
         floor = _measure(FLOOR, empty, full, here, say)
         coordinator = _measure(COORDINATOR, empty, full, here, say)
         restart = _measure(COORDINATOR, empty, full, here, say)

@@ -207,5 +207,5 @@ def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
         assert process.stdout.readline() == "began\n"
         process.terminate()
         assert process.stdout.read() == "ended what it has started\n"
-    # As one that Ctrl-C ends does.
+    # The exit status is that of a process ended by Ctrl-C.
     check_end(process.returncode, expected=128 + signal.SIGINT)

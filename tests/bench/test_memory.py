@@ -1,4 +1,4 @@
-"""Peaks of memory, of a process and of what it started."""
+"""Tests of the peaks of memory of a process and its children."""
 
 import subprocess
 import sys

@@ -11,7 +11,7 @@ from tests.support.process import KillableCoordinator
 
 
 class EchoFleet:
-    """Answers each request at once, and tells of a stranger's request that failed."""
+    """A fleet that answers each request at once, and reports a failed request of another client."""
 
     def __init__(self) -> None:
         self.root = "/nowhere"

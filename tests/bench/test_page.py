@@ -1,4 +1,4 @@
-"""The rendered figures of the pages: they are what the kept reports say."""
+"""Tests of the figures on the pages, which are rendered from the recorded reports."""
 
 from __future__ import annotations
 

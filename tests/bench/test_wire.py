@@ -1,4 +1,4 @@
-"""Kafka's wire protocol as the benchmarks speak it, with a stand-in for the broker."""
+"""Tests of Kafka's wire protocol in the benchmarks, with a stub for the broker."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 class VerbFigures(Struct, frozen=True):
     """A command: its fastest run and its slowest, and the CPU time of the cheapest, s.
 
-    `kafka_s` is the fastest run of kafka-consumer-groups.sh for the same; 0 where it has no such
-    command, or was not asked.
+    `kafka_s` is the fastest run of kafka-consumer-groups.sh for the same command; 0 if the tool has
+    no such command, or was not run.
     """
 
     command: Annotated[str, Column("command")]
@@ -129,7 +129,7 @@ def bench_verbs(
     Raises Failure if a verb fails.
     """
     one = group_names(groups)[-1]
-    # Each verb, and what of Kafka's tool tells the same.
+    # Each command, and the equivalent one of Kafka's tool.
     verbs = {
         "groups list": "--list --state --type",
         f"groups describe {one}": f"--describe --group {one}",

@@ -1,4 +1,4 @@
-"""`python -m tests.trials`: what the coordinator's promises survive."""
+"""The command `python -m tests.trials`: long checks of the coordinator's promises."""
 
 from __future__ import annotations
 

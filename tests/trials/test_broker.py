@@ -19,7 +19,7 @@ from tests.trials.broker.trial import compare
 
 pytestmark = pytest.mark.full
 
-# What a conversation of chance must reach.
+# Results that random conversations must reach.
 _REACHED = {
     "JoinGroup NONE",
     "JoinGroup MEMBER_ID_REQUIRED",
@@ -66,7 +66,7 @@ _REACHED = {
 
 
 class Twin:
-    """Another coordinator of ours in the broker's place; the nth answer to `wrong` is wrong."""
+    """Another coordinator in the broker's place; the nth response to `wrong` is wrong."""
 
     def __init__(self, wrong: str | None = None, nth: int = 1) -> None:
         self._ours = Ours("theirs")

@@ -182,7 +182,7 @@ def test_it_finds_that_somebody_does_what_is_denied(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.full
 def test_partitions_of_a_topic_that_is_deleted_may_still_be_told(tmp_path: Path) -> None:
-    """Until a gateway has heard of it; of one that was never deleted each number is held."""
+    """A gateway may not know the deletion yet. Each number of a topic without one is checked."""
     world = World(1)
     ledger = Ledger(world, tmp_path)
     ledger.logs = {"t": [Log("t-1", "t", 0)], "u": [Log("u-1", "u", 0)]}
@@ -287,7 +287,7 @@ def test_it_finds_that_what_a_user_s_table_has_grown_by_is_not_indexed(
     assert broken(QUIET).promise == ANSWERED_SOON
 
 
-# A look at the topics fails, of each gateway.
+# A poll of the topics fails on each gateway.
 UNREAD = Plan(
     1,
     records=1_500,

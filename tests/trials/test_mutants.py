@@ -1,4 +1,4 @@
-"""The product, broken in named places: no mutant is stale, and the trial tells what survives."""
+"""Tests of the mutants trial: no mutant is stale, and the trial reports surviving mutants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_two_mutants_have_the_same_promise() -> None:
 
 
 def test_no_mutant_uses_a_name_that_its_module_lacks(tmp_path: Path) -> None:
-    """Any test that comes there would find it, whatever it looks at."""
+    """An undefined name would fail every test that reaches it, whatever the test checks."""
     for number, mutant in enumerate(read_table()):
         if mutant.file.endswith(".py"):
             text = mutant.changed((TOP / mutant.file).read_text("utf-8"))

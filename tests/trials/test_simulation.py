@@ -1,4 +1,4 @@
-"""The simulation of the whole system: the same seed is the same run, and what it finds."""
+"""Tests of the simulation of the whole system: a seed gives the same run, and bugs are found."""
 
 from __future__ import annotations
 
@@ -483,7 +483,7 @@ def test_it_finds_that_a_commit_of_a_stale_generation_is_accepted(monkeypatch):
     assert broken(OUTLIVED).promise == GENERATION_FENCED
 
 
-# A look at the responses fails, whichever file of theirs it opens.
+# A poll of the responses fails, on any of their files.
 UNREAD = Plan(
     1,
     events=4_000,

@@ -14,7 +14,7 @@ from tests.trials.torture.reads import hooked
 
 pytestmark = pytest.mark.full
 
-# Reads of each library, also in what Spark's workers are given: how many of them failed.
+# Reads of each library, also in Spark's workers, and the number of failures.
 READER = """
 import pickle, sys
 import deltalake

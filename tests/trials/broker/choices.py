@@ -54,7 +54,9 @@ class Past(Struct):
 
 
 def never_answered(past: Past, waiting: Draft, sent: Draft, mine: Json) -> str | None:
-    """Return why a broker may never answer what waited, and ours answered when `sent` came."""
+    """Return why a broker may never answer a parked request that this coordinator answered on
+    `sent`.
+    """
     code = mine["error_code"]
     member_id = waiting.fields["member_id"].ours
     # A member that joins for the first time has no id, so two such joins are two members.

@@ -45,7 +45,7 @@ class Held:
         self._talk = Conversation(Random(seed), group_id)
         self._before: list[str] = []
         self._past = Past()
-        # Whether nothing can be said any more: each side has another leader.
+        # Whether the comparison ended, because the sides have different leaders.
         self._is_over = False
 
     def run(self) -> Difference | None:
@@ -71,7 +71,7 @@ class Held:
     def _compare(
         self, place: int, sent: Draft, answered: list[tuple[int, Draft, bytes]]
     ) -> tuple[str, str] | None:
-        """Compare what `sent` in `place` has answered; return what differs, ours and theirs."""
+        """Compare the responses after `sent`; return the first difference, ours and theirs."""
         pairs = []
         for where, draft, body in answered:
             mine = decoded(draft, body)

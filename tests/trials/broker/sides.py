@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CLIENT = "client"
 TOPICS = {"t0": 4, "t1": 2}
-# How long an answer of the broker's is waited for that ours has given.
+# The timeout for a response of the broker that this coordinator has given.
 _ANSWER_S = 20.0
 _LACKING_S = 0.5
 _MOMENT_S = 0.05
@@ -170,7 +170,7 @@ class Theirs:
         return only[5:] if HANDLERS[draft.api].is_flexible(draft.version) else only[4:]
 
     def unasked(self) -> list[int]:
-        """Return the places in which an answer lies that ours has not given."""
+        """Return the places with a response of the broker that this coordinator has not given."""
         sockets: dict[socket.socket, int] = {
             each.socket: place for place, each in self._connections.items()
         }

@@ -47,10 +47,10 @@ def compare(
     say: Callable[[str], None] = lambda _text: None,
     pause_s: float = _PAUSE_S,
 ) -> BrokerReport:
-    """Hold conversations with what `theirs` makes, a new one for each.
+    """Hold conversations, each with a new side made by `theirs`.
 
-    After a request that waits the next one is sent `pause_s` later; where answers differ, the
-    conversation is held once more, slowly.
+    After a parked request the next one is sent `pause_s` later. A conversation with a difference is
+    held once more, slowly.
     """
     began = told = time.monotonic()
     report = BrokerReport(seed, 0, 0, 0, {}, dict.fromkeys(CHOICES, 0), 0.0, [])

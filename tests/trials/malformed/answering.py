@@ -87,7 +87,7 @@ class Answering:
         self.start()
 
     def start(self) -> None:
-        """Begin without a streaming checkpoint: with what the tables hold, and nothing else."""
+        """Start without a streaming checkpoint, from the tables only."""
         self._states.clear()
         self._timeouts.clear()
         settings = CoordinatorSettings()

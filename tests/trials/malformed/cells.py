@@ -18,7 +18,7 @@ _NOT_UTF8 = (
     b"\xf4\x90\x80\x80",
     b"\xe2\x82",
 )
-# What programs on the way may take for something else than a text.
+# Texts that programs may misinterpret.
 _TELLING = (
     b"",
     b" ",

@@ -26,7 +26,7 @@ class Debts:
         self._rejects = 0
 
     def add(self, owed: Owed) -> None:
-        """Owe what a file asks for."""
+        """Add the responses due for a file."""
         self._answers |= owed.answers
         self._rejects += owed.rejected
         self.repeats += owed.repeats

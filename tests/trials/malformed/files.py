@@ -198,7 +198,7 @@ def _owe(owed: Owed, row: dict[str, Any]) -> None:
     api = as_read(row["api"] or b"")
     if key in owed.answers:
         owed.repeats += 1
-        # Either of the two may be the one that is decided.
+        # Either of the two requests may be the one that is decided.
         owed.answers[key] = max(owed.answers[key], api, key=lambda each: each in MAY_WAIT)
     else:
         owed.answers[key] = api

@@ -46,9 +46,9 @@ class Copied:
             path.write_bytes(before)
 
     def run_tests(self, tests: Sequence[str], limit_s: float | None) -> tuple[int | None, str]:
-        """Run tests to the first that fails; returns pytest's exit status, and what it said.
+        """Run tests up to the first failure; return pytest's exit status and its output.
 
-        The status is None if the time limit was over.
+        The status is None after a timeout.
         """
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider"]
         # Importing this plugin loads trio, which takes a fifth of a run.
@@ -68,7 +68,7 @@ class Copied:
             except subprocess.TimeoutExpired:
                 return None, ""
             finally:
-                # And with it what the tests have started.
+                # This also kills the processes that the tests have started.
                 _kill_group(running.pid)
         return running.returncode, said
 
@@ -91,7 +91,7 @@ class Copied:
 
 
 def copy_checkout(top: Path, folder: Path) -> Copied:
-    """Copy what git keeps, as it is now. Raises Failure outside a clone."""
+    """Copy the files in git with their current content. Raises Failure outside a clone."""
     command = ["git", "-C", str(top), "ls-files", "-z"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode:

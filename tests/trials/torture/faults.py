@@ -31,11 +31,11 @@ _AWAY_S = (0.0, 3.0)
 _SHARES = (0.002, 0.02, 0.2)
 _PAUSE_MORE_S = (0.5, 4.0)
 _LOOK_S = 0.01
-# How many of the nodes that are killed have lost their streaming checkpoint at their next start.
+# The share of killed nodes that lose their streaming checkpoint before their next start.
 _FORGETFUL = 0.3
-# How many of the others find a copy of it made, or the copy put back.
+# For a draw from `_FORGETFUL` up to this the checkpoint is copied, or a copy put back.
 _RESTORED = 0.6
-# What a kill says of a node that was not ready.
+# The state, in the log, of a killed node that was not ready.
 STARTING = "starting"
 
 
@@ -60,7 +60,7 @@ class Stage(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """`act` does it, and says what it did; None if it was not possible just now."""
+    """A fault: `act` performs it and returns a description; None if it was not possible."""
 
     name: str
     act: Callable[[Stage], str | None]
@@ -187,7 +187,7 @@ def _fill(stage: Stage) -> str | None:
     with stage.cluster.excusing("a full disk"):
         try:
             while monotonic() < until:
-                # What others give back is taken again.
+                # Space that other processes free is filled again.
                 stage.disk.fill()
                 sleep(_LOOK_S)
         finally:

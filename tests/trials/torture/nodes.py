@@ -279,7 +279,7 @@ class Cluster:
 
     @contextmanager
     def excusing(self, what: str) -> Iterator[None]:
-        """Excuse the end of every node for the block, of one that is started in it as well."""
+        """Excuse the end of every node for the block, including nodes that start in it."""
         with self.lock:
             self._excuse = what
         try:

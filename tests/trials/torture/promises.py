@@ -88,7 +88,7 @@ class Auditor:
         self._owners: dict[int, list[tuple[int, int | None]]] = {}
 
     def check(self, load: Load, writers: Mapping[str, int]) -> None:
-        """Check all that was asked so far. Raises PromiseBroken.
+        """Check all requests so far. Raises PromiseBroken.
 
         `writers` has the node of each query id.
         """

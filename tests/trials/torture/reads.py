@@ -1,4 +1,4 @@
-"""Reads that fail in the processes of all coordinators; what fails them is in the folder `hook`."""
+"""Failing reads in the processes of all coordinators; the folder `hook` has the implementation."""
 
 from __future__ import annotations
 

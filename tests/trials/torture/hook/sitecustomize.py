@@ -24,7 +24,7 @@ VARIABLE = "TORTURE_READS"
 FAILED = ".failed"
 SHORT = "short read"
 KINDS = {"EIO": errno.EIO, "EMFILE": errno.EMFILE, "folder away": errno.ENOENT, SHORT: errno.EIO}
-# How long what the file said holds, s.
+# The interval at which the file is read, s.
 _LOOK_S = 0.05
 
 
