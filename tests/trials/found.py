@@ -56,9 +56,9 @@ SIMULATION = (
     ),
     Found(
         "87e5029",
-        "A restarted node whose query had not begun reported that it had read all requests. Other "
+        "A restarted node without a running query reported that it had read all requests. Other "
         "nodes then trimmed the log that its next batch needed.",
-        "Found while tracing two runs whose query ended because the log was trimmed. They could "
+        "Found while tracing two runs with a query that ended at a trimmed log. They could "
         "not be repeated (244352a, below), so the cause is not certain.",
     ),
     Found(
@@ -124,8 +124,8 @@ GATEWAYS = (
     ),
     Found(
         "9754bff",
-        "A commit whose creation reported an error, and which was then read in part, was "
-        "attributed to another writer. Its writer deleted the file that it names.",
+        "A commit was created despite an error, and then read in part. It was attributed to "
+        "another writer, and its writer deleted the file that it names.",
         "No gateway could start, because the table of gateways was unreadable.",
     ),
 )
@@ -200,12 +200,12 @@ OWN = (
         "72521d5",
         "The simulation deleted files before their writer committed them, as if a write outlasted "
         "the retention of files. It also did not expect a reader to lag that far.",
-        "One run of 16 reported a query whose next batch could not be read.",
+        "One run of 16 reported a query that could not read its next batch.",
     ),
     Found(
         "52f4e41",
-        "A start whose folder the next start had taken over continued with the streaming "
-        "checkpoint in it, or was treated as one that lost its files.",
+        "After the next start had taken over a start's folder, that start continued with the "
+        "streaming checkpoint in it, or was treated as one that lost its files.",
         "Seven runs of 115 reported a missing file, or a batch with other decisions.",
     ),
     Found(
@@ -246,7 +246,7 @@ OWN = (
     Found(
         "adb14e0",
         "The simulation of gateways compared the end of a recreated topic with its previous end.",
-        "The end of fleeting-2 is told as 0, not 289 to 289.",
+        "ListOffsets returned 0 as the end of fleeting-2, not 289.",
     ),
     Found(
         "aa45efd",

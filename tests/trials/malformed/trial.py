@@ -83,7 +83,7 @@ class MalformedReport(Struct):
         return [
             ("malformed events", f"{self.events:,}"),
             ("answered once", f"{self.answered:,}"),
-            ("rejected: they name nobody to answer", f"{self.rejected:,}"),
+            ("rejected, because they cannot be answered", f"{self.rejected:,}"),
             ("repetitions of another", f"{self.repeats:,}"),
             ("requests of a healthy group in between, answered right", f"{self.healthy:,}"),
             ("batches", f"{self.batches:,}"),

@@ -106,7 +106,7 @@ class Report(Struct, frozen=True):
                 restored = f"{self.checkpoints_restored:,}"
                 figures.append(("streaming checkpoints set back to an older copy", restored))
             figures += [(what, f"{n:,}") for what, n in self.tables_replaced.items()]
-            figures.append(("processes that stood still", f"{self.standstills:,}"))
+            figures.append(("pauses of processes", f"{self.standstills:,}"))
             figures.append(("checks of an epoch before a commit", f"{self.epoch_checks:,}"))
             figures.append(("of them refused", f"{self.epochs_refused:,}"))
             figures.append(
