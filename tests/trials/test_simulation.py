@@ -286,7 +286,7 @@ def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stan
 
 @pytest.mark.full
 def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkeypatch):
-    monkeypatch.setattr(RequestWindow, "__contains__", lambda _self, _digest: False)
+    monkeypatch.setattr(RequestWindow, "holds_any", lambda _self, _digests: False)
     assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
 
 
