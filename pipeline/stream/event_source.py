@@ -209,7 +209,9 @@ class Search:
         at = self._at
         found, end = self._tables.take(at, first=self._first)
         has_news = end != at
-        if not has_news:
+        if has_news:
+            self._tables.check_same(at)
+        else:
             self._tables.check_gone(at)
         self._waiting.polled(has_news)
         continues = not has_news or _may_continue(at, end)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -177,7 +178,7 @@ class EventTables:
         # there. Reading of a row group can continue, but cannot begin in its middle.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
         # A position of an earlier start may be beyond the end of a table that was created again.
-        same = SameTable(options.requests, at_once=True)
+        self._same = same = SameTable(options.requests, at_once=True)
         self._gone_checks = {
             options.bootstrap: GoneCheck(table_files(options.bootstrap)),
             options.requests: GoneCheck(table_files(options.requests), same),
@@ -231,6 +232,15 @@ class EventTables:
         requests, _, _ = self._read_on(found, reading, start.requests)
         planned = Offset(bootstrap, requests, options.run, selection, most, missed)
         return found, planned
+
+    def check_same(self, at: Offset) -> None:
+        """Raise TableReplacedError if `requests` is another table than was read up to `at`.
+
+        The log of a table that was made again may be longer than `at` when a suspended stream reads
+        on. Compares only if it is due. A table that is missing is reported by `check_gone`.
+        """
+        with suppress(TableAway):
+            self._same.check_if_due(at.requests.version - 1)
 
     def check_gone(self, at: Offset) -> None:
         """Raise EventsGoneError if the next events were deleted: a read would wait for ever.

@@ -284,7 +284,9 @@ def test_wrong_passwords_are_counted_where_prometheus_looks(
     ) as process:
         assert process.stdout is not None
         try:
-            said = "".join(takewhile(lambda line: "clients authenticate" not in line, process.stdout))
+            said = "".join(
+                takewhile(lambda line: "clients authenticate" not in line, process.stdout)
+            )
             (told,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
             (port,) = re.findall(r"at 127\.0\.0\.1:(\d+) serves", said)
             client = connect(Broker(0, "127.0.0.1", int(port)))
