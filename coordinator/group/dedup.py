@@ -66,11 +66,8 @@ class RequestWindow(Struct, array_like=True):
         """The time of the newest digest (ms), None if there are no digests."""
         return self.runs[-1][0] if self.runs else None
 
-    def __contains__(self, digest: int) -> bool:
-        return self.holds_any((digest,))
-
     def holds_any(self, digests: tuple[int, ...]) -> bool:
-        """Whether one of the digests is remembered."""
+        """Return whether one of the digests is remembered."""
         for _, packed in self.runs:
             run = packed.cast("Q")
             for digest in digests:
