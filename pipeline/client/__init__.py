@@ -1,9 +1,8 @@
 """Client library: consumers, group members, producers, and requests to the coordinator.
 
-`group_coordinator` exports the names below to programs; the modules that define them may move.
-`worker` serves the command line only. A client writes the table `requests`. It reads the tables
-`responses` and `topics`, and the tables of topics. It does not depend on how a coordinator reads
-requests or decides them, and imports neither Spark nor pandas.
+`group_coordinator` exports the names below to programs; the modules that define them may move. A
+client writes the table `requests`, and reads `responses`, `topics` and the tables of topics. It
+imports neither Spark nor pandas. `worker` serves the command line only.
 """
 
 from group_coordinator.coordinator.config import ConfigError

@@ -7,20 +7,17 @@
                 for record in records:
                     process(record.key, record.value)
 
-`poll` returns the records of topics (`pipeline.topics`), by partition. There are three ways to use
-it:
+There are three ways to use it:
 
 * Without a group, the program assigns partitions and stores its positions itself. No coordinator
   needs to run, and no heartbeat is sent.
-* With a group and `assign`, the program assigns partitions, and the group stores the offsets that
-  it commits.
+* With a group and `assign`, the program assigns partitions, and the group stores committed offsets.
 * With a group and `subscribe`, the group assigns partitions (`pipeline.client.member`).
 
-Like Kafka's consumer, it must be used by one thread at a time. One thread of the process sends the
-heartbeats of all members, so heartbeats continue while the program works. A member loses its
-membership only in two cases: the interpreter is blocked for longer than session.timeout.ms, or the
-program does not poll for max.poll.interval.ms. The next `poll` (on_lost) or `commit`
-(CommitFailedError) reports the loss.
+Like Kafka's consumer, it must be used by one thread at a time. A background thread sends the
+heartbeats of all members of the process. A member loses its membership in two cases: the
+interpreter is blocked for longer than session.timeout.ms, or the program does not poll for
+max.poll.interval.ms. The next `poll` (on_lost) or `commit` (CommitFailedError) reports the loss.
 """
 
 from __future__ import annotations
@@ -53,26 +50,25 @@ class NoCatalogue(Failure):
 class Consumer(ConsumerBase):
     """A consumer, with a group or without one.
 
-    Without a group, `assign` sets its partitions. `commit` and `committed` raise
-    InvalidGroupIdError, and nothing is written, with one exception. If new rows of a user's table
-    have no offsets yet, the consumer that reads them writes their offsets to the topic index.
+    Without a group, `assign` sets its partitions, and `commit` and `committed` raise
+    InvalidGroupIdError. It writes nothing, except the topic index of a user's table with new rows:
+    the first reader gives them their offsets.
 
-    `poll`, `unsubscribe` and `close` call the listeners in the user's thread:
+    `poll`, `unsubscribe` and `close` call the listeners in the user's thread, and raise their
+    exceptions:
 
     * `on_revoked` before partitions are revoked,
     * `on_lost` after partitions were lost without a revocation; `on_revoked` if it is None,
     * `on_assigned` after new partitions were assigned.
 
-    A listener may commit. The method that called a listener raises its exception. `assign` calls
-    no listener.
+    A listener may commit. `assign` calls no listener.
 
     A partition without a committed offset begins at its log start (auto.offset.reset "earliest",
     the default) or at its log end ("latest"), or raises NoOffsetForPartitionError ("none"). With
     `whole_rows`, a record's value is its whole row as JSON instead of the topic's value.
 
     Settings are Kafka's consumer settings: keywords with `_` for `.`, or Kafka's names in
-    `settings`. `client` is the RequestClient to use. Consumers without it share one client per
-    process and root.
+    `settings`. Consumers without a `client` share one RequestClient per process and root.
 
     Raises ConfigError. With a group, raises NoTables if no coordinator has run on the root yet.
     """
@@ -84,8 +80,7 @@ class Consumer(ConsumerBase):
 
         `topics` are names from the root's catalogue (`group-coordinator topics create`), or a
         pattern that must match a whole name. For a root without a catalogue, `topics` maps names to
-        numbers of partitions. A catalogue takes precedence over such a mapping. When a number in
-        the catalogue grows, the group rebalances.
+        numbers of partitions. When a number in the catalogue grows, the group rebalances.
 
         Raises NoCatalogue and UnknownTopicOrPartitionError. Raises SubscriptionError if partitions
         were assigned with `assign`, and InvalidGroupIdError without a group.
@@ -107,8 +102,8 @@ class Consumer(ConsumerBase):
         """Assign these partitions in place of the previous ones, without joining a group.
 
         Without partitions, this is `unsubscribe`. A partition that was assigned before keeps its
-        position. The records that the last `poll` returned count as processed. If automatic commits
-        are on, their offsets are committed before the partitions are replaced.
+        position. The records that the last `poll` returned count as processed; with automatic
+        commits, their offsets are committed first.
 
         Raises NoCatalogue and UnknownTopicOrPartitionError. Raises SubscriptionError if the
         consumer is subscribed to topics.
@@ -137,7 +132,7 @@ class Consumer(ConsumerBase):
     def _partition_counts(
         self, topics: Collection[str], fallback: Mapping[str, int] | None = None
     ) -> dict[str, int]:
-        """Return each topic's number of partitions, of these topics at least.
+        """Return the number of partitions of these topics, and perhaps of others.
 
         Raises NoCatalogue, and UnknownTopicOrPartitionError if one of `topics` does not exist.
         """
@@ -153,7 +148,7 @@ class Consumer(ConsumerBase):
     def _catalogue(self, name: str, fallback: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return each topic's number of partitions, or `fallback` if there is no catalogue.
 
-        Raises NoCatalogue if there is neither. `name` is the topic's name in the message.
+        Raises NoCatalogue if there is neither; the message suggests creating the topic `name`.
         """
         self._hub.refresh_topics()
         counts = self._hub.topics if self._hub.topics is not None else fallback
@@ -179,25 +174,23 @@ class Consumer(ConsumerBase):
     def poll(self, timeout_ms: int = 0) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Take part in the group, and return the next records of the assigned partitions.
 
-        With a subscription, `poll` joins the group and calls the listeners. With automatic commits,
-        the records that the last `poll` returned count as processed, and are committed.
+        With a subscription, `poll` joins the group and calls the listeners. The records that the
+        last `poll` returned count as processed; automatic commits commit them.
 
         It returns at most max.poll.records records, as soon as there are any, or none after
         `timeout_ms`. Partitions take turns. A thread reads ahead max.partition.fetch.bytes of each
-        partition; a larger record is returned alone. No records are returned of a partition that is
-        paused or is being revoked. During a cooperative rebalance, `poll` continues to return the
-        records of the partitions that the member keeps.
+        partition; a larger record is returned alone. Partitions that are paused or being revoked
+        return no records. The other partitions continue during a cooperative rebalance.
 
         Raises:
             CoordinatorTimeoutError: no coordinator answered for default.api.timeout.ms.
-            ConsumerError: another error of the group or of an offset. InvalidSessionTimeoutError,
-                InconsistentGroupProtocolError, FencedInstanceIdError, NoOffsetForPartitionError
-                and OffsetOutOfRangeError are some of them.
+            ConsumerError: another error of the group or of an offset, for example
+                FencedInstanceIdError, NoOffsetForPartitionError or OffsetOutOfRangeError.
             CannotFollow: a topic's table was changed, and all records before the change were
                 returned. TableReplaced, which is one, is raised as soon as it is found.
             Failure: a row cannot be read; `seek` can skip it.
-            RuntimeError: a listener raised it.
             SubscriptionError: there are neither a subscription nor assigned partitions.
+            Exception: a listener raised it.
         """
         self._records.mark_processed()
         return self._poll(timeout_ms, self._records.collect)
@@ -266,7 +259,7 @@ class Consumer(ConsumerBase):
 
         Retriable errors are retried for `timeout_ms` (None: default.api.timeout.ms). Raises
         CommitFailedError, RebalanceInProgressError, CoordinatorTimeoutError, FencedInstanceIdError
-        and the other ConsumerErrors.
+        and other ConsumerErrors.
         """
         self._check_open()
         self._records.mark_processed(offsets)
@@ -284,8 +277,8 @@ class Consumer(ConsumerBase):
     ) -> None:
         """Send a commit of these offsets, or of all positions, without waiting or retries.
 
-        A later `poll`, `commit` or `close` calls `on_commit` with the offsets and the error. On
-        success the error is None.
+        A later `poll`, `commit` or `close` calls `on_commit` with the offsets and the error, None
+        on success.
         """
         self._check_open()
         self._records.mark_processed(offsets)
@@ -299,7 +292,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None if there is none.
 
-        Raises CoordinatorTimeoutError and the other ConsumerErrors.
+        Raises CoordinatorTimeoutError and other ConsumerErrors.
         """
         self._check_open()
         with self._driver.step() as consumer:
@@ -343,7 +336,7 @@ class Consumer(ConsumerBase):
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records from the position to the log end as last read.
 
-        Return None while one of them is unknown. Raises SubscriptionError. Source: KIP-695.
+        Return None while either is unknown. Raises SubscriptionError. Source: KIP-695.
         """
         position = self.position(partition)
         end = self._records.log_end(partition)

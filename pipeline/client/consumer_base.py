@@ -56,7 +56,7 @@ def _nothing(_: tuple[TopicPartition, ...]) -> None:
 
 
 class EventHandler:
-    """Calls the user's listeners and commit callbacks for the events of one driver.
+    """Calls the user's listeners and commit callbacks for the events of one consumer.
 
     `on_revoked` is also called for lost partitions if `on_lost` is None.
     """
@@ -86,9 +86,9 @@ class EventHandler:
             self._handle(event)
 
     def handle_until(self, deadline: int, done: Callable[[], bool]) -> None:
-        """Handle events until `done()`, or the time `deadline` (ms); then raise the first error.
+        """Handle events until `done()`, `_MAX_ERRORS` errors, or the time `deadline` (ms).
 
-        Also stops after `_MAX_ERRORS` errors.
+        Raises the first error at the end.
         """
         errors: list[Exception] = []
         while not done() and now_ms() < deadline and len(errors) < _MAX_ERRORS:
@@ -147,8 +147,8 @@ T = TypeVar("T")
 class MemberRecords:
     """The reader of one member's topics.
 
-    Its thread starts at the first use. A member that only calls `poll_positions` has no such
-    thread, because its program reads the rows itself.
+    Its thread starts at the first use: a program that only calls `poll_positions` reads the rows
+    itself.
     """
 
     def __init__(
@@ -240,10 +240,9 @@ class MemberRecords:
         lookup: Callable[[TableTopics], T],
         timeout_ms: int | None,
     ) -> T:
-        """Run a lookup of topics in the fetcher's thread.
+        """Run a lookup of topics in the fetcher's thread; raise as `Fetcher.look_up` does.
 
-        Raises UnknownTopicOrPartitionError and TableReplaced. Raises CoordinatorTimeoutError if the
-        topics cannot be read for `timeout_ms` (None: default.api.timeout.ms).
+        `timeout_ms` None is default.api.timeout.ms.
         """
         limit = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return self._running_fetcher().look_up(
@@ -308,8 +307,8 @@ class ConsumerBase:
     ) -> None:
         """Close the consumer.
 
-        After an exception, the records of the last `poll` are not committed, because the program
-        failed on them.
+        After an exception, the records of the last `poll` are not committed: the program failed on
+        them.
         """
         if error is not None:
             self._records.rewind()

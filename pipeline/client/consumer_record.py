@@ -15,7 +15,7 @@ class ConsumerRecord(Struct, frozen=True, gc=False):
     """A record of a topic.
 
     `timestamp` is in ms since 1970-01-01 UTC. `timestamp_type` is Kafka's number: 0 CreateTime, 1
-    LogAppendTime. The key and the value are bytes, None for null.
+    LogAppendTime.
     """
 
     topic: str
@@ -29,7 +29,7 @@ class ConsumerRecord(Struct, frozen=True, gc=False):
 
 
 def consumer_records(partition: TopicPartition, records: list[Record]) -> list[ConsumerRecord]:
-    """Convert the records of a partition, adding their topic and partition."""
+    """Convert the records of a partition."""
     topic, number = partition
     return [
         ConsumerRecord(
@@ -54,10 +54,9 @@ class OffsetAndTimestamp(Struct, frozen=True):
 
 
 def log_bounds(logs: TableTopics, partition: TopicPartition) -> tuple[int, int]:
-    """Return a partition's log start and log end.
+    """Return a partition's log start and log end; 0 and 0 for a topic without a table.
 
-    Both are 0 for a topic that is in the catalogue but has no table. Raises UnknownTopicOrPartition
-    and TableReplaced.
+    Raises UnknownTopicOrPartition and TableReplaced.
     """
     if _has_no_records(logs, partition):
         return 0, 0

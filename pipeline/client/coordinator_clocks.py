@@ -1,6 +1,7 @@
 """Clocks of the groups' coordinators, estimated from the times in their answers.
 
-A deadline is a time of the deciding coordinator's clock, which may differ from the sender's clock.
+A request's deadline is a time of the deciding coordinator's clock, which may differ from the
+sender's clock.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
 
     from group_coordinator.schemas.messages import Response
 
-# The time within which a signed request may be decided, ms. It is longer than the sender waits for
-# the answer, and than waiting heartbeats wait for the first answer of a silent coordinator. It is
-# shorter than the deduplication window of request ids (request.dedup.window.ms).
+# The time within which a signed request may be decided, ms. It is longer than a sender waits for
+# the answer, and than heartbeats wait for the first answer of a silent coordinator. It is shorter
+# than the deduplication window of request ids (request.dedup.window.ms).
 SIGNED_FOR_MS = 50_000
-# The maximum number of groups with a known clock. Beyond it, all clocks are forgotten, and the
-# coordinators are asked for the time again.
+# The maximum number of groups with a known clock. Beyond it, all are forgotten and learned again.
 _MAX_CLOCKS = 131_072
 
 
@@ -38,11 +38,11 @@ def time_request(event: RequestEvent, request_id: str) -> RequestEvent:
 
 
 class CoordinatorClocks:
-    """The estimated clock of each group's coordinator: its last answer's time, and elapsed time.
+    """The estimated clock of each group's coordinator; thread-safe.
 
-    The elapsed time is measured with `since_boot_ms`. An estimate lags the coordinator's clock by
-    the latency of that answer. It is never ahead, unless the coordinator's clock was set back
-    since. The methods may be called by any thread.
+    The estimate is the time of the coordinator's last answer, plus the time that has passed since
+    by `since_boot_ms`. It lags the coordinator's clock by the latency of that answer. It is ahead
+    only if the coordinator's clock was set back since.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Fetcher: the thread that reads a member's records ahead. Source: Kafka's Fetcher.
 
 `coordinator.consumer.fetch_buffer` decides which partitions to fetch, and keeps the records until
-`poll` returns them. The thread also looks up offsets, because `TableTopics` may be used by one
-thread only.
+`poll` returns them. The thread also looks up offsets, because only one thread may use
+`TableTopics`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ _TRANSIENT = (OSError, DeltaError, pa.ArrowException)
 
 
 class _QueuedLookup(Struct, eq=False):
-    """A lookup, the topics that it reads, and the future of its result."""
-
     topics: Collection[str]
     lookup: Lookup[Any]
     answer: Future[Any]
@@ -82,8 +80,8 @@ class _FetchPlan(NamedTuple):
 class Fetcher:
     """The read-ahead thread of one member.
 
-    `on_records` is called, in the thread, when `collect` has something new. With `whole_rows`, a
-    record's value is its whole row as JSON instead of the topic's value.
+    The thread calls `on_records` when `collect` has something new. With `whole_rows`, a record's
+    value is its whole row as JSON instead of the topic's value.
     """
 
     def __init__(
@@ -118,8 +116,8 @@ class Fetcher:
         """Return the next records, and have the thread fetch those after them.
 
         Raises OffsetOutOfRangeError, and Failure for a row that cannot be read. Raises
-        TableReplaced as soon as it is found. Raises another CannotFollow after all records before
-        the table's change were returned.
+        TableReplaced as soon as it is found, and another CannotFollow after all records before the
+        table's change were returned.
         """
         with self._changed:
             if self._defect is not None:
@@ -130,7 +128,7 @@ class Fetcher:
                 self._changed.notify()
 
     def discard_lookups(self, partitions: Collection[TopicPartition]) -> None:
-        """Discard the looked-up ends of these partitions; the thread looks them up again."""
+        """Discard the looked-up log starts and ends; the thread looks them up again."""
         with self._changed:
             self._buffer.discard_lookups(partitions)
 
@@ -185,8 +183,7 @@ class Fetcher:
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # The work for which nothing was found. It is tried again only if it changes, or after the
-        # pause.
+        # The last plan that found nothing. It is tried again after the pause, or once it changes.
         fruitless: _FetchPlan | None = None
         pause_s: float | None = None
         while not self._stopping:
@@ -205,7 +202,7 @@ class Fetcher:
     def _await_plan(
         self, fruitless: _FetchPlan | None, pause_s: float | None
     ) -> tuple[_FetchPlan, list[_QueuedLookup]]:
-        """Wait for new work, for a lookup, or for the pause's end; return the work and lookups."""
+        """Wait for new work, a lookup, or the end of the pause; return the work and lookups."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopping or self._lookups or self._plan() != fruitless, pause_s
@@ -243,7 +240,7 @@ class Fetcher:
             queued.answer.set_exception(error)
 
     def _step(self, plan: _FetchPlan) -> tuple[bool, float | None]:
-        """Do the wanted work; return whether to continue at once, and the pause (s) if not.
+        """Do the planned work; return whether to continue at once, and the pause (s) if not.
 
         The pause is None if there is no work.
         """
@@ -306,10 +303,7 @@ class Fetcher:
         return bool(results)
 
     def _fetch(self, plan: _FetchPlan) -> bool:
-        """Read the wanted partitions; return whether anything was delivered to the buffer.
-
-        It stops once the records have fetch.max.bytes.
-        """
+        """Read the planned partitions, up to fetch.max.bytes; return whether the buffer got any."""
         settings = self._settings
         held, self._held = self._held, {}
         ends: dict[TopicPartition, int] = {}
@@ -346,7 +340,7 @@ class Fetcher:
     ) -> CompletedFetch[Record] | None:
         """Fetch a partition from `offset`; None if there is neither a record nor an error.
 
-        A held fetch is returned as it is if the partition has not grown since.
+        A fetch in `held` is returned again if the partition has not grown since.
         """
         topic, number = partition
         records: list[Record] = []
@@ -378,10 +372,7 @@ class Fetcher:
         return CompletedFetch(partition, offset, records, size, error)
 
     def _end_of_topic(self, plan: _FetchPlan, topic: str) -> CannotFollow | None:
-        """Return the error that ends a topic, once all records before it were returned.
-
-        So a program that ends with this error has got all records of its partitions.
-        """
+        """Return the error that ends a topic, but only after all its records were returned."""
         problem = self._logs.problems().get(topic)
         if not isinstance(problem, CannotFollow):
             return None

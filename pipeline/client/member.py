@@ -35,8 +35,8 @@ class GroupMember(Consumer):
     """A Consumer that is subscribed to `topics`, and joins its group at the first `poll`.
 
     `topics` are as in `subscribe`. In `poll_positions`, a partition without a committed offset
-    begins at 0 (auto.offset.reset "earliest") or at `end_offset(partition)` ("latest"). With an
-    `end_offset`, auto.offset.reset is "latest" by default.
+    begins at 0 (auto.offset.reset "earliest") or at `end_offset(partition)` ("latest", the default
+    with an `end_offset`).
 
     Raises the errors of Consumer and of `subscribe`.
     """
@@ -79,10 +79,10 @@ class GroupMember(Consumer):
     def poll_positions(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
         """Take part in the group, and return the partitions to work on, with their positions.
 
-        Paused partitions, and partitions that are being revoked, are left out. Use this method
-        instead of `poll` if the program reads the rows of the topics itself. Timeouts, listeners
-        and errors are those of `poll`. Also raises ConfigError if auto.offset.reset is "latest" and
-        there is no `end_offset`.
+        Use it instead of `poll` if the program reads the rows of the topics itself. Partitions that
+        are paused or being revoked are left out. Timeouts, listeners and errors are those of
+        `poll`. Also raises ConfigError if auto.offset.reset is "latest" and there is no
+        `end_offset`.
         """
         return self._poll(timeout_ms, self._positions)
 
@@ -109,8 +109,8 @@ class GroupMember(Consumer):
     def advance(self, partition: TopicPartition, offset: int) -> None:
         """Set the position: all rows before the offset are processed.
 
-        Raises ValueError if the offset is less than the position. Raises SubscriptionError if the
-        partition is no longer assigned; its new owner starts at the last committed offset.
+        Raises ValueError if the offset is less than the position, and SubscriptionError if the
+        partition is no longer assigned.
         """
         before = self.position(partition)
         if before is not None and offset < before:

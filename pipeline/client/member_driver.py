@@ -1,9 +1,9 @@
 """Driver of one consumer: it connects the user's thread, the heartbeat thread and the reader.
 
-`coordinator.consumer` is pure and has no threads. A `MemberDriver` holds a lock during each call of
-it, and not while it sends a request or calls the user. The heartbeat thread, which all members
-share, sends the requests. The thread of the response reader delivers the answers. Both wake the
-user's thread if it waits.
+`coordinator.consumer` is pure and has no threads. A `MemberDriver` locks it during each call. It
+holds no lock while it sends a request or calls the user. The heartbeat thread, which all members
+share, sends the requests, and the thread of the response reader delivers the answers. Both wake the
+user's thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MemberDriver:
     """The driver of one consumer.
 
     `wake` notifies the heartbeat thread that the consumer may have requests to send. `where` names
-    the root in messages. `due` is the consumer's earliest timer, ms; None without a timer.
+    the root in messages. `due` is the consumer's earliest timer, ms, or None.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class MemberDriver:
     def step(self, changes: bool = False) -> Iterator[ConsumerCoordinator]:
         """Lock the consumer for one call that does not block; then queue its requests.
 
-        With `changes`, the user's thread is woken, because another thread makes the call.
+        `changes`: the call comes from another thread, so it wakes the user's thread.
         """
         log_lines = []
         try:
@@ -144,7 +144,7 @@ class MemberDriver:
             return operation.result()
 
     def silence_deadline(self) -> int:
-        """Return when to check again for a silent coordinator, ms.
+        """Return when to check again whether the coordinator is silent, ms.
 
         Raises CoordinatorTimeoutError if no request was answered for default.api.timeout.ms.
         """
@@ -228,7 +228,6 @@ class MemberDriver:
         future.add_done_callback(partial(self._answered, request))
 
     def _cancel_expired(self) -> None:
-        """Cancel the requests in flight that have reached the consumer's request timeout."""
         now = now_ms()
         with self._changed:
             expired = [key for key, pending in self._in_flight.items() if now >= pending.until]
@@ -252,6 +251,6 @@ class MemberDriver:
             consumer.response(now_ms(), future.result())
 
     def _log_failure(self, request: RequestEvent, error: BaseException) -> None:
-        """Log a request that failed. The consumer notices it by its request timeout."""
+        """Log a failed request. The consumer only notices its request timeout."""
         log.warning("%s of group %r: %s", request.api, self.settings.group_id, error)
         self._last_error = error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -1,8 +1,7 @@
 """Hub: the client, the heartbeat thread and the catalogue that a process's consumers share.
 
-There is one hub per root, or per client that a user passes in, while it has consumers. The hub
-starts its client and threads for the first consumer with a group. Consumers without a group use
-only the catalogue.
+There is one hub per root, or per client that a user passes in. The first consumer with a group
+starts its client and threads. Consumers without a group use only the catalogue.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class MemberHub:
     # --- heartbeats -----------------------------------------------------------------------------
 
     def _wake_if_due(self, driver: MemberDriver) -> None:
-        """Wake the heartbeat thread if a member has work that is due before it wakes up."""
+        """Wake the heartbeat thread if the member has work before the thread wakes by itself."""
         with self._wake:
             if driver.is_due(self._sleeps_until - 1):
                 self._wake.notify()
@@ -155,8 +154,8 @@ _hubs_lock = threading.Lock()
 def acquire(root: str, client: RequestClient | None, *, needs_coordinator: bool) -> MemberHub:
     """Return the hub of a root, or of a user's client, creating it if missing.
 
-    `needs_coordinator`: whether the consumer has a group, and so sends requests. Only such a
-    consumer raises NoTables.
+    `needs_coordinator`: the consumer has a group, and so sends requests. Only then NoTables is
+    raised.
     """
     key: object = root if client is None else client
     with _hubs_lock:

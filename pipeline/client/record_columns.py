@@ -92,9 +92,9 @@ def _lengths(column: pa.ChunkedArray) -> Array:
 
 
 def partitions_of(rows: pa.Table, queue: TopicQueue, uses_key_hash: bool) -> Array:
-    """Return the partition of each row: the column's, the hash of the key, or the queue's choice.
+    """Return each row's partition: from its column, by the key's hash, or by the queue's choice.
 
-    `uses_key_hash`: whether the topic's partitioner uses the hash of the key.
+    `uses_key_hash`: the topic's partitioner uses the hash of the key.
     """
     column = rows.column("partition")
     if not column.null_count:

@@ -5,8 +5,8 @@
         print(sent.result().offset)
 
 `send` adds records to batches in memory (`coordinator.producer`). One thread per topic writes them,
-one commit at a time (`record_sender`), with the writer that gateways use too (`TopicWriter`). The
-commit is the acknowledgement.
+one commit at a time (`record_sender`), with the `TopicWriter` of gateways. The commit is the
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class TopicSenders:
     def find(self, topic: str) -> ProducibleTopic:
         """Return a topic as it is now; retry for `max.block.ms` if it cannot be read.
 
-        Raises ProducerClosed, NotProducible, and DeliveryFailed after `max.block.ms`. Raises
-        UnknownTopicOrPartitionError and TopicAuthorizationError.
+        Raises ProducerClosed, NotProducible, UnknownTopicOrPartitionError and
+        TopicAuthorizationError, and DeliveryFailed after `max.block.ms`.
         """
         until = monotonic_ms() + self._settings.max_block_ms
         backoff = ExponentialBackoff(self._settings, random.random)
@@ -196,7 +196,6 @@ class TopicSenders:
             sender.wake.notify()
 
     def _new_producer_id(self) -> int:
-        """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
         with self._ids_lock:
             if self._ids is None:
                 self._ids = ProducerIdManager(self._root)
@@ -218,8 +217,7 @@ class Producer:
     """A thread-safe producer for topics that have their own tables.
 
     Settings are those of `RecordProducerSettings`: keywords with `_` for `.`, or Kafka's names in
-    `settings`. Serializers convert keys and values to bytes. Without a serializer, keys and values
-    must be bytes.
+    `settings`. Serializers convert keys and values to bytes; without one they must be bytes.
 
     `partitioner` is one of:
 
@@ -277,8 +275,8 @@ class Producer:
 
         Blocks while `buffer.memory` is full, and raises BufferExhausted after `max.block.ms`.
         Raises RecordTooLarge, UnknownTopicOrPartitionError, TopicAuthorizationError, NotProducible
-        and ProducerClosed. Raises DeliveryFailed if the topic cannot be read for `max.block.ms`.
-        Raises TypeError and ValueError for a key, value, header or timestamp that is not valid.
+        and ProducerClosed, and DeliveryFailed if the topic cannot be read for `max.block.ms`.
+        Raises TypeError and ValueError for an invalid key, value, header or timestamp.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         if self._key_serializer is not None:
@@ -322,12 +320,12 @@ class Producer:
     def send_table(self, topic: str, table: pa.Table) -> SentTable:
         """Accept the rows of an Arrow table as records.
 
-        The table must have the column `value`. Optional columns are `key`, `partition`, `timestamp`
-        and `headers`. Keys and values are binary or text. Timestamps are ms, or a timestamp type.
-        Headers are as in Spark's Kafka source. Without a `partition` column, the partitioner
-        chooses. The default partitioner writes the rows without a key to one partition.
+        The table has the column `value`, and optionally `key`, `partition`, `timestamp` and
+        `headers` (as in Spark's Kafka source). Keys and values are binary or text, timestamps ms or
+        a timestamp type. Without a `partition` column, the partitioner chooses; the default one
+        writes all rows without a key to one partition.
 
-        Blocks and raises as `send` does. Raises RecordTooLarge before any row is accepted, and
+        Blocks and raises as `send` does, but RecordTooLarge before any row is accepted. Raises
         InvalidColumns.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
@@ -354,8 +352,8 @@ class Producer:
         """Accept no more records, write the pending ones, and stop.
 
         Records that are not written within `timeout_s` fail with ProducerClosed, after the end of
-        the commit in flight. None waits for all records; `delivery.timeout.ms` bounds the wait. A
-        second call does nothing.
+        the commit in flight. None waits for all records, at most `delivery.timeout.ms`. A second
+        call does nothing.
         """
         self._senders.close(timeout_s)
 

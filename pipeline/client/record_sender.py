@@ -1,13 +1,12 @@
 """Sender of one topic: its thread writes one commit at a time, with retries.
 
-Commits to one Delta table are serial, so a topic has at most one commit in flight, with all records
-that were ready. A partition's records keep their order, because later records wait until the
-outcome of the commit is known.
+A commit has all records that were ready. Commits to one Delta table are serial, so a topic has at
+most one commit in flight, and a partition's records keep their order.
 
 An idempotent producer assigns one range of sequences to a partition's records in a commit. If the
 outcome of a commit is unknown, the sender retries it with the same ranges, and the topic's log
-rejects duplicates. After records were given up, the sender uses a new producer id for the topic,
-because the commit of these records may have succeeded.
+rejects duplicates. After it gave up records, the sender uses a new producer id for the topic,
+because their commit may have succeeded.
 
 Source: Kafka's Sender, LogValidator (validation) and KIP-98 (sequences).
 """
@@ -76,8 +75,8 @@ _MAX_SEQUENCE = 2**31 - 1
 class PartitionAppend(Struct):
     """Batches of one partition in one commit.
 
-    `refused` has, for each batch, the errors of its invalid records by index. `new_batch` has the
-    valid records of all batches.
+    `new_batch` has the valid records of all batches. `refused` has, for each batch, the errors of
+    its invalid records by index.
     """
 
     batches: list[RecordBatch]
@@ -88,7 +87,7 @@ class PartitionAppend(Struct):
 class Sequences:
     """A producer id for one topic, and the next sequence of each partition.
 
-    If `new_producer_id` is None, the producer is not idempotent, and its records have no sequences.
+    Without `new_producer_id`, the producer is not idempotent, and its records have no sequences.
     """
 
     def __init__(self, new_producer_id: Callable[[], int] | None) -> None:
@@ -123,8 +122,8 @@ def partition_append(
 ) -> PartitionAppend:
     """Join the batches of one partition into one range, without the invalid records.
 
-    The topic's max.message.bytes limits each record, not the batch: the valid records of a batch
-    are still written. `now_ms` is the wall clock time, ms.
+    The topic's max.message.bytes limits each record, not the batch. `now_ms` is the wall clock
+    time, ms.
     """
     refused = [_find_invalid(batch, config, now_ms) for batch in batches]
     valid = [_valid_records(batch, errors) for batch, errors in zip(batches, refused, strict=True)]
@@ -156,7 +155,6 @@ def _find_invalid(batch: RecordBatch, config: TopicConfig, now_ms: int) -> dict[
 
 
 def _valid_records(batch: RecordBatch, refused: dict[int, Failure]) -> NewBatch:
-    """Return the valid records of a batch."""
     columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
     if refused:
         indexes = [index for index in range(len(batch)) if index not in refused]
@@ -253,7 +251,6 @@ class TopicSender:
     # --- one commit -------------------------------------------------------------------------------
 
     def _deliver(self, batches: list[RecordBatch]) -> None:
-        """Write batches, with retries, and complete their deliveries with the outcome."""
         settings = self._shared.settings
         pending = list(batches)
         appends: list[PartitionAppend] | None = None
@@ -300,8 +297,7 @@ class TopicSender:
     ) -> Iterator[PartitionAppend]:
         """Yield a range with sequences for each partition of the batches.
 
-        A range leaves out the invalid records; their errors are delivered with its outcome. Batches
-        of a partition that does not exist fail at once.
+        Batches of a partition that does not exist fail at once.
         """
         by_partition: dict[int, list[RecordBatch]] = {}
         for batch in batches:
@@ -343,7 +339,7 @@ class TopicSender:
     ) -> list[RecordBatch]:
         """Fail the batches that have reached delivery.timeout.ms; return the others.
 
-        Batches that were tried stay in their range, and may still be written.
+        Failed batches that were tried stay in their range, and may still be written.
         """
         timeout_ms = self._shared.settings.delivery_timeout_ms
         before = monotonic_ms() - timeout_ms

@@ -1,6 +1,6 @@
 """Topics of a producer: their tables, partitions, configs and ACLs.
 
-When records are committed, this metadata is at most one second old. ACLs only prevent mistakes. A
+When records are committed, this metadata is at most one second old. ACLs only prevent mistakes: a
 program that may write files under the root can bypass them.
 """
 

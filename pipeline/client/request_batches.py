@@ -1,12 +1,12 @@
 """Batches of unwritten requests, and the time at which each is written.
 
-Pure: no thread, lock or clock. `request_producer` runs the threads, holds the lock and passes the
-time: ms of one monotonic clock, unless said otherwise. Source: Kafka's RecordAccumulator.
+Pure: no thread, lock or clock. `request_producer` passes the time, ms of one monotonic clock unless
+said otherwise. Source: Kafka's RecordAccumulator.
 
 A coordinator decides micro-batches one after the other. Directly after it has written the answers
-of a micro-batch, it reads the requests that are there. A request that arrives a moment later waits
-for a whole micro-batch. A client that writes only after it has seen answers is always that moment
-late. So requests should be written just before the next answers are expected.
+of one, it reads the requests that are there. So a client that writes only after it has seen answers
+is a moment late, and waits for a whole micro-batch. Requests should be written just before the next
+answers are expected.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class RequestAccumulator:
         self._stamped = 0
 
     def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> RequestBatch:
-        """Append a request of `size` bytes to the last batch, and return the batch.
+        """Append a request of `size` bytes to the last batch; return the batch.
 
-        `now` is the time of the monotonic clock, ms. `wall_ms` is the wall clock time, ms: it
-        stamps a request without a `sent_at`. The caller adds the delivery to the returned batch.
+        `now` is the time of the monotonic clock, ms. `wall_ms` is the wall clock time, ms, for a
+        request without a `sent_at`. The caller adds the delivery to the batch.
         """
         if not self._batches or self._batches[-1].size + size > self._batch_size:
             self._batches.append(RequestBatch(now))
@@ -87,11 +87,11 @@ class RequestAccumulator:
         return self._batches.popleft()
 
     # --- stamps ---------------------------------------------------------------------------------
-    # A take-over orders the pending requests of a group by `sent_at`. `schemas.tables` numbers the
-    # requests of a commit that share a millisecond, up to 1,000, in the microseconds of `sent_at`.
-    # Two commits must not share a millisecond: their numbers would collide, and requests would
-    # change their order. So each batch begins in a new millisecond, and the 1,001st request of a
-    # millisecond gets the next one. If the wall clock is set back, the stamps still increase.
+    # A take-over orders the pending requests of a group by `sent_at`. `schemas.tables` numbers up
+    # to 1,000 requests of a commit that share a millisecond, in its microseconds. The numbers of
+    # two commits must not collide, so each batch begins in a new millisecond, and the 1,001st
+    # request of a millisecond gets the next one. If the wall clock is set back, the stamps still
+    # increase.
 
     def _begin_stamps(self) -> None:
         self._latest += 1
@@ -113,11 +113,11 @@ SAFETY_MARGIN_MS = 5
 
 
 class WritePacer:
-    """The times of a sender's batches: as soon as possible, or shortly before a reader's poll.
+    """The times of a sender's batches: at the end of the linger, or shortly before a reader's poll.
 
-    A batch is written so that its commit ends shortly before the reader polls. If the poll is later
-    than expected, the requests that arrived since are written after `MIN_INTERVAL_MS`, then after
-    twice that time, and so on. So if the reader never polls, the linger soon decides alone.
+    A batch is written so that its commit ends shortly before the reader polls. If the poll is late,
+    the requests that arrived since are written after `MIN_INTERVAL_MS`, then after twice that time,
+    and so on. So if the reader never polls, the linger soon decides alone.
     """
 
     def __init__(self) -> None:
@@ -136,8 +136,8 @@ class WritePacer:
     def on_poll(self, next_poll_at: float | None) -> None:
         """Record that a reader polls now, and next at `next_poll_at`, None if unknown.
 
-        If nothing was written since the last call, the reader finds nothing now and polls again at
-        once. Then pending requests are due now. They are also due now if `next_poll_at` is unknown.
+        Pending requests are due now if `next_poll_at` is unknown. They are also due if nothing was
+        written since the last call, because the reader then finds nothing and polls again at once.
         """
         self._is_urgent |= next_poll_at is None or not self._has_batch
         self._has_batch = False
@@ -163,9 +163,9 @@ class WritePacer:
         self._write_ms = now - self._taken_at
 
 
-# The number of intervals kept, and the index of the estimate among them, the shortest first.
-# A short interval is chosen because a request that is written too late waits for a whole
-# micro-batch. A write that is too early only misses the few requests that come after it.
+# The number of intervals kept, and the index of the estimate among them, the shortest first. A
+# short one is chosen because a late request waits for a whole micro-batch, whereas an early write
+# only misses the requests that come after it.
 _WINDOW = 8
 _ESTIMATE_INDEX = 2
 # With fewer intervals there is no estimate.

@@ -4,9 +4,8 @@ A client is one producer and one response reader. A process needs one for all it
 
 A request waits for others at most `linger.ms`. If no other request is in flight, it is written at
 once. While requests are in flight, the coordinator is deciding a micro-batch. New requests are held
-until shortly before its expected end (`pipeline.client.request_batches`), so that the next
-micro-batch reads them. While the intervals of micro-batches are unknown, and when the coordinator
-may have found no requests of this client, requests are written when answers come.
+until shortly before its expected end (`request_batches`), so that the next micro-batch reads them.
+While that time is unknown, requests are written when answers come.
 
 This is Nagle's algorithm (RFC 896), with answers as the acknowledgements.
 """
@@ -56,8 +55,8 @@ class RequestClient:
 
     A signed request that changes a group gets a deadline: the coordinator decides it within
     `SIGNED_FOR_MS`, or answers REQUEST_TIMED_OUT. So a later copy of its row is not decided again.
-    The deadline needs the coordinator's time, which `clocks` learns from answers. `send` and
-    `submit` set no deadline before the first answer about the group.
+    The deadline needs the coordinator's time, which `clocks` learns from answers; before the first
+    answer about the group, `send` and `submit` set no deadline.
 
     Raises SchemaMismatch and LaterRelease. Raises NoTables if no coordinator has run yet.
     """
@@ -97,7 +96,7 @@ class RequestClient:
     def submit(self, event: RequestEvent, waiter: Waiter) -> None:
         """Send a request; its answer or error completes `waiter`. Call `forget` to stop waiting.
 
-        It creates no futures, because two futures per request are the main cost of a busy sender.
+        It creates no futures: two per request are the main cost of a busy sender.
         """
         self._reader.expect(event.request_id, waiter, event)
         self._send(event)
@@ -109,8 +108,8 @@ class RequestClient:
     def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
         """Send a request and return its answer. Raises NoAnswer and the errors of `send`.
 
-        If the request needs a deadline and the coordinator's time is unknown, another request asks
-        for the time first.
+        If the request needs a deadline and the coordinator's time is unknown, it asks for the time
+        first.
         """
         deadline = monotonic() + timeout_ms / 1000
         if self._needs_deadline(event) and self.clocks.at(event.group_id, 0) is None:
@@ -154,7 +153,6 @@ class RequestClient:
             self._producer.hasten()
 
     def _on_answers(self) -> None:
-        """Set the producer's pace: the coordinator reads requests now, after these answers."""
         self._producer.on_poll(self._poll_estimator.on_answers(time.monotonic() * 1000))
 
 
@@ -171,5 +169,4 @@ class _RequestDelivery:
         """Do nothing: the request is written, and its answer is pending."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Fail the waiter, because there will be no answer."""
         self._reader.fail(self._request_id, error)

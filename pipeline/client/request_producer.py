@@ -1,18 +1,16 @@
 """Producer of requests: one per process, shared by all its members.
 
 It is modelled on Kafka's producer, with a Delta table as the broker. `send` adds requests to
-batches in memory. A sender thread writes each batch in one commit, and then completes the futures
-of its requests. The commit is the acknowledgement: the coordinator reads an acknowledged request
-once.
+batches in memory. A sender thread writes each batch in one commit, which is the acknowledgement,
+and then completes the futures of its requests.
 
 Exactly once: each sender has the application id of a Delta transaction identifier, and each of its
 batches has the next version. If the outcome of a commit is unknown, the sender retries it with the
 same version, which Delta writes once.
 
-In order: the requests of a group are decided in the order in which they were sent. Commits to one
-table are serial, and a sender has one commit in flight. With several senders
-(`max.in.flight.requests.per.connection`), a hash of the group id selects the sender. So no request
-overtakes another one of its group.
+In order: commits to one table are serial, and a sender has one commit in flight. With several
+senders (`max.in.flight.requests.per.connection`), a hash of the group id selects the sender, so no
+request overtakes another one of its group.
 """
 
 from __future__ import annotations
@@ -92,7 +90,6 @@ class _DeliveryFuture(Future[RequestEvent]):
     """The future of a request. It cannot be cancelled: the request is written with its batch."""
 
     def cancel(self) -> bool:
-        """Do nothing; return False."""
         return False
 
 
@@ -165,8 +162,8 @@ class RequestProducer:
         and ProducerClosed at once.
 
         The future fails with DeliveryFailed, DeliveryTimeout, UnwritableRequest or ProducerClosed,
-        and cannot be cancelled. Its callbacks run in the sender's thread and must be short. A
-        callback that waits for another request would block the sender for ever.
+        and cannot be cancelled. Its callbacks run in the sender's thread: they must be short, and
+        not wait for another request.
         """
         future = _DeliveryFuture()
         self.submit(event, future)
@@ -175,7 +172,7 @@ class RequestProducer:
     def submit(self, event: RequestEvent, delivery: Delivery) -> None:
         """Accept a request as `send` does, and complete `delivery` with the outcome.
 
-        It creates no future, because a future costs nearly as much as the request's row.
+        It creates no future, which would cost nearly as much as the request's row.
         """
         try:
             event = self._signer.sign(event)
@@ -200,10 +197,10 @@ class RequestProducer:
                 lane.wake.notify()
 
     def hasten(self) -> None:
-        """Write pending requests now, but not sooner than `pace.LEAST_MS` after the last batch.
+        """Write pending requests now, but not sooner than `MIN_INTERVAL_MS` after the last batch.
 
-        Call it if the coordinator will read requests soon. A request that lingers then would be
-        read a micro-batch later.
+        Call it if the coordinator will read requests soon: one that lingers then waits for a whole
+        micro-batch.
         """
         with self._lock:
             for lane in self._lanes:
@@ -224,7 +221,7 @@ class RequestProducer:
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write all requests sent so far without linger, and wait until they are written.
 
-        Return False if `timeout_s` ran out first. The futures have the outcome of each request.
+        Return False if `timeout_s` ran out first.
         """
         with self._lock:
             waiting = set(self._undelivered)
@@ -238,9 +235,9 @@ class RequestProducer:
     def close(self, timeout_s: float | None = None) -> None:
         """Accept no more requests, write the pending ones, and stop.
 
-        Requests that are not written within `timeout_s` fail with ProducerClosed. None waits for
-        all requests; `delivery.timeout.ms` bounds the wait. A commit that is in flight at the
-        timeout is completed in the background. A second call does nothing.
+        Requests that are not written within `timeout_s` fail with ProducerClosed; a commit in
+        flight is completed in the background. None waits for all requests, at most
+        `delivery.timeout.ms`. A second call does nothing.
         """
         self._stop()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

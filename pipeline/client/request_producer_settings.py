@@ -22,18 +22,17 @@ _MOST = 2**31 - 1
 class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     """Settings of batching, retries and identity. Times in ms, sizes in bytes of encoded requests.
 
-    * `batch.size`: the maximum size of one commit. Kafka's default is 16384; here a commit of many
-      requests costs about as much as a commit of one. A larger request is committed alone.
+    * `batch.size`: the maximum size of one commit (Kafka: 16384). A commit of many requests costs
+      about as much as a commit of one. A larger request is committed alone.
     * `linger.ms`: how long a batch waits for more requests (Kafka: 5). For a `RequestClient` it is
-      the longest wait, because answers can end it. A shorter linger makes more, smaller files. They
-      cost the coordinator's micro-batch more time than the linger saves.
+      the longest wait, because answers can end it. A shorter linger makes more, smaller files,
+      which cost the coordinator's micro-batch more time than the linger saves.
     * `buffer.memory`: the maximum size of all requests that wait or are in flight. Beyond it `send`
-      blocks.
-    * `max.block.ms`: how long `send` blocks at most.
+      blocks, for at most `max.block.ms`.
     * `max.in.flight.requests.per.connection`: the maximum number of commits in flight (Kafka: 5).
       Commits to one Delta table are serial: two commits write their files in parallel, and then
-      compete for the version. On a local disk, two commits in flight write fewer requests per
-      second than one, in more files.
+      compete for the version. On a local disk, two write fewer requests per second than one, in
+      more files.
     * `delivery.timeout.ms`: how long after `send` a request is given up.
     * `principal`: the principal of requests that have none.
     * `request.key.file`: the file with the key that signs the requests (`keys add`).

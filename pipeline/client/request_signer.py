@@ -1,7 +1,7 @@
 """Principal and signature of a program's requests.
 
-The environment supplies a principal and key that the settings do not have. So the command, the
-members and the workers of a program can share one principal.
+The environment supplies what the settings lack, so that the command, the members and the workers of
+a program can share one principal.
 """
 
 from __future__ import annotations

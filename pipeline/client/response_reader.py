@@ -3,9 +3,8 @@
 One thread follows the `responses` table, and completes the futures of the requests that are
 answered. Answers to other processes are filtered in Arrow, so they cost no Python object.
 
-The futures are those of `concurrent.futures`. A thread calls `result(timeout)`, and asyncio awaits
-`asyncio.wrap_future(future)`. A callback of `add_done_callback` runs in the reader's thread and
-must be short.
+Threads call `result(timeout)` of a future (`concurrent.futures`), and asyncio awaits
+`asyncio.wrap_future(future)`. Callbacks run in the reader's thread and must be short.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ log = logging.getLogger(__name__)
 
 # Errors of reading a table.
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
-# The interval of checks whether the table exists, s. They are needed because a tail cannot tell a
-# deleted table from one without new versions. In an object store a check is a LIST request, which
-# costs far more than a poll.
+# The interval of checks whether the table exists, s: a tail cannot tell a deleted table from one
+# without new versions. In an object store a check is a LIST request, which costs far more than a
+# poll.
 _CHECK_INTERVAL_S, _STORE_CHECK_INTERVAL_S = 1.0, 60.0
 # In an object store each poll is a slow request that costs money. So the intervals between polls
-# are longer than on a disk by these factors: while requests are in flight, and while none is.
+# are longer by these factors, while requests are in flight and while none is.
 _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
 # The backoff factor of the interval after each poll that finds nothing. On a disk, an answer that
 # comes after t ms is found about t / 40 ms later. In an object store polls are few.
@@ -63,8 +62,8 @@ class ResponsesLost(Failure):
 class Waiter(Protocol):
     """A receiver of an answer, such as a `concurrent.futures.Future`.
 
-    One of `set_result` and `set_exception` is called, once, and only if the waiter still waits. An
-    answer is delivered in the reader's thread.
+    One of `set_result` and `set_exception` is called, once, and only if the waiter still waits.
+    Answers come in the reader's thread.
     """
 
     def set_running_or_notify_cancel(self) -> bool:
@@ -85,10 +84,10 @@ class _PendingRequest(NamedTuple):
 class ResponseReader:
     """A reader that completes the futures of requests with the answers written from now on.
 
-    A poll of the table is one attempt to open a file. While requests are in flight, the first
-    interval between polls is `shortest_ms`. It grows after each poll without new rows, up to
-    `longest_ms`. While no request is in flight, the interval is `idle_ms`. In an object store the
-    first two are ten times as long, and `idle_ms` four times.
+    A poll of the table is one attempt to open a file. While requests are in flight, the interval
+    between polls grows from `shortest_ms` to `longest_ms` while there are no new rows. While none
+    is in flight, it is `idle_ms`. In an object store the first two are ten times as long, and
+    `idle_ms` four times.
 
     The reader's thread calls `on_responses` with the answers before it delivers them, and
     `on_answers` afterwards. Raises NoTables.
@@ -132,11 +131,11 @@ class ResponseReader:
     def register(self, request_id: str, request: RequestEvent | None = None) -> Future[Response]:
         """Return a future of a request's answer. Call it before the request is sent.
 
-        If `request` is given, an answer with the same id but another group or API is ignored. It
-        belongs to a request of another client, which copied the id.
+        If `request` is given, an answer with the same id but another group or API is ignored: it
+        belongs to another client, which copied the id.
 
         The future fails with ResponsesLost if the table becomes unreadable. Cancel it to stop
-        waiting. Raises ResponsesLost if the table cannot be read or the reader is closed. Raises
+        waiting. Raises ResponsesLost if the table cannot be read or the reader is closed, and
         ValueError if the request is already registered.
         """
         future: Future[Response] = Future()
@@ -257,8 +256,8 @@ class ResponseReader:
     def _catch_up(self) -> TableTail:
         """Deliver the answers that the table has; return a tail from its newest version.
 
-        It is needed if this process was suspended for longer than the log's retention. The files
-        are read newest first, until no request that waits now is still waiting.
+        It is needed if this process was suspended for longer than the log's retention. Files are
+        read newest first, until all waiting requests are answered.
         """
         # Start the tail before the table is read, so that no answer between the two is missed. Such
         # an answer is read twice.
@@ -303,7 +302,7 @@ class ResponseReader:
             self._on_answers()
 
     def _waiter_of(self, response: Response) -> Waiter | None:
-        """Remove and return the waiter of an answer, None without one; call it with the lock.
+        """Remove and return the waiter of an answer, or return None; call it with the lock.
 
         An answer to another group or API than the request's has no waiter.
         """

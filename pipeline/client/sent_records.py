@@ -51,7 +51,7 @@ class BatchOutcome(Struct, frozen=True):
     """The base offset of a written batch, and the errors of its invalid records.
 
     `append_time` (ms) is the timestamp of all its records, or None if they keep theirs. `refused`
-    has the errors by index in the batch; these records are not written, the others are.
+    has the errors by index in the batch; the other records are written.
     """
 
     topic: str

@@ -1,11 +1,9 @@
 """Worker of the command line: it processes a topic's rows, shared by partition among a group.
 
-The topic (`pipeline.topics`) defines the partition and offset of each row. The offset that a group
-commits for a partition is that of the first unprocessed row.
-
-Delivery is at least once: an offset is committed after the rows before it were output. If a worker
-is killed, another worker outputs again the rows since the last commit, at most those of
-`auto.commit.interval.ms`.
+The topic (`pipeline.topics`) defines the partition and offset of each row. Delivery is at least
+once: a worker commits the offset of the first unprocessed row, after it has output the rows before
+it. If a worker is killed, another one outputs again the rows since the last commit, at most those
+of `auto.commit.interval.ms`.
 """
 
 from __future__ import annotations
@@ -159,8 +157,8 @@ class Worker:
     def run(self) -> None:
         """Process rows until `stop`, or with `once` to the table's end; then commit and leave.
 
-        Raises CommandFailed and the errors of GroupMember's `poll`. One of them is CannotFollow,
-        after all rows before a change of the table were processed.
+        Raises CommandFailed and the errors of `GroupMember.poll`, such as CannotFollow after all
+        rows before a change of the table were processed.
         """
         timeout_ms = _POLL_ONCE_MS if self._once else POLL_MS
         with self._member_of() as self._member:

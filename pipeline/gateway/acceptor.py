@@ -1,9 +1,8 @@
 """Acceptance of connections: listening sockets, connection quotas, and a rate-limited log.
 
-A listening socket reports each accepted connection at once. An asyncio server reports a TLS
+A connection counts from the moment its socket is accepted. An asyncio server would report a TLS
 connection only after its handshake, so silent clients would use file descriptors without being
-counted. A connection is counted from the moment its socket is accepted, before any byte of it is
-read.
+counted.
 
 Source: Apache Kafka, SocketServer (Acceptor, ConnectionQuotas); max.connections (KIP-402),
 max.connections.per.ip.
@@ -39,7 +38,7 @@ _RETRY_S = 1.0
 
 
 class Acceptor:
-    """The sockets of one address, because a host name may have several. For one event loop."""
+    """The listening sockets of one address, in one event loop. A host name may have several."""
 
     def __init__(self, sockets: Sequence[socket.socket], logger: RateLimitedLogger) -> None:
         self._sockets = sockets
@@ -124,7 +123,10 @@ class ClientAddress:
 
 
 class ConnectionQuotas:
-    """The connection counts of a gateway. `memory` counts the bytes of their large requests."""
+    """The numbers of connections of a gateway, in total and by client address.
+
+    `most` and `most_per_address` are their limits. Each address gets a quota of `memory`.
+    """
 
     def __init__(self, most: int, most_per_address: int, memory: MemoryPool) -> None:
         self._most = most

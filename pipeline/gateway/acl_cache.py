@@ -1,8 +1,8 @@
 """The ACLs that a gateway enforces, read in a thread outside the event loop.
 
-The coordinator authorizes requests of groups, with the same ACLs and the same
-`coordinator.authorization`. The gateway authorizes the requests that it answers itself: topics,
-their records, and changes of the catalogue and of the ACLs.
+The gateway authorizes requests that it answers itself: topics, records, and changes of topics and
+ACLs. The coordinator authorizes requests of groups, by the same ACLs and rules
+(`coordinator.authorization`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ class AclsUnknown(Failure):
 class AclCache:
     """The ACLs of a root. `authorizer` applies them; it is None if the root has no ACLs.
 
-    The constructor raises DeltaError, OSError and Failure if the ACLs cannot be read, because a
-    gateway must not serve without them. After that, the last ACLs stay valid for `LEASE_S` after
-    the last successful poll. They become unknown at once if the table was replaced, or if a poll
-    fails while the root has no ACLs yet.
+    The ACLs stay valid for `LEASE_S` after the last successful poll. They become unknown at once if
+    the table was replaced, or if a poll fails while the root has no ACLs. Unknown ACLs neither
+    allow nor deny a request: an unread ACL may deny it, and clients treat a denial as final.
 
-    While the ACLs are unknown, the gateway neither allows nor denies a request: an unread ACL may
-    deny it, and clients treat a denial as final.
+    Raises DeltaError, OSError and Failure if the ACLs cannot be read at first.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:
@@ -67,10 +65,10 @@ class AclCache:
         return not self._may_have_changed and monotonic() - self._known_at <= LEASE_S
 
     def may_create_first(self, principal: str) -> bool:
-        """Return whether ACLs exist already, or the principal is a super user.
+        """Return whether the root has ACLs already, or the principal is a super user.
 
-        Only a super user may create the first ACL, because it denies everything else to all other
-        principals.
+        Only a super user may create the first ACL, because all that no ACL allows is denied from
+        then on.
         """
         return self.authorizer is not None or principal in self._super_users
 

@@ -21,12 +21,11 @@ class CoordinatorHandler(NamedTuple):
     """The handler of an API with exactly one coordinator request for each client request.
 
     `to_event` converts the client's request to the coordinator's, and `to_response` converts the
-    decision to the client's response. They need no task, which would cost as much as the rest of a
-    heartbeat.
+    coordinator's response to the client's. Neither runs in an asyncio task, which would cost as
+    much as the rest of a heartbeat.
 
     `has_deadline`: a request that is not decided within `offsets.commit.timeout.ms` after it was
-    sent is answered REQUEST_TIMED_OUT, because its client may have moved to another gateway.
-    Otherwise only a signed request has a deadline (`CoordinatorLink.send_once`).
+    sent is answered REQUEST_TIMED_OUT, because its client may have switched to another gateway.
     """
 
     to_event: Callable[[RequestContext, Any], RequestEvent]
@@ -38,14 +37,12 @@ class CoordinatorHandler(NamedTuple):
 class ApiHandler:
     """One API of the gateway. `name` is Kafka's, such as "Heartbeat".
 
-    `handler` is a `CoordinatorHandler`, or a function from the call and its request to the
-    response. It may return the bytes of the body, or None if the client waits for no response.
-    Responses are encoded by the message's schema, or by `encoder`, which takes the response and the
-    version.
+    `handler` is a `CoordinatorHandler`, or an async function from the request's context and body to
+    the response. The function may also return the encoded body, or None if the client waits for no
+    response. `encoder` encodes a response in a version, instead of the message's schema.
 
-    `counts_each_group`: the handler counts each group of the request as a request in flight, so the
-    request itself is not counted. `in_thread`: a response may be long, so it is encoded in a
-    thread.
+    `counts_each_group`: the handler counts each group of a request as in flight, instead of the
+    request. `in_thread`: responses may be long, so a thread encodes them.
     """
 
     name: str
@@ -61,7 +58,7 @@ class ApiHandler:
 
     @cached_property
     def parks(self) -> bool:
-        """Whether a request may be parked until other clients send theirs."""
+        """Whether a request may wait for other clients, so that it does not count as in flight."""
         return self.row.parks
 
     @cached_property

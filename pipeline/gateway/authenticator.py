@@ -1,9 +1,9 @@
-"""The SASL exchange, which authenticates a client of a SASL listener before all other requests.
+"""The SASL exchange, which authenticates a client of a SASL listener before other requests.
 
-The client may first send ApiVersions, at most once. SaslHandshake then names a mechanism. The
-mechanism's tokens follow: in SaslAuthenticate requests after a handshake of version 1, as bare
-frames after one of version 0. Any other request closes the connection. A wrong password closes it
-after the error was sent.
+The client may first send one ApiVersions request. SaslHandshake names a mechanism. The mechanism's
+tokens follow: in SaslAuthenticate requests after a handshake of version 1, as bare frames after
+version 0. Any other request closes the connection. A wrong password closes it after an error
+response.
 
 Source: Apache Kafka, SaslServerAuthenticator; KIP-43, KIP-152.
 """
@@ -78,10 +78,10 @@ class Authenticator:
         self._may_ask_versions = False
 
     async def answer(self, header: RequestHeader, api: ApiHandler, request: Any) -> bytes:
-        """Answer a request of a client that is not authenticated yet.
+        """Answer a SaslHandshake or SaslAuthenticate request.
 
-        Raises InvalidFrame where Kafka closes the connection, and RefusedRequest where Kafka sends
-        a response before it closes the connection.
+        Raises RefusedRequest if a response is to be sent before the connection is closed, as in
+        Kafka. Raises InvalidFrame if it is closed without one.
         """
         self._may_ask_versions = False
         if header.api_key == SASL_HANDSHAKE and self._exchange is None:

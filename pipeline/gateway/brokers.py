@@ -1,12 +1,11 @@
-"""The gateways of a root, which its clients see as the brokers of the cluster.
+"""The live gateways of a root, which clients see as the brokers of the cluster.
 
-Each start and stop is a row of the `gateways` table. A live gateway renews its lease: a commit to
-that table without rows, with a rising transaction version. Clocks of machines are not compared. A
-gateway counts as alive while its lease changes within `LEASE_S` on the observer's clock. A gateway
-that is seen for the first time has all of that time to renew its lease.
+Each start and stop of a gateway is a row of the `gateways` table. A live gateway renews its lease
+by commits to that table, without rows and with a rising transaction version. Another gateway
+considers it alive while the lease changes within `LEASE_S` on its own clock, so clocks of machines
+are not compared. A newly seen gateway has `LEASE_S` to renew its lease.
 
-A gateway has an address for each of its listeners. Clients of a listener get the addresses of the
-listeners of the same name.
+Clients of a listener get the addresses of the listeners of the same name.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Brokers:
     def refresh(self) -> None:
         """Renew this gateway's lease, and check the leases of the others.
 
-        While the table cannot be read or written, the live gateways stay the same.
+        If the table cannot be read or written, the live gateways stay the same.
         """
         with self._lock:
             try:

@@ -36,9 +36,9 @@ class Oversized(Exception):
 
 
 class Budget:
-    """The number of bytes of a request that may still be decompressed. Thread-safe.
+    """The number of bytes that a request may still decompress. Thread-safe.
 
-    Bytes are spent whether their batch is accepted or refused.
+    Bytes count whether their batch is accepted or refused.
     """
 
     def __init__(self, left: int = MOST_BYTES) -> None:
@@ -46,10 +46,7 @@ class Budget:
         self.left = left
 
     def spend(self, size: int) -> None:
-        """Subtract decompressed bytes from the budget.
-
-        If fewer bytes are left, the budget becomes zero and Oversized is raised.
-        """
+        """Subtract decompressed bytes. If fewer are left, set zero and raise Oversized."""
         with self._lock:
             left, self.left = self.left, max(0, self.left - size)
         if size > left:
@@ -59,9 +56,8 @@ class Budget:
 def decompress(codec: int, data: memoryview, budget: Budget) -> bytes:
     """Return the decompressed bytes of Kafka's codecs 1 to 4. Raises Undecodable and Oversized.
 
-    Streams are charged to the budget part by part, because a declared size may be wrong. A Snappy
-    block is charged before it is decompressed. Batches of a request in several threads share the
-    budget.
+    A stream is charged to the budget while it is decompressed, because its declared size may be
+    wrong. A Snappy block is charged before.
     """
     try:
         if codec == _GZIP:

@@ -1,18 +1,13 @@
 """One client's connection: its requests are answered one at a time, in order, as by a broker.
 
-A request is started when the response to the previous one has been written. At most `_READ_AHEAD`
-frames are read ahead; further bytes stay in the socket. So a client that sends faster than it is
-answered costs little memory. A large request is read only when there is memory for it
-(`receiving`).
+A request starts when the response to the previous one has been written. At most `_READ_AHEAD`
+frames are read ahead, so a client that sends faster than it is answered costs little memory. A
+large request is read only when there is memory for it (`receiving`).
 
-Requests of the same queue are pipelined. Such requests are Produce, queued for the topic's writer,
-and Heartbeat, OffsetCommit and LeaveGroup, queued for the `requests` table. The next one starts
-once the previous one is in the queue, where no request overtakes another. Responses have the order
-of the requests.
-
-Without pipelining, each request would wait for its own commit. librdkafka sends a Produce for each
-partition, one after the other. A connection that many members share would have one heartbeat
-answered in each of the coordinator's batches.
+Requests for the same queue are pipelined: Produce, for the topic's writer, and Heartbeat,
+OffsetCommit and LeaveGroup, for the `requests` table. The next one starts as soon as the previous
+one is in the queue, where no request overtakes another. Otherwise each would wait for its own
+commit: librdkafka sends a Produce for each partition, and many members may share a connection.
 
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
@@ -66,9 +61,9 @@ AUTHENTICATION_LIMIT_S = 30.0
 class Connection(asyncio.BufferedProtocol):
     """A client's socket, from `address`. `on_lost` is called when it has ended.
 
-    Bytes are read into `read_buffer`, a buffer that the connections of a loop share, because
-    allocating a buffer takes longer than reading a heartbeat. The object is created in the loop
-    when the socket is accepted. The TLS handshake, if any, comes before `connection_made`.
+    All connections of a loop read into `read_buffer`, because allocating a buffer takes longer than
+    reading a heartbeat. The object is created when the socket is accepted; `connection_made` comes
+    after the TLS handshake, if any.
     """
 
     def __init__(
@@ -154,19 +149,18 @@ class Connection(asyncio.BufferedProtocol):
             self._split_frames()
 
     def pause_writing(self) -> None:
-        """Pause until the client has read its responses."""
+        """Start no requests until the client has read its responses."""
         self._is_writable = False
         self._watch_unread(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Resume answering, because the client has read its responses."""
+        """Start requests again, because the client has read its responses."""
         self._is_writable = True
         self._stop_watching()
         self.response_memory.resize()
         self.start_next()
 
     def _watch_unread(self, unwritten: int) -> None:
-        """Count the unwritten bytes, and check later whether the client has read some of them."""
         self.response_memory.resize(unwritten)
         self._unread_timer = self._loop.call_later(UNREAD_LIMIT_S, self._check_unread, unwritten)
 
@@ -190,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._stopped
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Finish the requests that run after a disconnect, and release the rest."""
+        """Finish the requests that run after a disconnect; the others are cancelled."""
         was_stopped = self._stopped
         self._lost = self._is_writable = True
         self._drop_requests()
@@ -198,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self._release()
 
     def _drop_requests(self) -> None:
-        """Cancel the requests of a disconnected client, except those that run nevertheless."""
+        """Cancel the requests of a disconnected client, except `_RUNS_AFTER_DISCONNECT`."""
         self._draining = True
         kept: deque[PendingRequest] = deque()
         for request in self._pending:
@@ -223,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- reading ----------------------------------------------------------------------------------
 
     def _split_frames(self) -> None:
-        """Split the bytes received into frames, until the next frame must wait for memory."""
+        """Split the received bytes into frames, until one is incomplete or waits for memory."""
         try:
             while (frame := self._next_frame()) is not None:
                 self._frames.append((frame, self._receive_times.sent_after))
@@ -233,8 +227,8 @@ class Connection(asyncio.BufferedProtocol):
             self.start_next()
 
     def _next_frame(self) -> bytes | None:
-        # A frame with memory has a deadline, which no client could meet while the socket is not
-        # read. So a large frame starts only while fewer frames wait.
+        # A large frame must arrive within a deadline after it has memory. While frames wait, the
+        # socket is not read, and no client could meet it.
         may_be_large = len(self._frames) < _READ_AHEAD
         return self._frame_buffer.next_frame(self._session.largest_frame, may_be_large)
 
@@ -251,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- at work ----------------------------------------------------------------------------------
 
     def start_next(self) -> None:
-        """Start the next frames that may start; close after the last one if the connection ends."""
+        """Start the next frames that may start; close a draining connection after the last one."""
         while self._frames and self._may_start(self._frames[0][0]):
             self._start(*self._frames.popleft())
         if self._draining and not (self._stopped or self._pending or self._frames):
@@ -269,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_or_resume()
 
     def send_soon(self) -> None:
-        """Send responses, together with the others of this iteration of the loop."""
+        """Send the responses that are ready, together with others of this loop iteration."""
         pending = self._pending
         if len(pending) == 1:
             self.send_responses()
@@ -278,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self.send_responses)
 
     def send_responses(self) -> None:
-        """Send the responses up to the first frame without one, and start the next frames."""
+        """Send the responses before the first request without one, and start the next frames."""
         self._send_scheduled = False
         pending = self._pending
         frames = []
@@ -336,12 +330,11 @@ class Connection(asyncio.BufferedProtocol):
             request.is_started = True
 
     def _release_frame(self, request: PendingRequest) -> None:
-        """Release the memory of a large frame, which is done."""
         if len(request.frame) > FREE_BYTES:
             self._frame_buffer.release(request.frame)
 
     def _fail(self, error: Exception) -> None:
-        """Close the connection after a frame without a response."""
+        """Close the connection because of a request that has an error instead of a response."""
         self._stop()
         if self._lost:
             self._release()
@@ -356,7 +349,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _stop(self) -> None:
-        """Start and answer no more requests. From now on, the connection may count as idle."""
         self._stopped = True
         for request in self._pending:
             if not request.frame.startswith(_RUNS_AFTER_DISCONNECT):
@@ -374,7 +366,6 @@ class Connection(asyncio.BufferedProtocol):
             self._abort_with_reason(f"it did not authenticate within {AUTHENTICATION_LIMIT_S:g} s")
 
     def _abort_with_reason(self, why: str) -> None:
-        """Close at once, even if the client has not read its responses."""
         self._log_closed(why)
         self.close()
 

@@ -1,7 +1,7 @@
 """The link from the event loop to the coordinator: group requests out, responses back.
 
-A `RequestClient` runs in its own threads. The responses of one read of the `responses` table are
-passed to the event loop together, because waking the loop costs as much as a heartbeat.
+A `RequestClient` runs in its own threads. All responses of one read of `responses` are passed to
+the event loop together, because waking the loop costs as much as a heartbeat.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _RETRY_S = 0.02
 
 
 def new_request_id() -> str:
-    """Return a random request id, which cannot be guessed from other ids.
+    """Return a random request id.
 
-    Otherwise another writer of `requests` could write a row with this id first, and the client
-    would get the response to that row.
+    If it could be guessed, another writer of `requests` could write a row with it first, and the
+    client would get the response to that row.
     """
     return f"gateway-{token_hex(16)}"
 
 
 class CoordinatorLink:
-    """A sender of requests to the coordinator of a root, for one event loop.
+    """A sender of group requests to the coordinator of a root, for one event loop.
 
-    The client's producer must not block (`max.block.ms` 0), because that would block the loop.
-    `commit_timeout_ms` is `offsets.commit.timeout.ms`. A request for which `refusal_of` returns a
-    response is answered with it, and not sent.
+    The client's producer must not block the loop (`max.block.ms` 0). `commit_timeout_ms` is
+    `offsets.commit.timeout.ms`. A request for which `refusal_of` returns a response is answered
+    with it, and not sent.
     """
 
     def __init__(
@@ -78,9 +78,8 @@ class CoordinatorLink:
 
         `on_queued` is called, perhaps at once, when no later request can overtake this one.
 
-        A failed write of the request, or read of its response, is answered with
-        COORDINATOR_NOT_AVAILABLE, which every client retries. A request that is too large, or that
-        cannot be written as a row, is answered with INVALID_REQUEST. Neither response has a body.
+        If the tables fail, the response is COORDINATOR_NOT_AVAILABLE, which every client retries.
+        If the request is too large or cannot be a row, it is INVALID_REQUEST. Neither has a body.
         """
         request = CoordinatorRequest(self, event, on_response, on_queued)
         if not self._refuse(request):
@@ -93,7 +92,7 @@ class CoordinatorLink:
         on_response: Callable[[Response], None],
         on_queued: Callable[[], None] | None = None,
     ) -> CoordinatorRequest:
-        """Send a request as `send` does. A signed request has a deadline of `SIGNED_FOR_MS`.
+        """Send a request as `send` does; a signed request gets a deadline of `SIGNED_FOR_MS`.
 
         So a copy of its row is not decided again after its id was forgotten.
         """
@@ -108,21 +107,21 @@ class CoordinatorLink:
         on_response: Callable[[Response], None],
         on_queued: Callable[[], None] | None = None,
     ) -> CoordinatorRequest:
-        """Send a request as `send` does, with a deadline, after which it gets REQUEST_TIMED_OUT.
+        """Send a request as `send` does; after the deadline `until` it gets REQUEST_TIMED_OUT.
 
-        `until` is the deadline in ms of `since_boot_ms`. The request carries it in the time of the
-        group's coordinator, estimated from the group's last response (`CoordinatorClocks`). If the
-        group had no response yet, FindCoordinator is sent first, because it changes nothing. If the
-        coordinator's clock was set back since, the deadline is later by as much.
+        `until` is in ms of `since_boot_ms`. The row has it in the time of the group's coordinator,
+        estimated from the group's last response (`CoordinatorClocks`). If there is none yet,
+        FindCoordinator is sent first, because it changes nothing. If the coordinator's clock was
+        set back since, the deadline is later by as much.
         """
         request = CoordinatorRequest(self, event, on_response, on_queued)
         self._submit_by(request, until, on_response, on_queued)
         return request
 
     async def send_and_wait(self, event: RequestEvent, until: int | None = None) -> Response:
-        """Send a request and return its response, as `send`, or as `send_by` if `until` is set.
+        """Send a request and return its response, as `send`, or as `send_by` if `until` is given.
 
-        If the caller is cancelled, the request is cancelled too.
+        Cancelling the caller cancels the request.
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
@@ -152,7 +151,6 @@ class CoordinatorLink:
         return True
 
     def _submit(self, request: CoordinatorRequest) -> None:
-        """Submit a request to the producer; retry later while the producer's buffer is full."""
         if request.is_cancelled:
             return
         try:
@@ -173,7 +171,6 @@ class CoordinatorLink:
         on_response: Callable[[Response], None],
         on_queued: Callable[[], None] | None,
     ) -> None:
-        """Submit a request with a deadline; ask for the coordinator's time first if necessary."""
         if self._refuse(request):
             return
         event = request.event
@@ -195,7 +192,7 @@ class CoordinatorLink:
         self._submit(request)
 
     def forget(self, request: CoordinatorRequest) -> None:
-        """Drop a request, so that its response is ignored."""
+        """Ignore the response to a request."""
         self._client.forget(request.event.request_id)
 
     # --- in a thread of the client ----------------------------------------------------------------
@@ -227,7 +224,7 @@ class CoordinatorLink:
 
 
 class CoordinatorRequest:
-    """A request in flight. A thread of the client sets its result, and the loop calls back."""
+    """A request in flight. A thread of the client sets its result; the loop calls `on_response`."""
 
     __slots__ = ("_error", "_link", "_on_response", "event", "on_queued", "response")
 
@@ -247,11 +244,11 @@ class CoordinatorRequest:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the request was cancelled or its callback called."""
+        """Whether the request was cancelled, or its callback was called."""
         return self._on_response is None
 
     def cancel(self) -> None:
-        """Cancel the request, so that its callback is not called. Call it in the loop."""
+        """Prevent the call of `on_response`. Call this in the loop."""
         self._on_response = None
         self._link.forget(self)
 
@@ -301,7 +298,7 @@ class CoordinatorRequest:
 def when_late(code: int) -> int:
     """Return the error code, with REQUEST_TIMED_OUT replaced by COORDINATOR_NOT_AVAILABLE.
 
-    Clients retry after that code. Kafka also sends it for a commit that was not replicated within
+    Clients retry it. Kafka sends it too if a commit is not replicated within
     `offsets.commit.timeout.ms`.
     """
     is_late = code == ErrorCode.REQUEST_TIMED_OUT
@@ -309,7 +306,7 @@ def when_late(code: int) -> int:
 
 
 def failed(event: RequestEvent, code: int, message: str) -> Response:
-    """Return the gateway's error response to a request that the coordinator did not answer."""
+    """Return the gateway's own error response to a request."""
     return Response(
         request_id=event.request_id,
         group_id=event.group_id,

@@ -1,7 +1,7 @@
-"""Threads that run work of clients, shared fairly by principal and address.
+"""A thread pool for work of clients, shared fairly by principal and address.
 
 Each client has a queue, and the threads take from the queues round-robin. A client uses at most
-half of the threads, so that the others stay available, however long its work takes.
+half of the threads, so that its long work leaves threads to the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Queue = OrderedDict["asyncio.Future[Any]", "Callable[[], Any]"]
 
 
 class FairThreadPool:
-    """`count` threads that run the work of owners round-robin. For the tasks of one event loop."""
+    """A pool of `count` threads that run the work of owners round-robin, for one event loop."""
 
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, name)
@@ -58,7 +58,6 @@ class FairThreadPool:
         self._threads.shutdown()
 
     def _begin(self) -> None:
-        """Start waiting work while there are free threads."""
         while self._free and (owner := self._next()) is not None:
             queue = self._waiting[owner]
             done, work = queue.popitem(last=False)
@@ -72,7 +71,6 @@ class FairThreadPool:
             running.add_done_callback(partial(self._end, owner, done))
 
     def _next(self) -> Owner | None:
-        """Return the next owner with fewer running threads than it may have."""
         return next((each for each in self._waiting if self._may_begin(each)), None)
 
     def _may_begin(self, owner: Owner) -> bool:

@@ -1,8 +1,8 @@
-"""Requests of clients that name many groups: each group becomes a request to the coordinator.
+"""Client requests that name many groups: each group becomes a request to the coordinator.
 
-Each counts as a request in flight, as if it had been sent alone. At most `_MOST_AT_ONCE` are sent
-at a time, and the next ones after their responses. The coordinator decides all waiting requests in
-one micro-batch, so more of them would delay the heartbeats in it.
+Each group counts as a request in flight. At most `_MOST_AT_ONCE` groups of a request are sent at a
+time. The coordinator decides all waiting requests in one micro-batch, so more groups would delay
+the heartbeats in it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ async def send_each_group(
     send: Callable[[RequestEvent], Awaitable[Response]],
     respond: Callable[[list[Response]], T],
 ) -> T:
-    """Return the response to a request. `requests` has the id of each group and its request body.
+    """Return the response to a client's request. `requests` has the id and body of each group.
 
     `send` sends one group's request to the coordinator. `respond` makes the client's response from
-    the group responses, in the order of the request. A group request that ACLs deny is refused
-    first, and does not count as in flight.
+    the group responses, in the order of `requests`. A group that ACLs deny is refused first, and
+    does not count as in flight.
     """
     run = _run_here if len(requests) <= _FEW else call.in_thread
     responses, events = await run(_refused, call, api, requests)
@@ -59,7 +59,7 @@ async def _run_here(work: Callable[..., T], *args: Any) -> T:
 def _refused(
     call: RequestContext, api: str, requests: Iterable[tuple[str, Any]]
 ) -> tuple[dict[int, Response], list[tuple[int, RequestEvent]]]:
-    """Return the refusals by position, and the requests to send with their positions."""
+    """Return the refusals, and the requests to send, each with its position."""
     refusals: dict[int, Response] = {}
     events: list[tuple[int, RequestEvent]] = []
     for position, (group_id, body) in enumerate(requests):
@@ -74,7 +74,7 @@ def _refused(
 
 @asynccontextmanager
 async def _acquired(in_flight: MemoryPool, size: int) -> AsyncIterator[None]:
-    """Take `size` requests in flight for the block, and wait until they are available."""
+    """Count `size` requests as in flight for the block; wait until the limit allows it."""
     acquired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_acquired() -> None:

@@ -33,7 +33,7 @@ class GroupEntry(NamedTuple):
 
 
 class GroupListing:
-    """The groups at one time, with the responses that were encoded from them, by their inputs."""
+    """The groups at one time, with the encoded responses that clients share."""
 
     def __init__(self, groups: list[GroupEntry]) -> None:
         self.groups = groups
@@ -41,7 +41,7 @@ class GroupListing:
 
 
 class GroupListings:
-    """A reader of the groups of a root, in a separate thread. For the tasks of one event loop."""
+    """A reader of the groups of a root, in a separate thread, for one event loop."""
 
     def __init__(self, root: str) -> None:
         self._thread = ThreadPoolExecutor(1, "groups")

@@ -1,7 +1,7 @@
 """Commits of produced records, by one writer for each topic, which all clients share.
 
 Batches that arrive during a commit are written together in the next one. After an idle time, a
-writer waits `linger_ms` for more batches first. A client is answered when its records are in the
+writer first waits `linger_ms` for more batches. A client is answered when its records are in the
 table.
 """
 
@@ -47,7 +47,7 @@ _THREADS = 4
 
 
 class ProducedBatch(NamedTuple):
-    """A record batch as a client sent it, with its partition and the version of Produce.
+    """A record batch as a client sent it, with its partition and the Produce version.
 
     The batches of a request share one `budget`.
     """
@@ -59,7 +59,7 @@ class ProducedBatch(NamedTuple):
 
 
 def queued_size(data: bytes | None) -> int:
-    """Return the bytes that count against the limit while a batch waits to be written."""
+    """Return the bytes that a waiting batch counts against the limit of the queue."""
     return len(data or b"") + _BATCH_BYTES
 
 
@@ -76,7 +76,6 @@ class _ProduceRequest:
             self.outcomes.set_result([])
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Add the outcome of the next batch; complete the future with the last one."""
         self._outcomes.append(outcome)
         if len(self._outcomes) == self._count:
             self.outcomes.set_result(self._outcomes)
@@ -88,9 +87,9 @@ class _QueuedBatch(NamedTuple):
 
 
 class LogWriters:
-    """The writers of the log tables of a root. For one event loop.
+    """The writers of the log tables of a root, for one event loop.
 
-    Batches that wait for their commits may take `most_bytes`; see `has_capacity`.
+    Waiting batches may take `most_bytes` bytes; see `has_capacity`.
     """
 
     def __init__(self, root: str, topics: Topics, linger_ms: int, most_bytes: int) -> None:
@@ -107,7 +106,7 @@ class LogWriters:
         """Return whether batches of `size` bytes may be appended now.
 
         Queued batches count even after their clients timed out: while the store hangs, clients send
-        them again. If the queue is empty, batches of any size are accepted.
+        them again. An empty queue accepts batches of any size.
         """
         return not self.queued_bytes or self.queued_bytes + size <= self._most_bytes
 
@@ -116,11 +115,11 @@ class LogWriters:
     ) -> asyncio.Future[list[Outcome]]:
         """Append batches to a topic, after all earlier ones. Call `has_capacity` first.
 
-        The future has the outcome of each batch. A batch that is not written has BatchRefused or
-        another Failure as its outcome; AppendStateUnknown if the store failed.
+        The future has the outcome of each batch: Appended, or for a batch that is not written
+        BatchRefused or another Failure (AppendStateUnknown if the store failed).
 
-        Do not cancel the future: queued batches are written even if their client timed out. If a
-        later batch of an idempotent producer is written, earlier ones are refused as out of order.
+        Do not cancel the future: queued batches are written even if their client timed out.
+        Otherwise later batches of an idempotent producer would be refused as out of order.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:
@@ -153,7 +152,6 @@ class LogWriters:
         self._threads.shutdown()
 
     def _poll_topic(self, topic: str) -> None:
-        """Poll a topic for its new records, so that waiting fetches see them."""
         self._topics.poll_soon(topic)
 
 
@@ -184,7 +182,6 @@ class _LogWriter:
         self._arrived.set()
 
     def stop(self) -> None:
-        """Finish after the queued batches."""
         self._stopping = True
         self._arrived.set()
 

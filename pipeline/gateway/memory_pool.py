@@ -1,12 +1,12 @@
 """Limits of requests in flight and of request memory. Waiting requests are served in FIFO order.
 
-Only requests of more than `gateway_settings.FREE_BYTES` take memory of the pool. So a heartbeat
-never waits for large requests of other clients, nor for clients that send one slowly. A client
-address has a quota of the memory, so that it cannot block all others. Responses that clients have
-not read yet take memory of the same pool (`ResponseMemory`). All methods are for the tasks of one
-event loop, except `charge` and `available`, which are thread-safe.
+Only requests of more than `gateway_settings.FREE_BYTES` take memory of the pool, so a heartbeat
+never waits for it. A client address has a quota of the memory, so that it cannot block all others.
+Responses that clients have not read yet take memory of the same pool (`ResponseMemory`).
 
-Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and queued.max.request.bytes (KIP-72).
+All methods are for the tasks of one event loop, except `charge` and `available`, which are
+thread-safe. Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and
+queued.max.request.bytes (KIP-72).
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ class MemoryPool:
         self._waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
 
     def try_acquire(self, size: int, on_acquired: Callable[[], None]) -> bool:
-        """Take `size`, which must be released; return False if the caller must wait for it.
+        """Take `size` and return True, or return False and call `on_acquired` once it is taken.
 
-        In that case, `on_acquired` is called once the size is taken. A caller that stops waiting
-        must call `withdraw`.
+        The caller must `release` the size, or call `withdraw` to stop waiting.
         """
         if self._waiting or not self._fits(size):
             self._waiting[on_acquired] = size
@@ -47,7 +46,7 @@ class MemoryPool:
 
     @property
     def available(self) -> int:
-        """The size that is available; negative if more was charged than the limit."""
+        """The size that is available; negative if more than the limit was charged."""
         return self.limit - self._used
 
     def charge(self, size: int) -> None:
@@ -130,7 +129,7 @@ class AddressQuota:
 
 
 class ResponseMemory:
-    """The memory of a connection's response, from the read of its records until it is sent."""
+    """The memory of a connection's responses, from the read of records until they are sent."""
 
     def __init__(self, memory: AddressQuota) -> None:
         self._memory = memory

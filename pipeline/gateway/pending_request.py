@@ -1,4 +1,4 @@
-"""A request of a client that is not answered yet, from its frame to its response.
+"""A client's request from its frame to its response.
 
 A request first waits until the number of requests in flight is below the limit. Then the
 coordinator decides it, or a task of the API answers it.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ResponseQueue(Protocol):
-    """The connection of a request: it starts requests in order, and sends their responses so."""
+    """The connection of a request: it starts requests, and sends their responses, in order."""
 
     response_memory: ResponseMemory
 
@@ -34,14 +34,14 @@ class ResponseQueue(Protocol):
         """Start the next requests that may start."""
 
     def send_soon(self) -> None:
-        """Send the responses that are due, in this iteration of the loop."""
+        """Send the responses that are ready, in this iteration of the loop."""
 
     def send_responses(self) -> None:
-        """Send the responses that are due, and close the connection after an error."""
+        """Send the responses that are ready, and close the connection after an error."""
 
 
 class Cancellable(Protocol):
-    """Work on a request that is in progress, and can be cancelled."""
+    """Work on a request that can be cancelled."""
 
     def cancel(self) -> object:
         """Cancel the work without a result."""
@@ -50,13 +50,12 @@ class Cancellable(Protocol):
 class PendingRequest:
     """A frame that is being answered, and its place in the order of responses.
 
-    `Session.start` calls `run`, `decode_in_thread` or `handle`. The request has exactly one result
-    afterwards: `on_response` or `on_error`.
+    `Session.start` calls `run`, `decode_in_thread` or `handle`. Afterwards the request has exactly
+    one result: `on_response` or `on_error`.
 
-    The running work refers to the request for its callbacks. The request drops its references to
-    the work and to the API's context with the result, so that there is no reference cycle.
-    Otherwise the garbage collector would have to free each request, and with many members its
-    pauses would delay responses.
+    With the result, the request drops its references to the work and to the API's context, because
+    the work refers to it: there must be no reference cycle. With many members, the garbage
+    collector's pauses for such cycles would delay responses.
     """
 
     __slots__ = (
@@ -95,7 +94,7 @@ class PendingRequest:
     # --- the ways to answer it --------------------------------------------------------------------
 
     def run(self, respond: Callable[[], Awaitable[bytes | None]]) -> None:
-        """Answer in a task, which is not counted as in flight."""
+        """Answer in a task, which does not count as in flight."""
         self._running = asyncio.ensure_future(self._complete(respond))
 
     def decode_in_thread(
@@ -103,7 +102,7 @@ class PendingRequest:
     ) -> None:
         """Decode a long request in a thread, so that the event loop serves other clients.
 
-        `decode` decodes the request, and `handle` starts to answer it.
+        `handle` then starts to answer the decoded request.
         """
         self._running = asyncio.ensure_future(self._decode(decode, handle))
 
@@ -117,7 +116,7 @@ class PendingRequest:
     ) -> None:
         """Answer a decoded request by its API, once it may be in flight.
 
-        `in_thread`: the response may be long, and is encoded in a thread.
+        `in_thread`: the response may be long, so a thread encodes it.
         """
         self._api = api
         self._call = call
@@ -157,7 +156,7 @@ class PendingRequest:
         self._connection.send_soon()
 
     def on_error(self, error: Exception) -> None:
-        """Take the error that prevents a response, and closes the connection."""
+        """Take an error instead of a response; it closes the connection."""
         self.error = error
         self._finish()
         self._connection.send_responses()
@@ -202,7 +201,6 @@ class PendingRequest:
                 self._running = link.send_once(event, self._on_decided, on_queued)
 
     def _on_decided(self, decision: Response) -> None:
-        """Answer with the coordinator's response."""
         self._release()
         if self._in_thread:
             self.run(partial(self._encode_in_thread, decision))
@@ -247,7 +245,7 @@ class PendingRequest:
         return await self._call.in_thread(self._encode, result)
 
     def _encode(self, result: Any) -> bytes:
-        """Encode the response; `result` is the coordinator's decision, or the API's response."""
+        """Encode the response; `result` is the coordinator's, or the API's."""
         handler = self._api.handler
         if isinstance(handler, CoordinatorHandler):
             result = handler.to_response(self._call, self._body, result)

@@ -22,7 +22,7 @@ async def poll_forever(
 ) -> None:
     """Call `poll` every `every_s` seconds until cancelled, also after a failure.
 
-    `on_failure` is called with a failure, but not again while the same failure repeats.
+    `on_failure` is called with a failure, unless it repeats the last one.
     """
     reported = None
     while True:
@@ -37,7 +37,7 @@ async def poll_forever(
 
 
 class SingleFlight(Generic[T]):
-    """A computation that callers share. For the tasks of one event loop.
+    """A computation that callers share, for one event loop.
 
     A caller gets the result of a computation that begins after its call, because a running one may
     have read old data. At most one computation runs, and at most one waits for it. After a

@@ -61,7 +61,7 @@ def read_batch(
     """Return the decoded batch of a partition. Raises BatchRefused.
 
     `version` is the version of the Produce request. A batch that is too large when decompressed is
-    also refused with MESSAGE_TOO_LARGE. Java's producer then splits it.
+    refused with MESSAGE_TOO_LARGE, after which Java's producer splits it.
     """
     if not data or len(data) < _RECORDS_AT:
         if data and len(data) > _MAGIC_AT and data[_MAGIC_AT] != _MAGIC:
@@ -159,8 +159,8 @@ def _decode_records(
 ) -> tuple[NewBatch, int, int]:
     """Return the records, the number of records plus headers, and the end position.
 
-    Raises IndexError and ValueError for invalid bytes. One-byte varints are decoded inline, because
-    nearly all have one byte, and a call takes as long as the rest of a record.
+    Raises IndexError and ValueError for invalid bytes. Varints of one byte, nearly all of them, are
+    decoded inline, because a call takes as long as the rest of a record.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []

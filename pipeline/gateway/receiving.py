@@ -1,17 +1,16 @@
 """The received bytes of a connection: frames within the memory limit, and when they were sent.
 
 A frame of more than `FREE_BYTES` is read only once the connection has memory for all of it
-(`memory_pool`). If bytes were counted as they arrive, parts of many frames could fill the memory,
-and no frame would ever be complete. So a client must send a frame within `FRAME_LIMIT_S` after it
-has memory.
+(`memory_pool`), and must then arrive within `FRAME_LIMIT_S`. If bytes were counted as they arrive,
+parts of many frames could fill the memory, and none would ever be complete.
 
-A gateway that was paused, such as a stopped process or machine, reads old frames when it resumes.
-Their client may have moved to another gateway meanwhile. So `ReceiveTimes` has a lower bound of the
-time at which a frame was sent: the last poll of its socket that found nothing.
+A gateway that was suspended reads old frames when it resumes, although their client may have
+switched to another gateway. So `ReceiveTimes` has a lower bound of the time at which a frame was
+sent: the last poll of its socket that found nothing.
 
-Ticks record the time in the event loop. Between two ticks the loop polls its sockets, and it
-handles the events of a poll before the second tick. So a frame that is read after tick N was sent
-after tick N-1, provided that its socket stayed registered with the selector.
+The event loop records a time every `_TICK_EVERY_S`, its ticks. Between two ticks it polls its
+sockets and handles what the poll found. So a frame that is read after tick N was sent after tick
+N-1, provided that its socket stayed registered with the selector.
 
 Source: Apache Kafka, NetworkReceive and SimpleMemoryPool (KIP-72).
 """
@@ -74,7 +73,7 @@ class FrameBuffer:
         """Remove and return the next frame; None if it is not complete. Raises InvalidFrame.
 
         A frame of more than `largest` bytes is invalid. A frame of more than `FREE_BYTES` takes
-        memory, or waits for it. While `may_be_large` is false, it waits for the earlier frames.
+        memory, or waits for it; without `may_be_large` it waits for the earlier frames.
         """
         self.waits_for_frames = False
         buffer = self.buffer
@@ -110,7 +109,7 @@ class FrameBuffer:
         return frame
 
     def release(self, frame: bytes) -> None:
-        """Release the memory of a large frame that is done."""
+        """Release the memory of a large frame that was answered."""
         self._taken -= len(frame)
         self._memory.release(len(frame))
 
@@ -143,7 +142,7 @@ class FrameBuffer:
 
 
 class LoopTicks:
-    """The ticks of one event loop, in ms of `since_boot_ms`."""
+    """The last two times that one event loop recorded, in ms of `since_boot_ms`."""
 
     def __init__(self, now_ms: Callable[[], int] = since_boot_ms) -> None:
         self._now_ms = now_ms
@@ -166,9 +165,9 @@ class LoopTicks:
 
 
 class ReceiveTimes:
-    """The time after which the bytes read from one socket were sent.
+    """A lower bound, `sent_after`, of the time at which the bytes read from one socket were sent.
 
-    The socket counts as polled from each call of `on_polled` on.
+    `on_polled` starts the time in which the socket is polled.
     """
 
     __slots__ = ("_polled_from", "_ticks", "sent_after")

@@ -58,7 +58,7 @@ class BatchRecord(Protocol):
 def encode_batch(records: Sequence[BatchRecord], is_append_time: bool = False) -> bytes:
     """Return the batch of one or more records with rising offsets.
 
-    `is_append_time`: the timestamp type is LogAppendTime, and all records have the same timestamp.
+    `is_append_time`: the timestamp type is LogAppendTime, and all timestamps are equal.
     """
     base_offset, base_timestamp = records[0].offset, records[0].timestamp_ms
     parts = []
@@ -101,7 +101,6 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _encode_varint(number: int) -> bytes:
-    """Return the zigzag varint of a signed number of at most 64 bits, lowest bits first."""
     return writing.varint((number << 1) ^ (number >> 63))
 
 
@@ -110,5 +109,5 @@ _TABLE = [_encode_varint(number) for number in range(8_192)]
 
 
 def varint(number: int) -> bytes:
-    """Return the varint of a signed number of at most 64 bits, as in Kafka's records."""
+    """Return the zigzag varint of a signed number of at most 64 bits, as in Kafka's records."""
     return _TABLE[number] if 0 <= number < 8_192 else _encode_varint(number)

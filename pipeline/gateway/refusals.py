@@ -1,9 +1,9 @@
 """Refusal of group requests that ACLs deny, before they become rows.
 
 Otherwise a client without any permission could make the coordinator decide any number of requests.
-Refused requests are counted by API and error, and logged at most once a minute. The coordinator
-authorizes the other requests by its own ACLs: those that are allowed here, and all requests while
-the gateway does not know the ACLs.
+Refusals are counted by API and error, and logged at most once a minute. While the gateway does not
+know the ACLs, it refuses nothing: the coordinator authorizes all requests that it gets by its own
+ACLs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _MOST_LOGGED = 10
 
 
 class RefusalCounts:
-    """The number of requests that a gateway has refused itself since its start. Thread-safe.
+    """The number of requests that a gateway has refused since its start. Thread-safe.
 
-    Such requests leave no rows, so they cannot be counted from the tables.
+    They leave no rows, so they cannot be counted from the tables.
     """
 
     def __init__(self) -> None:

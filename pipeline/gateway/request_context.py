@@ -122,7 +122,7 @@ class RequestContext:
 
     @property
     def owner(self) -> Owner:
-        """The owner of the work for this request."""
+        """The client to which the thread pool counts the work of this request."""
         return Owner(self.principal, self.client_host)
 
     def in_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
@@ -130,10 +130,10 @@ class RequestContext:
         return self.services.threads.run(self.owner, partial(work, *args))
 
     def authorize(self, operation: str, resource_type: str, name: str) -> bool:
-        """Return whether the ACLs allow an operation on a resource (`coordinator.authorization`).
+        """Return whether the ACLs allow an operation on a resource.
 
-        Raises AclsUnknown, which closes the connection. The client then retries, here or at another
-        gateway, whereas an authorization error would be final.
+        Raises AclsUnknown, which closes the connection: the client retries, here or at another
+        gateway. An authorization error would be final.
         """
         self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
@@ -150,15 +150,15 @@ class RequestContext:
         )
 
     async def send(self, event: RequestEvent) -> Response:
-        """Return the coordinator's response to a group request; see `send_and_wait` of the link."""
+        """Return the coordinator's response to a group request."""
         return await self.services.link.send_and_wait(event)
 
     async def send_within(self, event: RequestEvent, timeout_ms: int) -> Response:
         """Return the response to an operator's request; REQUEST_TIMED_OUT after the deadline.
 
         The deadline is `timeout_ms` after the request was sent. Without it, a coordinator or
-        gateway that resumes the next day could delete groups, long after the client has given up.
-        `pipeline.admin.deadline_requests` describes the remaining cases.
+        gateway that resumes the next day could delete groups, long after the client has given up
+        (`pipeline.admin.deadline_requests`).
         """
         until = self.sent_after + timeout_ms
         left_s = max(0, until - since_boot_ms()) / 1000
@@ -171,9 +171,8 @@ class RequestContext:
     def check_deadline(self) -> None:
         """Raise DeadlinePassed if the deadline of an operator's change has passed.
 
-        Call it between the read of a table and the commit that depends on it. If the process is
-        paused after the call and the table changes meanwhile, the commit conflicts, and the table
-        is read again.
+        Call it between the read of a table and the commit that depends on it. If the table changes
+        later, the commit conflicts, and the table is read again.
         """
         late_ms = since_boot_ms() - self.sent_after - ADMIN_TIMEOUT_MS
         if late_ms > 0:

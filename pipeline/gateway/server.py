@@ -54,8 +54,6 @@ _READ_BYTES = 1 << 18
 
 
 class _ListenerSocket(NamedTuple):
-    """A listener with its listening sockets."""
-
     listener: Listener
     listening: Acceptor
 
@@ -85,9 +83,9 @@ class Gateway:
         self._listeners: list[_ListenerSocket] = []
 
     async def bind(self, listener: Listener) -> Endpoint:
-        """Bind a listener's address; port 0 selects a free one. Raises CannotListen.
+        """Bind a listener's address; return the advertised one. Raises CannotListen.
 
-        Return the advertised address, to which clients of the listener connect.
+        Port 0 selects a free port.
         """
         host, port = listener.address
         listening = await bind(host, port, self._logger)
@@ -185,7 +183,7 @@ class Gateway:
 
 
 async def _rounds() -> None:
-    """Let the loop set up the connections that it accepted, and end those that were aborted."""
+    """Let the loop set up accepted connections, and end aborted ones."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
 
@@ -201,9 +199,8 @@ def _open_files() -> int:
 async def _refresh_brokers(brokers: Brokers, acls: AclCache, thread: ThreadPoolExecutor) -> None:
     """Renew the lease and poll the other gateways, until cancelled.
 
-    A gateway that does not know the ACLs in force lets its lease expire, so that clients are sent
-    to others. `thread` does nothing else, because a lease could expire while it waits for other
-    work.
+    A gateway that does not know the ACLs lets its lease expire, so that clients are sent to others.
+    `thread` does nothing else: the lease could expire while it waits for other work.
     """
     while True:
         await asyncio.sleep(REFRESH_EVERY_S)
@@ -221,8 +218,8 @@ async def running_gateway(
 ) -> AsyncIterator[Brokers]:
     """Serve a root for the block; yield the live gateways, including this one.
 
-    `group` has the coordinator's settings; the gateway uses those about ACLs, such as super.users,
-    and offsets.commit.timeout.ms. Requests that the gateway refuses are counted in `refused`.
+    `group` has the coordinator's settings; the gateway uses `offsets.commit.timeout.ms` and those
+    about ACLs. `refused` counts the requests that the gateway refuses.
 
     Raises NoTables if no coordinator has run yet, CannotListen, CertificateError and UsersError.
     """

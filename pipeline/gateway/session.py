@@ -40,8 +40,8 @@ class _DecodedRequest(NamedTuple):
 class Session:
     """The requests of one connection to a listener. With `users`, the client must authenticate.
 
-    `client_host` is the client's address. `largest_frame` is the current limit of a frame, bytes.
-    It is small until the client is authenticated.
+    `client_host` is the client's address. `largest_frame` is the limit of a frame, bytes, which is
+    small until the client is authenticated.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """The topics of a gateway and their logs: the records of each partition, with their offsets.
 
-A thread outside the event loop reads and polls them. The records of a topic with a Delta table are
-the table's rows. The table is a user's table, or a log table, to which gateways append. A topic
-that is only in the catalogue has no records: members are assigned its partitions and commit
-offsets, and a fetch waits.
+A thread outside the event loop reads and polls them. The records of a topic are the rows of its
+Delta table: a user's table, or a log table, to which gateways append. A topic without a table has
+no records: members are assigned its partitions and commit offsets, and a fetch waits.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _MOST_RECORDS = 50_000
 class Topics:
     """The topics of a root. `follow` keeps them up to date.
 
-    A separate thread reads the tables, so that the event loop serves other clients meanwhile.
-    Clients use it in turn, and `poll` comes before all of them.
+    A separate thread reads the tables. Clients use it in turn, and `poll` comes before all of them.
     """
 
     def __init__(self, root: str) -> None:
@@ -59,9 +57,9 @@ class Topics:
         return self._logs.counts
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and its table, at one time.
+        """Return a topic's number of partitions and its table; None for an unknown topic.
 
-        Return None for an unknown topic. The table is None for a topic without one.
+        The table is None for a topic without one.
         """
         return self._logs.find(topic)
 
@@ -165,7 +163,7 @@ class TopicLogs:
         return self._tables.changed()
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and its table; see `TableTopics.find`."""
+        """Return a topic's number of partitions and its table; see `Topics.find`."""
         return self._tables.find(topic)
 
     def refresh(self, topic: str) -> None:
@@ -194,8 +192,8 @@ class TopicLogs:
     ) -> tuple[int, int] | None:
         """Return the first offset with this timestamp or a later one, and its timestamp, ms.
 
-        Return None if there is no such record. Raises UnknownTopicOrPartition and TableReplaced,
-        and another Failure or OSError if the table cannot be read.
+        Return None if there is no such record. Raises UnknownTopicOrPartition and TableReplaced.
+        Raises another Failure, or OSError, if the table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.offset_for_time(topic, partition, timestamp_ms)
@@ -213,8 +211,8 @@ class TopicLogs:
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
         """Return records from an offset on: at least one if there is any, whatever its size.
 
-        Raises UnknownTopicOrPartition, OffsetOutOfRange and TableReplaced, and another Failure or
-        OSError if the table cannot be read.
+        Raises UnknownTopicOrPartition, OffsetOutOfRange and TableReplaced. Raises another Failure,
+        or OSError, if the table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)

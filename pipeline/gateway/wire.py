@@ -1,7 +1,6 @@
 """Frames of Kafka's protocol: the header and body of a request, and the bytes of a response.
 
-Functions that are compiled from Kafka's message schemas decode and encode bodies. This module
-decodes and encodes headers.
+Bodies are decoded and encoded by functions that are compiled from Kafka's message schemas.
 
 Source: Kafka protocol guide; RequestHeader.json and ResponseHeader.json; KIP-482 (flexible
 versions), KIP-511 (the ApiVersions response).

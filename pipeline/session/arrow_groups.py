@@ -1,8 +1,8 @@
 """The Python worker's side of applyInPandasWithState, with Arrow and Python lists, without pandas.
 
+Spark's own worker creates a pandas frame for each group, and another for the group's new state.
 This module converts a whole Arrow batch to Python lists, and all outputs and new states of the
-batch back to Arrow. Spark's own worker creates a pandas frame for each group, and a one-row frame
-for the group's new state. That takes far longer for each group (tests/bench/ARCHIVE.md).
+batch back to Arrow, which is far faster (tests/bench/ARCHIVE.md).
 
 The wire format is Spark's, so the JVM needs no change:
 
@@ -11,12 +11,11 @@ The wire format is Spark's, so the JVM needs no change:
   consecutive and can continue in the next Arrow batch.
 * Output: three structs of equal length: the row counts of the other two structs (repeated in every
   row), the function's outputs, and the states to write. The JVM writes the states after it has
-  consumed the outputs. A group that neither updates nor removes its state has no state row, because
-  the JVM would only parse a row without effect.
+  consumed the outputs. A group that neither updates nor removes its state has no state row.
 
-`serve_next` replaces Spark's serializer for one stream (`serve_next_stream`). Spark's
-UDF profilers do not see that stream. pyspark's serializers are untyped, hence `Any`. They are
-imported by name in functions, so that workers can import this module on a release without them.
+`serve_next` replaces Spark's serializer for one stream, which Spark's UDF profilers then do not
+see. pyspark's serializers are untyped, hence `Any`. They are imported by name in functions, so that
+workers can import this module on a release without them.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class _Run(NamedTuple):
 class Properties(NamedTuple):
     """The GroupState properties that all groups of a batch share.
 
-    `updated` and `removed` are JSON prefixes for a state that was updated or removed. Each ends
-    before the value of `timeoutTimestamp`. `now` is the batch's processing time in ms.
+    `updated` and `removed` are JSON prefixes for a state that was updated or removed, up to the
+    value of `timeoutTimestamp`. `now` is the batch's processing time in ms.
     """
 
     has_timed_out: bool
@@ -256,7 +255,7 @@ def serve_next(decide: Decide, columns: Sequence[str]) -> None:
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
-    """Read the JVM's Arrow stream and write the results. Write no stream if there are none."""
+    """Read the JVM's Arrow stream and write the results; write no stream if there are none."""
     writer: pa.RecordBatchStreamWriter | None = None
     for batch in answer_batches(pa.ipc.open_stream(stream), decide, columns):
         if writer is None:
@@ -272,9 +271,8 @@ def serve_next_stream(serve: Serve) -> None:
     """Call `serve` for the next group stream of this worker, and only for that stream.
 
     A worker loads groups with its task's serializer, maps the task's function over them, and dumps
-    the results with the serializer. For the one stream, `load_stream` returns no groups and
-    `dump_stream` calls `serve`. Streams of other functions in the same worker use Spark's
-    serializer unchanged.
+    the results with the serializer. For this stream, `load_stream` returns no groups, and
+    `dump_stream` calls `serve`. Other streams of the worker use Spark's serializer unchanged.
     """
     # Remember the original before it is replaced.
     _load_as_spark_does()

@@ -28,14 +28,10 @@ _RENAMING_STORES = ("file", "hdfs")
 
 
 class _Metadata(Struct):
-    """The metadata of a batch in Spark's offset log."""
-
     batchTimestampMs: int
 
 
 class _Query(Struct):
-    """The `metadata` file of a streaming checkpoint."""
-
     id: str
 
 
@@ -82,10 +78,10 @@ def read_text_file(spark: SparkSession, checkpoint: str, name: str) -> str | Non
 
 
 def write_text_file(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
-    """Write the text file `name` to a streaming checkpoint.
+    """Write the text file `name` to a streaming checkpoint. A failure is only logged (debug).
 
-    A failure is only logged, at debug level. On a disk the old file stays until the new one is
-    complete. In a store a crash can leave a partial file.
+    On a disk the old file stays until the new one is complete; in a store a crash can leave a
+    partial file.
     """
     try:
         _files(spark, f"{checkpoint}/{name}").write(text)
@@ -96,8 +92,8 @@ def write_text_file(spark: SparkSession, checkpoint: str, name: str, text: str) 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
     """Delete a streaming checkpoint, or a folder that contains some, if it exists.
 
-    If the store can rename, the folder is renamed first. Otherwise a reader could take a partly
-    deleted checkpoint for an older one.
+    If the store can rename, the folder is renamed first, so that no reader takes a partly deleted
+    checkpoint for an older one.
     """
     aside = f"{checkpoint}-deleted"
     move(spark, checkpoint, aside)
@@ -107,9 +103,9 @@ def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
 
 
 def move(spark: SparkSession, folder: str, target: str) -> bool:
-    """Rename a folder atomically; return False if it does not exist or the store cannot.
+    """Rename a folder atomically, over an existing target.
 
-    An existing target is deleted first.
+    Return False if the folder does not exist or the store cannot rename atomically.
     """
     return _files(spark, folder).rename(target)
 

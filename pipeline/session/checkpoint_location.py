@@ -1,10 +1,10 @@
 """The location of the streaming checkpoints of a root, and Spark's settings to reach it.
 
 Spark writes about ten small files to its checkpoint in every micro-batch, even without requests. In
-an object store each file takes several requests, which a checkpoint is not worth: after its loss
-the node only has to start from the tables. So if a root is in a store and Spark runs on one
-machine, the checkpoints are on a local disk. Spark then needs no jars for the store, because only
-Python reads and writes the tables.
+an object store each file takes several requests. A checkpoint is not worth that: after its loss the
+node only has to start from the tables. So if a root is in a store and Spark runs on one machine,
+the checkpoints are on a local disk. Spark then needs no jars for the store, because only Python
+reads and writes the tables.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
     """Return the folder or URI that contains the streaming checkpoints of the root's nodes.
 
     With `checkpoint.location` it is a folder in that location, named by a hash of the root, so that
-    roots can share the location. Otherwise it is `_checkpoints` in the root. If the root is in a
-    store and Spark's `master` is this machine, it is a folder of the user on this machine.
+    roots can share it. Otherwise it is `_checkpoints` in the root, or a folder of the user on this
+    machine if the root is in a store and Spark's `master` is local.
     """
     given = settings.coordinator.checkpoint_location
     mine = hashlib.sha256(root.rstrip("/").encode()).hexdigest()[:16]
@@ -70,8 +70,8 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
 def hadoop_uri(uri: str) -> str:
     """Return the URI in the form that Hadoop expects: `s3a://` for S3, `file://` for a path.
 
-    Python's tables read a path without a scheme as a local folder. Hadoop would resolve it against
-    `fs.defaultFS`, which is often HDFS on a cluster.
+    Hadoop would resolve a path without a scheme against `fs.defaultFS`, often HDFS. Python's tables
+    read it as a local folder.
     """
     return _in_hadoop(uri) if urlparse(uri).scheme else f"file://{os.path.abspath(uri)}"
 
@@ -96,8 +96,7 @@ def store_class(location: str) -> str | None:
 def store_settings(location: str) -> dict[str, str]:
     """Return Hadoop's settings for the S3 endpoint in `AWS_ENDPOINT_URL`; empty for other URIs.
 
-    Python's S3 clients read that variable themselves. Hadoop does not, and would send the requests
-    for the checkpoint to AWS.
+    Python's S3 clients read that variable themselves. Hadoop would send the requests to AWS.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     if urlparse(location).scheme != "s3a" or endpoint is None:

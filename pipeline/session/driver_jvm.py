@@ -1,7 +1,7 @@
 """The driver's JVM, controlled through py4j: its start, its configuration and its end.
 
-py4j objects are untyped, hence `Any`. Private modules of pyspark are imported in the functions that
-use them, so that this module can be imported on a release without them (`pipeline.session.guard`).
+py4j objects are untyped, hence `Any`. Private modules of pyspark are imported in functions, so that
+this module can be imported on a release without them (`pipeline.session.guard`).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def start_jvm(settings: dict[str, str], stderr: int) -> StartedJvm:
     """Start the driver's JVM with these settings; do not wait until it accepts connections.
 
     Its standard error goes to the file descriptor `stderr`. It ends at the end of its standard
-    input, thus with this process. pyspark itself would start the JVM with the first session, wait
-    for it, and let it inherit the standard error of this process.
+    input, thus with this process. pyspark itself would start the JVM only with the first session,
+    and wait for it.
     """
     home = importlib.import_module("pyspark.find_spark_home")._find_spark_home()
     command = [f"{home}/bin/spark-submit"]
@@ -95,7 +95,7 @@ def start_jvm(settings: dict[str, str], stderr: int) -> StartedJvm:
 
 
 def ignore_interrupts() -> None:
-    """Ignore SIGINT in a child process; Ctrl-C reaches all processes of a terminal.
+    """Ignore SIGINT in a child process, because Ctrl-C reaches all processes of a terminal.
 
     The driver ends its child processes itself.
     """
@@ -163,8 +163,6 @@ def log_as(configuration: str) -> None:
 
 
 class _Task:
-    """A java.lang.Runnable."""
-
     class Java:
         implements = ("java.lang.Runnable",)
 
@@ -196,9 +194,9 @@ def before_jvm_ends(spark: SparkSession, task: Callable[[], None], timeout_s: in
 
 
 def end_quietly() -> None:
-    """Suppress the traceback that is printed when the JVM closes the accumulator connection.
+    """Suppress the traceback of pyspark's accumulator server at the end of the JVM.
 
-    The JVM closes it at its end, and pyspark's reader thread handles that as an error.
+    The JVM closes its connection then, which pyspark's reader thread handles as an error.
     """
     accumulators = importlib.import_module("pyspark.accumulators")
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):

@@ -1,17 +1,17 @@
 """A fork server for Spark's Python processes, which has imported their modules.
 
-A query starts five Python processes and their workers in sequence. Without the fork server, each
-imports Spark's worker, pandas, Arrow and this package. That is a large part of the CPU time of a
-start, and the JVM waits meanwhile. The fork server imports them once, while the JVM starts, and
-forks each Python process. Spark starts `ForkServer.python` instead of Python. This script runs
-`pipeline.session.python_shim`, which starts Python itself if the server has ended.
+A query starts five Python processes and their workers in sequence, while the JVM waits. Each would
+import Spark's worker, pandas, Arrow and this package, a large part of the CPU time of a start. The
+fork server imports them once, while the JVM starts, and forks each Python process. Spark starts the
+script `ForkServer.python` instead of Python. It runs `pipeline.session.python_shim`, which starts
+Python itself if the server has ended.
 
 The server has one thread, because a lock that another thread holds during a fork would stay locked
-in the child. It imports modules but does not call their functions: delta-rs's runtime and Arrow's
-thread pools start in the forks, and the background threads of their allocators are disabled. If
-the server finds another thread after the imports, it prints an error and ends.
+in the child. It imports modules without calling their functions: delta-rs's runtime and Arrow's
+thread pools start in the forks, and the background threads of their allocators are disabled. If the
+server finds another thread after the imports, it prints an error and ends.
 
-The server listens in a folder that only this user can enter. It ends at the end of its standard
+The server listens in a folder that only this user can enter, and ends at the end of its standard
 input, thus with the driver. If both are killed, a later start deletes the folder
 (`pipeline.session.scratch`).
 """
@@ -63,9 +63,9 @@ _NO_THREAD = "background_thread:false"
 class ForkServer:
     """A server that has imported `modules`; `python` is the script that Spark starts for Python.
 
-    The C library and Python read some variables only at their start, thus once, in the server.
-    `environment` has the values of these for all forks. The server skips modules that it cannot
-    import. Raises OSError if the server or the script cannot be started.
+    `environment` has the values of variables for all forks that the C library and Python read only
+    at their start, thus once, in the server. Modules that cannot be imported are skipped. Raises
+    OSError if the server or the script cannot be started.
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Iterable[str]) -> None:
@@ -113,8 +113,8 @@ def _without_threads() -> dict[str, str]:
 def begin(environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> ForkServer:
     """Return this process's server, and start it if there is none. It ends with this process.
 
-    `environment` has the variables that Spark adds to the driver's environment for its Python
-    processes. `modules` are the imports of the session's functions, in addition to Spark's modules.
+    `environment` has the variables that Spark adds for its Python processes. `modules` are the
+    imports of the session's functions, in addition to Spark's modules.
     """
     # Spark's defaults: a worker has one core, and hash values are equal in all processes.
     spark = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
@@ -163,7 +163,6 @@ def _other_threads() -> list[str]:
 
 
 def _become(asker: socket.socket) -> NoReturn:
-    """Run the client's command in this fork, send its status, and exit."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,14 +1,13 @@
 """Guards for Spark releases that have changed a private API.
 
-Spark may change its private APIs in any release. Two guards let a coordinator start nevertheless:
+Two guards let a coordinator start nevertheless:
 
 * `is_known_spark`: no check can show in advance whether a release starts its JVM and its Python
   processes like an earlier one. On an untested release Spark starts both in its default way.
 * `unless_missing`: all other private APIs are tried. If one is missing, its use is skipped, and one
   warning names the cost.
 
-`PRIVATE.md` in this package lists each private API with its guard, the behaviour without it, and
-its test.
+`PRIVATE.md` lists each private API with its guard, the behaviour without it, and its test.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The jars of `spark.jars.packages`, resolved by Ivy once and then passed as files.
 
-Spark lets Ivy resolve packages at each start of a JVM, and Ivy does not lock its cache. So several
+Spark lets Ivy resolve packages at each start of a JVM, and Ivy does not lock its cache. So
 coordinators that start at the same time can fail with JAVA_GATEWAY_EXITED ("Downloaded file size
-(0) doesn't match expected Content Length"). With an empty cache most of them fail. With a filled
-cache some fail, because Ivy downloads a POM that has a parent at every start. Therefore a file lock
-lets one start at a time resolve, and that start writes a list of the jars. A start that finds the
-list needs neither Ivy nor the network.
+(0) doesn't match expected Content Length"), also with a filled cache: Ivy downloads a POM that has
+a parent at every start. Therefore a file lock lets one start at a time resolve, and it writes a
+list of the jars. Later starts need neither Ivy nor the network.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ Start = Callable[[dict[str, str]], "SparkSession"]
 def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
     """Call `start` with these settings; packages are replaced by their jars if those are known.
 
-    A file in Ivy's folder lists the jars for a set of packages. Ivy resolves again if this file or
-    one of its jars is missing. Waits while another process resolves. Raises OSError if Ivy's folder
-    cannot be written.
+    A file in Ivy's folder lists the jars of a set of packages. If it or a jar is missing, Ivy
+    resolves again; this waits while another process resolves. Raises OSError if Ivy's folder cannot
+    be written.
     """
     if runs_jvm():
         # A running JVM resolved its packages at its start, and does not resolve others.
@@ -87,7 +86,6 @@ def with_known_jars(wanted: dict[str, str]) -> dict[str, str] | None:
 
 
 def _found(wanted: dict[str, str]) -> Path:
-    """Return the path of the file that lists the jars for these settings."""
     folder = Path(wanted.get(IVY_FOLDER) or Path.home() / _DEFAULT_FOLDER)
     asked = msgspec.json.encode([wanted.get(key) for key in _ASKED])
     return folder / f"group-coordinator-{hashlib.sha256(asked).hexdigest()[:16]}.json"
@@ -111,7 +109,6 @@ def _read(found: Path) -> list[str] | None:
 
 
 def _write(found: Path, jars: str) -> None:
-    """Write the list of the jars of a started session."""
     draft = found.with_name(f"{found.name}.{os.getpid()}")
     draft.write_bytes(msgspec.json.encode(jars.split(",")))
     draft.replace(found)

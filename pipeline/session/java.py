@@ -1,9 +1,9 @@
 """The Java that Spark starts: its executable and version, and its class data sharing (CDS) archive.
 
-The archive of Spark's classes shortens a JVM's start (JEP 350). Without it, the JVM spends much of
-its start on loading and verifying Spark's classes. The archive takes about 170 MB in the user's
-cache folder. `pipeline.node.archive_maker` creates it once for each combination of Java, Spark and
-virtual environment. A JVM rejects an archive of another combination and starts without it.
+The archive saves a JVM the loading and verifying of Spark's classes (JEP 350), much of its start.
+It takes about 170 MB in the user's cache folder. `pipeline.node.archive_maker` creates it once for
+each combination of Java, Spark and virtual environment. A JVM rejects an archive of another
+combination and starts without it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def java_version(text: str) -> int | None:
 
 
 def _cached(prefix: str, *of_what: object) -> Path:
-    """Return the archive's path in the user's cache folder. The name has a hash of `of_what`."""
+    """Return a path in the user's cache folder; the name has a hash of `of_what`."""
     key = hashlib.sha256(repr(of_what).encode()).hexdigest()[:16]
     return cache_folder() / f"{prefix}-{key}.jsa"
 
@@ -84,8 +84,7 @@ def archive_path(java: str) -> Path:
 def may_use_archive(settings: dict[str, str]) -> bool:
     """Return whether a session with these Spark settings may use and create the archive.
 
-    It may not if `ARCHIVE_SETTING` is false, or if the user has set JVM options that can conflict
-    with it.
+    It may not if `ARCHIVE_SETTING` is false, or if the user has set JVM options that can conflict.
     """
     wanted = settings.get(ARCHIVE_SETTING, "true").lower() == "true"
     chosen = settings.get(DRIVER_OPTIONS, "")

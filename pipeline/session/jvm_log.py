@@ -1,12 +1,11 @@
 """The standard error of the driver's JVM, as records of this process's log.
 
-The JVM's standard error is a pipe to the driver. It carries Spark's log, in the pattern of
-conf/log4j2.properties and with stack traces. It also carries the output of the JVM, Ivy and the
-Python workers. All of it goes to the log file. The terminal shows one line for each warning or
-error that may need an action. It does not show:
+It carries Spark's log, in the pattern of conf/log4j2.properties and with stack traces, and the
+output of the JVM, Ivy and the Python workers. All of it goes to the log file. The terminal shows
+one line for each warning or error that may need an action. It does not show:
 
 * Errors of the query (`QUERY`). The driver raises them and prints them in one line. An interrupted
-  query can log a thousand lines, among them a StackOverflowError inside Spark.
+  query can log a thousand lines.
 * Messages of pyspark's workers when the JVM stops an idle worker, or ends.
 * Output before Spark runs. The driver logs the progress, and the reason if Spark does not start.
 * Any output while the coordinator stops.
@@ -65,8 +64,7 @@ log = logging.getLogger(__name__)
 class JvmLogRecord(NamedTuple):
     """A log record or other output of the JVM: the first line `head` and the lines `below` it.
 
-    `level` and `logger` are those of Spark's log. If `logger` is empty, the lines are output of a
-    process and not a log record.
+    `level` and `logger` are those of Spark's log. `logger` is empty for other output.
     """
 
     level: int
@@ -148,8 +146,8 @@ class JvmLog:
     """A thread that logs the JVM's standard error: from a pipe, or from a named pipe.
 
     A JVM that already runs writes to a named pipe. Before `started` the terminal shows only the
-    jars that are downloaded, after `ending` nothing. `cause` is the reason why the JVM ended before
-    Spark ran, None if it did not print one.
+    jars that are downloaded, after `ending` nothing. `cause` is the reason that the JVM printed
+    when it ended before Spark ran, or None.
     """
 
     def __init__(self) -> None:

@@ -2,11 +2,11 @@
 
     python -IS python_shim.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
 
-This process sends its arguments, environment and standard streams to the fork server
-(`pipeline.session.fork_server`), which forks a process for the work. This process forwards SIGTERM
-to the forked process, waits for its end, and exits with its status. If no server listens, this
-process executes PYTHON instead. It imports only `os`, `signal`, `socket` and built-in modules, so
-that it starts quickly.
+It sends its arguments, environment and standard streams to the fork server
+(`pipeline.session.fork_server`), which forks a process for the work. It forwards SIGTERM to the
+forked process, waits for its end, and exits with its status. If no server listens, it executes
+PYTHON instead. It imports only `os`, `signal`, `socket` and built-in modules, so that it starts
+quickly.
 """
 
 import marshal

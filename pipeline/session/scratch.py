@@ -1,15 +1,13 @@
 """Temporary folders, which a later start deletes if their process was killed.
 
 A process deletes its folders when it ends, but a killed process cannot. Therefore each folder is
-locked (`flock`) while its process lives, and the kernel releases the lock at any end of the
-process. `sweep` deletes folders that are not locked. A process id cannot replace the lock, because
-the kernel reuses ids and each container has a separate id space.
+locked (`flock`) while its process lives, and `sweep` deletes folders that are not locked. A process
+id cannot replace the lock: the kernel reuses ids, and each container has its own.
 
-On a shared disk, locks of other machines may be invisible. Therefore the folder's name contains the
-`boot_id` of the kernel, and `sweep` deletes only folders with the current one. So folders from
-before a restart of the machine stay. Containers of one machine share the kernel and its locks.
-Folders of other users also stay. Without a `boot_id`, or on a disk without locks, `sweep` deletes
-nothing.
+On a shared disk, locks of other machines may be invisible. So the folder's name contains the
+`boot_id` of the kernel, and `sweep` deletes only folders with the current one. Folders of other
+users, and from before a restart of the machine, stay. Without a `boot_id`, or on a disk without
+locks, `sweep` deletes nothing.
 """
 
 from __future__ import annotations

@@ -4,15 +4,14 @@
 `keep_file_manager` and `forget_clusters` then change settings of Hadoop, which saves time in each
 micro-batch if the checkpoints are on a local disk.
 
-A coordinator's Spark session does not load Delta, because Python reads and writes all tables
+A coordinator's session does not load Delta, because Python reads and writes all tables
 (`pipeline.stream.event_source`, `pipeline.stream.sink`). Delta's jars would make the start slower,
-and a machine without them would need the network. Code that reads or writes Delta tables through
-Spark, such as a benchmark's baseline, requests a session with `delta`.
+and need the network. Code that reads or writes Delta tables through Spark, such as a benchmark's
+baseline, requests a session with `delta`.
 
-Only pyproject's `delta-spark` sets the release of Delta; `packages` uses the installed release.
-The function `configure_spark_with_delta_pip` of `delta-spark` names the same jar. However, it
-replaces the caller's `spark.jars.packages`, and cannot name the packages for a user of
-spark-submit. Its class `DeltaTable` rewrites tables, which this project never does through Spark.
+`packages` uses the installed release of `delta-spark`, which pyproject sets. Its function
+`configure_spark_with_delta_pip` names the same jar, but replaces the caller's
+`spark.jars.packages`, and cannot name the packages for a user of spark-submit.
 """
 
 from __future__ import annotations
@@ -97,7 +96,6 @@ def _join(ours: list[str], added: list[str]) -> list[str]:
 
 
 def _without(excludes: str, asked: list[str]) -> str:
-    """Return the exclude patterns that match no requested package."""
     names = [each.rpartition(":")[0] for each in asked]
     kept = [p for p in excludes.split(",") if not any(fnmatchcase(name, p) for name in names)]
     return ",".join(kept)
@@ -106,8 +104,8 @@ def _without(excludes: str, asked: list[str]) -> str:
 def packages(delta: bool = False) -> str:
     """Return the Maven coordinates of the jars that Spark loads, separated by commas.
 
-    The jars are the file system that does not fork, and with `delta` Delta's jar. The latter has
-    the release of the installed `delta-spark`, for the installed Spark.
+    These are the file system that does not fork, and with `delta` Delta's jar, in the release of
+    the installed `delta-spark`, for the installed Spark.
     """
     if not delta:
         return BARE_FILES
@@ -131,11 +129,10 @@ def read_defaults() -> dict[str, str]:
 def spare_forks(spark: SparkSession, packages: str) -> None:
     """Use a local file system that sets file modes without forking chmod.
 
-    Hadoop's local file system forks chmod for each file that it creates. Each batch creates files
-    for the offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs`
-    sets the modes in the JVM. It is set in the session only, with Hadoop's file system cache
-    disabled, because spark-submit opens local files before it loads the package. If the class is
-    missing, a warning names `packages`.
+    Hadoop's forks chmod for each file, and each batch creates files for the offset, the commit and
+    the state changes. `com.globalmentor:hadoop-bare-naked-local-fs` sets the modes in the JVM. It
+    is set in the session only, with Hadoop's file system cache disabled, because spark-submit opens
+    local files before it loads the package. If the class is missing, a warning names `packages`.
     """
     if not has_class(spark, _BARE_FILES):
         log.warning("batches take 40 ms longer than necessary: start Spark with %s", packages)
@@ -147,8 +144,8 @@ def spare_forks(spark: SparkSession, packages: str) -> None:
 def keep_file_manager(spark: SparkSession) -> None:
     """Unset the checkpoint file manager, with a warning, if this Spark lacks its class.
 
-    `conf/spark-defaults.conf` names a class in a private package of Spark. It has moved between
-    packages, and a query with a missing class does not start.
+    `conf/spark-defaults.conf` names a class in a private package of Spark, which has moved. A query
+    with a missing class does not start.
     """
     manager = spark.conf.get(FILE_MANAGER, None)
     if manager is not None and not has_class(spark, manager):
@@ -159,9 +156,8 @@ def keep_file_manager(spark: SparkSession) -> None:
 def forget_clusters(spark: SparkSession) -> None:
     """Unset the defaults of YARN and MapReduce in a session with a local master.
 
-    Each batch sends all Hadoop properties to its tasks, for the state store. The origin of each
-    property is compressed separately, which is slow. Call this only for a session that is not used
-    for anything else.
+    Each batch sends all Hadoop properties to its tasks, for the state store, and slowly compresses
+    the origin of each. Call this only for a session that is not used for anything else.
     """
     if not (spark.sparkContext.master or "").startswith("local"):
         return

@@ -5,11 +5,11 @@ spark-submit the JVM already runs, and the user's settings win (`pipeline.sessio
 warning names the settings that can no longer be changed.
 
 Spark never commits to a root's tables, because on a local disk no LogStore of Delta 4.4.0 creates
-the file of a version with compare-and-set. Each LogStore checks whether the file exists, and then
-renames a file over it or opens it. A commit that another writer makes in between is replaced, and
-both writers report success. This was observed with each LogStore, with some only on another local
-file system such as that of `spare_forks`. This project's writers and delta-rs create the file with
-a hard link, and never replace a commit.
+the file of a version with compare-and-set. Each checks whether the file exists, and then renames a
+file over it or opens it, so it replaces a commit that another writer makes in between. Both writers
+report success. This was observed with each LogStore, with some only on another local file system
+such as that of `spare_forks`. This project's writers and delta-rs create the file with a hard link,
+and never replace a commit.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ class JarsMissing(Failure):
 class SessionStart:
     """The start of a session for a coordinator at `root`; `finish` waits for the session.
 
-    The session is the active one, if there is one, else a new one. If `master` is None, the master
-    of spark-submit is used, else all cores of this machine.
+    The session is the active one, if there is one, else a new one. The default `master` is that of
+    spark-submit, else all cores of this machine.
 
-    With `jvm_log`, the JVM's standard error goes to this log. On a known Spark release the JVM then
-    starts in the background, unless Spark's packages have to be downloaded first. Without
-    `jvm_log`, the JVM inherits the standard error of this process. With `delta` the session can
-    read and write Delta tables.
+    The JVM's standard error goes to `jvm_log`. On a known Spark release the JVM then starts in the
+    background, unless Spark's packages have to be downloaded first. Without `jvm_log`, the JVM
+    inherits the standard error of this process. With `delta` the session can read and write Delta
+    tables.
 
     `imports` are the modules that the session's functions import in Spark's Python processes, in
     addition to Spark's modules. With a local master they are imported once, while the JVM starts
@@ -158,11 +158,10 @@ class SessionStart:
         sweep()
 
     def finish(self) -> SparkSession:
-        """Wait for the session and return it.
+        """Wait for the session and return it. Raises SparkNotStarted.
 
-        Raises SparkNotStarted. Raises JarsMissing if the session lacks the jars of Delta (with
-        `delta`) or of the store of the streaming checkpoints. That can happen if Spark already
-        runs, or under spark-submit.
+        Raises JarsMissing if the session lacks the jars of Delta (with `delta`) or of the store of
+        the streaming checkpoints. That can happen if Spark already runs, or under spark-submit.
         """
         wanted = self._wanted
         if self._active is not None:
@@ -295,7 +294,7 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
 
 
 def missing_archive(settings: Settings, root: str) -> Path | None:
-    """Return the path of the class archive if a start could use it and it does not exist.
+    """Return the path of the class archive if a start could use it but it does not exist.
 
     Otherwise return None.
     """

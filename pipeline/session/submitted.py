@@ -76,7 +76,7 @@ def ship_package(spark: SparkSession) -> None:
     """Make this package available to all Python processes of Spark; --py-files does not suffice.
 
     Workers ignore .whl files, so they get a copy of the wheel as .zip. The process that reads the
-    source of a stream searches shipped files in a folder where Spark puts none. It finds the
+    source of a stream searches shipped files in a folder where Spark puts none, so it finds the
     package by `driver_path`.
     """
     package = _package()
@@ -93,16 +93,15 @@ def ship_package(spark: SparkSession) -> None:
 def driver_path() -> str:
     """Return the PYTHONPATH with which a Python process of the driver finds the driver's packages.
 
-    On the driver's machine, Spark starts the executors' Python (PYSPARK_PYTHON) to get the schema
-    of a Python data source and the offsets of a stream. This Python may lack the packages.
-    Executors on other machines do not have these folders, and use the shipped files.
+    On the driver's machine, Spark starts the executors' Python (PYSPARK_PYTHON), which may lack the
+    packages, for the schema of a Python data source and the offsets of a stream. Executors on other
+    machines do not have these folders, and use the shipped files.
     """
     installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     return os.pathsep.join(dict.fromkeys([str(_package()), *installed]))
 
 
 def _package() -> Path:
-    """Return the folder or the wheel that contains this package."""
     return Path(pipeline.__file__).parents[2]
 
 

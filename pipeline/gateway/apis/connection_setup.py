@@ -1,7 +1,7 @@
 """The APIs that a client uses to set up a connection: ApiVersions and the SASL APIs.
 
-During authentication, `pipeline.gateway.authenticator` answers SaslHandshake and SaslAuthenticate
-(KIP-152). The handlers here answer them after authentication, or on a listener without SASL.
+These handlers answer the SASL APIs after authentication, or on a listener without SASL. During
+authentication, `pipeline.gateway.authenticator` answers them (KIP-152).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def _api_versions(_call: RequestContext, _request: Any) -> Any:
 def supported_versions(code: int) -> Any:
     """Return the response with the versions that a gateway supports of each API.
 
-    A response with UNSUPPORTED_VERSION must be written in version 0, as KIP-511 demands.
+    With UNSUPPORTED_VERSION, it must be encoded in version 0 (KIP-511).
     """
     return ApiVersionsResponse(
         error_code=code,

@@ -1,9 +1,9 @@
 """The APIs of discovery: Metadata, FindCoordinator and DescribeCluster.
 
-Every gateway serves every group and every partition. The hash of the group id, or of topic and
-partition, selects one of the live gateways, so that clients are spread over them.
-There are no topic ids: Metadata responses of versions from 10 on have zeros. With
-auto.create.topics.enable, Metadata creates a missing topic that a client names.
+Every gateway serves every group and partition. The hash of the group id, or of topic and partition,
+selects a live gateway, so that clients are spread over them. Topics have no ids: Metadata responses
+from version 10 on have zeros. With auto.create.topics.enable, Metadata creates a missing topic that
+a client names.
 """
 
 from __future__ import annotations

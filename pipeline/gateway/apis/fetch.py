@@ -1,7 +1,7 @@
 """Fetch (API key 1): returns records from given offsets on, and waits for `min_bytes` of them.
 
-There are no fetch sessions (KIP-227). Responses have session id 0, so clients name their partitions
-in each request. There are no transactions, so both isolation levels return the same records.
+There are no fetch sessions (KIP-227): responses have session id 0, so each request names its
+partitions. There are no transactions, so both isolation levels return the same records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The APIs of group members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-A request of a client becomes one request to the coordinator. Heartbeats are written by hand, not
-by Kafka's schema, because they are the most frequent responses.
+A client's request becomes one request to the coordinator. Heartbeat responses, the most frequent
+ones, are encoded by hand instead of by Kafka's schema.
 """
 
 from __future__ import annotations

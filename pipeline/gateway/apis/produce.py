@@ -1,11 +1,11 @@
 """The APIs of producers: Produce and InitProducerId.
 
-A topic that is a user's table accepts no records, because its records are the rows of that table.
-There are no transactions. Acknowledged records are in the table, so acks=1 is as durable as
-acks=all. The timeout of a request limits how long its client waits. It does not cancel the append.
+A topic that is a user's table accepts no records: they are the rows of that table. There are no
+transactions. Acknowledged records are in the table, so acks=1 is as durable as acks=all. A
+request's timeout limits the client's wait, and does not cancel the append.
 
 Source: Apache Kafka, TransactionCoordinator.handleInitProducerId: a producer without a
-transactional id always gets a new id with epoch 0, whether or not it had one.
+transactional id always gets a new id with epoch 0.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ async def _produce(call: RequestContext, request: Any) -> Any:
 def _check_capacity(call: RequestContext, request: Any) -> None:
     """Raise InvalidFrame, which closes the connection, if the batches exceed the queue's memory.
 
-    A response with an error would be wrong: batches that the client sent later could fit into the
-    queue, and would be written before these ones.
+    After an error response, later batches of the client could fit into the queue, and would be
+    written before these ones.
     """
     asked = (each for topic in request.topic_data for each in topic.partition_data)
     if not call.services.log_writers.has_capacity(sum(queued_size(each.records) for each in asked)):
@@ -109,7 +109,6 @@ class _Append:
         self._outcomes: asyncio.Future[list[Outcome]] | None = None
 
     def begin(self) -> None:
-        """Append the batches to the queue of the topic's writer."""
         call, topic = self._call, self._topic
         try:
             count, definition = _find(call, self._request, topic)

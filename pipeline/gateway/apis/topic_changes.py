@@ -1,6 +1,5 @@
 """The APIs that change topics: CreateTopics, CreatePartitions and DeleteTopics.
 
-A change is made in another thread, and Kafka's error codes report a refused one.
 DeleteTopics keeps a user's table; upkeep deletes a log table that was created for the topic.
 """
 
@@ -49,7 +48,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
 
 
 class ApiError(NamedTuple):
-    """Kafka's error code for a change, 0 if it was made, and the message for users, if any."""
+    """Kafka's error code, 0 for a change that was made, and the message for users, if any."""
 
     code: int
     message: str | None
@@ -70,7 +69,6 @@ _MOST_PARTITIONS = 10_000
 
 
 def _repeated(names: Iterable[str]) -> set[str]:
-    """Return the names that a request has more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
@@ -80,8 +78,8 @@ async def change_topic(
     """Change a topic in another thread, and refresh the gateway's topics afterwards.
 
     If the topics cannot be read then, a later poll refreshes them. A change to more than
-    `_MOST_PARTITIONS` partitions is refused. Messages to clients have Kafka's wording, and do not
-    name the tables; the log does.
+    `_MOST_PARTITIONS` partitions is refused. Messages to clients do not name the tables; the log
+    does.
     """
     if partitions > _MOST_PARTITIONS:
         message = f"{partitions} partitions: a topic may be given {_MOST_PARTITIONS} at most"

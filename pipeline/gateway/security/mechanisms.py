@@ -24,8 +24,7 @@ _NONCE_BYTES = 24
 class AuthenticationFailed(Exception):
     """Failed authentication: wrong credentials, or a token that the mechanism does not have.
 
-    The message may be sent to the client. `logged` is the message for the log, with the user name
-    that the client gave, if it gave one.
+    The message may be sent to the client. `logged` also has the user name that the client gave.
     """
 
     def __init__(self, why: str, user: str | None = None) -> None:

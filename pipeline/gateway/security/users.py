@@ -1,9 +1,8 @@
 """The file of users: one credential for each user and SCRAM mechanism.
 
 A line is a JSON object with a salt, a number of iterations, and two keys that are derived from the
-password (RFC 5802). The keys are not enough to log in, but they allow guessing passwords offline.
-The file is therefore created readable for its owner only. PLAIN checks passwords with the same
-keys.
+password. The keys are not enough to log in, but allow guessing passwords offline, so only the
+file's owner can read it. PLAIN checks passwords with the same keys.
 
 Source: RFC 5802, section 3; Apache Kafka, ScramFormatter and ScramCredential.
 """
@@ -115,19 +114,17 @@ class Users:
     """The users of a file, which is read again whenever it was written.
 
     For an unknown user, made-up credentials are returned that no password matches, so that clients
-    cannot enumerate the users. They are derived from a secret in the folder of the file. So they
+    cannot enumerate the users. They are derived from a secret in the folder of the file, so they
     are the same after a restart, and at each gateway that reads this file.
 
-    One thread checks passwords; a check takes milliseconds. Of each client address, one check runs
-    at a time. A flood of wrong passwords delays log-ins from its own address. It delays other
-    log-ins only by one check for each address that the flood comes from.
-
-    Correct passwords are cached as an HMAC with a key that only this process has. Thousands of
-    connections that log in again at once therefore do not wait for each other.
+    One thread checks passwords, one at a time for each client address; a check takes milliseconds.
+    So a flood of wrong passwords delays log-ins from other addresses only by one check for each
+    address of the flood. Correct passwords are cached as an HMAC with a key of this process, so
+    that thousands of connections can log in again at once.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Read the file. Raises UsersError if it cannot be read, or is no file of users."""
+        """Read the file. Raises UsersError."""
         self._path = Path(path)
         # The time of the first failed read since the last successful one, s of `monotonic`.
         self._unread_since: float | None = None
@@ -209,8 +206,8 @@ class Users:
     def _reload(self) -> None:
         """Read the file again if it was written. Raises UsersError.
 
-        While the file cannot be read, the users that were read last stay valid for `STALE_LIMIT_S`.
-        A user that was removed meanwhile can log in for at most that time.
+        If it cannot be read, the previous users stay valid for `STALE_LIMIT_S`. For that time, a
+        removed user can still log in.
         """
         try:
             stamp = self._stamp()
@@ -266,7 +263,7 @@ def _read_line(path: Path, number: int, line: bytes) -> Credential:
 def add_user(path: Path, credentials: Iterable[Credential]) -> None:
     """Write credentials to a file of users, and replace older ones of the same user and mechanism.
 
-    The file is created if it is missing. Raises UsersError.
+    A missing file is created. Raises UsersError.
     """
     with changing(path):
         present = _by_user(read_users(path)) if path.exists() else {}
