@@ -1,26 +1,21 @@
-"""The answered requests, read from `responses`; each data file is read once.
+"""The answered requests, read from `responses` for a take-over; each data file is read once.
 
-They show two things to a take-over:
+They show which requests still wait (`pipeline.node.waiting_requests`), and which ids the groups
+must remember.
 
-* Which requests still wait (`pipeline.node.waiting_requests`). Any answer counts.
-* Which requests the groups must remember. Only recent answers count, by clocks that may differ by
-  MOST_BEHIND_MS.
+A producer that retries a commit, although it succeeded, writes its requests twice, perhaps with a
+take-over in between. A coordinator's deduplication window is in its streaming checkpoint, which
+does not move with a partition. So the bootstrap has an event for each group with the ids answered
+within `request.dedup.window.ms`, at most the newest `request.dedup.max.ids`. The group remembers
+them for one more window. Only APIs that are not safe to repeat count (`coordinator.group.dedup`),
+and only recent files are read.
 
-A group remembers requests, because a producer that retries an append although its commit succeeded
-writes its requests twice. The second write may come after the group was taken over. A coordinator
-keeps its deduplication window in its streaming checkpoint, which does not move with a partition and
-may be lost. But `responses` has the answered requests. So a bootstrap has an event for each group,
-with the ids that were answered within `request.dedup.window.ms`. The group remembers them for one
-more window. Only APIs count that are not safe to repeat (`coordinator.group.dedup`). Only recent
-files of `responses` are read, and a group gets at most its newest `request.dedup.max.ids`.
+Answers have the clock times of the coordinators that gave them. A group's window ends at its newest
+answer, or at this coordinator's clock if that is earlier, so clocks may differ by MOST_BEHIND_MS. A
+group without an answer for two windows plus MOST_BEHIND_MS gets no ids.
 
-The times of answers come from the clocks of the coordinators that gave them. A group's window ends
-at its newest answer, or at this coordinator's clock if that is earlier. So all answers are found if
-the clocks differ by at most MOST_BEHIND_MS. If a group was not answered for two windows plus
-MOST_BEHIND_MS, it gets no ids: an id that arrives after that belongs to a new request.
-
-The event also has the newest time at which any of the groups was answered. If this coordinator's
-clock is earlier than that time, the groups are decided by that time (`coordinator.group.log_time`).
+The event also has the newest answer of any of the groups. If this coordinator's clock is earlier,
+the groups are decided by that time (`coordinator.group.log_time`).
 """
 
 from __future__ import annotations
@@ -60,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _EVENTS_BYTES = 16 << 20
-# A clock that lags by less causes no warning, ms.
+# A clock that lags by less is not logged, ms.
 _TOLD_MS = 1_000
 
 
@@ -68,7 +63,7 @@ _EARLY = pa.schema([RESPONSES.schema.field("request_id")])
 _LATE = pa.schema(
     [RESPONSES.schema.field(name) for name in ("request_id", "group_id", "api", "responded_at")]
 )
-# The APIs that are not safe to repeat. Deciding a request of another API twice undoes nothing.
+# The APIs that are not safe to repeat. Deciding another request twice undoes nothing.
 _DECIDING = ", ".join(quoted(api.name) for api in DECIDED.values() if not api.is_repeatable)
 _TO_ANSWERED = "INSERT INTO answered SELECT request_id FROM fetched"
 _TO_LATELY = (
@@ -83,17 +78,17 @@ _TO_NEWEST = (
 
 
 class Answers:
-    """The answers that were read so far, in three temporary tables of the engine.
+    """The answers read so far, in three temporary tables of the DuckDB engine.
 
     * `answered` (`request_id`): the requests with any answer.
-    * `lately` (`id`, `group_id`, `at_ms`): the requests of APIs that are not safe to repeat, in
-      recent files.
-    * `newest` (`group_id`, `at_ms`): the time of a group's last answer in recent files. A group may
-      have one row for each `read_on`.
+    * `lately` (`id`, `group_id`, `at_ms`): the answered requests in recent files, of APIs that are
+      not safe to repeat.
+    * `newest` (`group_id`, `at_ms`): the time of a group's last answer in recent files, one row for
+      each `read_on`.
 
     A file is recent if it was written at most two windows of `window_ms` plus MOST_BEHIND_MS before
-    it was read. If the newest file of `responses` is older than the reading, the time counts back
-    from that file. Up to `at_once` files of an object store are requested in parallel.
+    it is read, or before the newest file of `responses` if that is earlier. Up to `at_once` files
+    of an object store are requested in parallel.
     """
 
     def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:
@@ -109,7 +104,7 @@ class Answers:
     def read_on(self, responses: DeltaTable, now_ms: int) -> None:
         """Read the files that were not read yet. Raises Failure with DuckDB's message.
 
-        The answers of a file that was rewritten since the last call are read again.
+        The answers of a file that was rewritten since are read again.
         """
         files = data_files(responses)
         late = {file.path for file in modified_within(files, self._lately_ms, now_ms)}
@@ -129,7 +124,7 @@ class Answers:
         self._read.update(file.path for file in unread)
 
     def _fetch(self, responses: DeltaTable, files: Sequence[DataFile], schema: pa.Schema) -> None:
-        """Make the engine's table `fetched` contain these columns of the files."""
+        """Store these columns of the files in the engine's table `fetched`."""
         if local_folder(responses.table_uri) is None:
             # DuckDB would need local copies of whole files; pyarrow fetches only these columns.
             scan = TableScan(responses, only=files, at_once=self._at_once)
@@ -144,9 +139,9 @@ class Answers:
 
 
 class RecentAnswers:
-    """The request ids that were answered within the window, from the engine's table `lately`.
+    """The request ids answered within the window, from the engine's table `lately` (see `Answers`).
 
-    `pipeline.node.answered_requests` describes the table. Raises Failure with DuckDB's message.
+    Raises Failure with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, ours: CoordinatorSettings) -> None:
@@ -171,11 +166,10 @@ class RecentAnswers:
         return found
 
     def newest_ms(self, partition_set: PartitionSet | None, now_ms: int) -> int | None:
-        """Return the time of the last answer to a group of some partitions, ms; None if none.
+        """Return the time of the last answer to a group of these partitions, ms; None if none.
 
-        `partition_set` None is all partitions. An answer that is later than `now_ms` by more than
-        MOST_BEHIND_MS is ignored. A warning is logged for such an answer, and for a clock that
-        lags.
+        `partition_set` None is all partitions. Logs a warning if this machine's clock lags. An
+        answer more than MOST_BEHIND_MS after `now_ms` is logged and ignored.
         """
         times = [
             at
@@ -207,7 +201,7 @@ def write_remembered_requests(
     partition_set: PartitionSet | None,
     log_ms: int | None = None,
 ) -> list[DataFile]:
-    """Write an event for each group of some partitions to a file, not yet part of the table.
+    """Write the events with the remembered ids to a file that is not yet part of the table.
 
     `log_ms` is the result of `RecentAnswers.newest_ms`.
     """
@@ -224,7 +218,7 @@ def write_remembered_requests(
 
 
 def _events(found: dict[str, bytearray], log_ms: int | None) -> Iterator[pa.Table]:
-    """Yield the events, in tables of about a row group's size."""
+    """Yield the events, in tables of about the size of a row group."""
     rows: list[dict[str, str]] = []
     size = 0
     for group_id in sorted(found):

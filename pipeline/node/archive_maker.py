@@ -1,12 +1,11 @@
-"""The process that makes the archive of Spark's classes, by running a second coordinator.
+"""The process that makes the archive of Spark's classes, with which later JVMs start faster.
 
     python -m group_coordinator.pipeline.node.archive_maker ARCHIVE
 
-The process runs a coordinator on an empty temporary root. The coordinator's JVM writes an archive
-of its loaded classes when it exits. The process uses only idle CPU time (SCHED_IDLE). It ends when
-its standard input is closed; then it deletes its temporary files. A file lock ensures that only one
-of several processes makes the archive. The rename is the commit point: a partial file never has the
-archive's name.
+It runs a coordinator on an empty temporary root, with idle CPU time only (SCHED_IDLE); the
+coordinator's JVM writes the archive as it exits. The process ends when its standard input is
+closed, and deletes its temporary files. A file lock lets only one process make the archive. The
+rename is the commit point: a partial file never has the archive's name.
 """
 
 from __future__ import annotations
@@ -33,20 +32,19 @@ from group_coordinator.pipeline.tables import ensure_tables
 log = logging.getLogger(__name__)
 
 _DUMP_S = 300.0
-# Takes a folder and the JVM's options. The JVM writes the archive that the options name when it
-# exits.
+# Runs a JVM in a folder, with options that name the archive for it to write.
 Record: TypeAlias = "Callable[[Path, str], None]"
 
 
 class ArchiveMaker:
-    """A process that makes an archive by running `module`; `stop` ends it, done or not."""
+    """A process that makes an archive by running `module`, until it is done or `stop` is called."""
 
     def __init__(self, module: str = "group_coordinator.pipeline.node.archive_maker") -> None:
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, archive: Path | None) -> None:
-        """Start the process, unless `archive` is None because there is no archive to make."""
+        """Start the process; None starts none."""
         if archive is None:
             return
         log.info(
@@ -70,7 +68,7 @@ class ArchiveMaker:
 def record_start(folder: Path, options: str) -> None:
     """Run a coordinator on a root in `folder`, from its start to the exit of its JVM.
 
-    `options` are the options of the JVM. Raises Failure if the coordinator does not start.
+    `options` are the JVM's. Raises Failure if the coordinator does not start.
     """
     root = folder / "root"
     root.mkdir()
@@ -88,7 +86,6 @@ def record_start(folder: Path, options: str) -> None:
 
 
 def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
-    """Start a coordinator with these JVM options."""
     before = os.environ.get(JAVA_OPTIONS)
     os.environ[JAVA_OPTIONS] = options
     try:
@@ -102,9 +99,9 @@ def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
 def make_archive(archive: Path, options: str = "", record: Record = record_start) -> bool:
     """Run a coordinator with these JVM options, and keep the archive of its loaded classes.
 
-    `record` runs the coordinator in a folder that is deleted afterwards. Returns False if the
-    archive exists or another process is making it. Raises Failure if the coordinator does not start
-    or its JVM writes no archive, OSError if the cache cannot be written.
+    `record` runs the coordinator in a folder, which is then deleted. Returns False if the archive
+    exists or another process is making it. Raises Failure if the coordinator does not start or its
+    JVM writes no archive, OSError if the cache cannot be written.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with archive.with_suffix(".lock").open("ab") as lock:
@@ -124,7 +121,7 @@ def make_archive(archive: Path, options: str = "", record: Record = record_start
 
 
 def forget_others(archive: Path) -> None:
-    """Delete the archives that this one replaces: those of an earlier Java or Spark."""
+    """Delete the archives of earlier releases of Java or Spark."""
     beginning = archive.stem.rpartition("-")[0]
     for other in archive.parent.glob(f"{beginning}-*"):
         if other.stem != archive.stem:
@@ -132,7 +129,7 @@ def forget_others(archive: Path) -> None:
 
 
 def _await_end(held: Path) -> None:
-    """Wait up to _DUMP_S until the JVM closes its output; it writes the archive as it exits."""
+    """Wait up to _DUMP_S until the JVM closes its output, after it has written the archive."""
     until = time.monotonic() + _DUMP_S
     with held.open("rb") as out:
         while time.monotonic() < until:

@@ -1,31 +1,27 @@
-"""The bootstrap: events made from the tables, with which a stream begins or changes partitions.
+"""The bootstrap: a table of events that load a node's groups into its stream, or unload them.
 
-A stream without a streaming checkpoint has no groups. So the node writes a bootstrap before the
-first batch: a table of events that the stream reads in addition to the requests. The bootstrap has
-one event for each group of the offsets topic, which loads the group, and every request without an
-answer. The stream reads `requests` from the version after the last one that the bootstrap covers.
+A new streaming checkpoint has no groups. So before its first batch, the node writes one event for
+each group of the offsets topic, which loads the group, and every request without an answer. The
+stream reads `requests` from the next version on. So losing a streaming checkpoint loses no data:
 
-Therefore the loss of a streaming checkpoint loses no data:
+* An acknowledged commit is a record of the offsets topic.
+* A waiting request has no answer, so it is in the bootstrap.
+* An answered request is not in the bootstrap, so it is not answered twice.
+* A waiting request with records is loaded with them, so it is not recorded twice.
 
-* An acknowledged commit is kept, because it is a record of the offsets topic.
-* A waiting request is kept, because it has no answer.
-* No request is answered twice, because answered requests are not in the bootstrap.
-* No request is recorded twice, because a waiting request with records is loaded together with them.
+DuckDB and pyarrow write the bootstrap within a memory limit, on local disks and in object stores,
+without a JVM.
 
-DuckDB and pyarrow write the bootstrap within a memory limit, on local disks and in object stores.
-No JVM is needed.
+When the node's partitions change, it appends to the bootstrap:
 
-Later the node appends to the bootstrap, when its partitions change:
+* For a claimed partition, the events that load its groups, and their waiting requests. A claim is
+  one commit, with the claim's epoch as a transaction (`txn`), so a killed node has loaded all of it
+  or nothing.
+* For a released partition, an event for each group that unloads it.
 
-* For a partition that it claims, the events that load the groups, and their waiting requests.
-* For a partition that it releases, an event for each group that unloads the group.
-
-All events of a claim are one commit, which has a transaction with the claim's epoch. So a node that
-is killed has either loaded the whole claim or nothing of it.
-
-If the node's query runs, the commit also has the query's next selection
-(`pipeline.stream.selection`). `run` is then the number of the query's run. `run` None: no query has
-begun, and the new query gets its selection as an argument.
+If the query runs, the commit also has its next selection of partitions
+(`pipeline.stream.selection`); `run` is then the number of the query's run. Without `run`, no query
+has begun, and it gets its selection as an argument.
 """
 
 from __future__ import annotations
@@ -69,22 +65,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DEFAULTS = CoordinatorSettings()
-# The transactions (`txn`) of a bootstrap's table. Their versions are the fields of its `Bootstrap`.
+# Transactions (`txn`) of a bootstrap's table; their versions are the fields of its `Bootstrap`.
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
 _STATE_VERSION = "state-version"
 _REQUESTS_TABLE = "requests-table"
 # The state version of a bootstrap without the transaction `state-version`.
 _FIRST_STATE_VERSION = 2
-# The transaction (`txn`) of a bootstrap's table: its version is the epoch of the newest loaded
-# claim.
+# A transaction of a bootstrap's table: its version is the epoch of the newest loaded claim.
 CLAIMS = "claims"
-# The transaction of a bootstrap's table: its version is the epoch of the start that began the
+# A transaction of a bootstrap's table: its version is the epoch of the process that began the
 # stream.
 _BEGUN = "begun"
-# The version of a partition of which a stream skips no requests.
+# The version of a partition if its stream skips no requests.
 _NOTHING = -1
-# The group of the event that wakes the stream without any other effect.
+# The group of the event that only makes the stream run a batch.
 START_GROUP = "__coordinator_start"
 
 
@@ -95,12 +90,12 @@ def prepare_bootstrap(
     transactions: Mapping[str, int] | None = None,
     ours: CoordinatorSettings = DEFAULTS,
 ) -> Bootstrap:
-    """Write the content of the tables as events to the table at `uri`, replacing its rows.
+    """Replace the rows of the table at `uri` by events that load the groups and waiting requests.
 
-    `partition_set` selects the groups and the waiting requests; None selects all. Call this before
-    the first batch of a streaming checkpoint, and never after it: a batch that is run again must
-    read the same bootstrap. `transactions` are committed with the events. Requests larger than
-    `max.request.size` are refused. Raises Failure with DuckDB's message.
+    `partition_set` selects the groups; None selects all. `transactions` are committed with the
+    events. Requests larger than `max.request.size` are refused. Call it only before the first batch
+    of a streaming checkpoint, because a repeated batch must read the same bootstrap. Raises Failure
+    with DuckDB's message.
     """
     began = monotonic()
     with ReadAhead(root, ours) as ahead:
@@ -120,10 +115,10 @@ def prepare_bootstrap(
 
 
 def prepared_bootstrap(uri: str) -> Bootstrap | None:
-    """Return the result of `prepare_bootstrap` for the table at `uri`; None if it wrote none.
+    """Return what `prepare_bootstrap` returned for the table at `uri`, None if it wrote none.
 
-    Spark's offset log has only the end of each batch, so it lacks the start of the first one. If
-    the first batch was interrupted and is run again, Spark asks the source for that start.
+    Spark's offset log has only the end of each batch. If the first batch is repeated, Spark asks
+    the source for its beginning.
     """
     handle = open_delta(uri)
     version = handle.transaction_version(_BEGINS)
@@ -138,8 +133,7 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
 def number_of_requests_table(root: str) -> int:
     """Return a number that identifies the table of requests; a recreated table has another one.
 
-    The number is 48 bits of a hash of the table's id, because a transaction's version is an
-    integer.
+    It is 48 bits of a hash of the table's id, because a transaction's version is an integer.
     """
     table_id = str(open_delta(table_uri(root, REQUESTS)).metadata().id)
     return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")
@@ -152,12 +146,11 @@ def append_bootstrap(
     transactions: Mapping[str, int] | None = None,
     last_row: tuple[str, str] | None = None,
 ) -> None:
-    """Append the events that load the groups of partitions, then their waiting requests.
+    """Append the events that load partitions' groups, remembered request ids, and waiting requests.
 
-    Between the two are the events with the answered requests that the groups remember. `last_row`
-    comes last, in a separate row group. All events are one commit, with these transactions. `ahead`
-    must have read after the last moment at which another node could decide for the partitions.
-    Raises Failure with DuckDB's message.
+    `last_row` comes last, in a separate row group. All events are one commit, with these
+    transactions. `ahead` must have read on after the last moment at which another node could decide
+    for the partitions. Raises Failure with DuckDB's message.
     """
     partitions = None if partition_set is None else partition_set.partitions
     target = TableFiles(open_delta(uri), ahead.engine.scratch)
@@ -192,13 +185,12 @@ def begin_new_checkpoint(
     start: Epoch | None = None,
     of: int = 0,
 ) -> Bootstrap:
-    """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
+    """Delete a streaming checkpoint, and write the bootstrap of a new one.
 
-    The bootstrap includes the claims up to `epoch`. `partition_set` None is every one of `of`
-    partitions. The new stream skips no requests of its partitions, because the versions that an
-    earlier stream skipped may be those of a table of requests that was replaced since.
-    `start` is the epoch of the node's start. With `start`, a streaming checkpoint that an earlier
-    start began is never resumed again, nor is a copy of one.
+    The bootstrap includes the claims up to `epoch`. `partition_set` None is all `of` partitions.
+    The new stream skips no requests: the versions that an earlier stream skipped may be those of a
+    replaced table. `start` is the epoch of the node's process; with it, the streaming checkpoint of
+    an earlier process, or a copy of it, is never resumed.
     """
     engine.delete_checkpoint(checkpoint)
     partitions = range(of) if partition_set is None else partition_set.partitions
@@ -212,16 +204,13 @@ def begin_new_checkpoint(
 
 
 def is_newest_stream(root: str, bootstrap_uri: str, node_id: int) -> bool:
-    """Whether no later start of the node has begun another stream than the bootstrap's."""
+    """Whether no later process of the node has begun another stream than the bootstrap's."""
     newest = Appender(table_uri(root, RESPONSES)).last_version(_stream_of(node_id))
     return Appender(bootstrap_uri).last_version(_BEGUN) >= newest
 
 
 def _stream_of(node_id: int) -> str:
-    """Return the transaction of `responses` for a node's streams.
-
-    Its version is the epoch of the start that began the newest stream.
-    """
+    """Return the transaction of `responses` with the epoch that began a node's newest stream."""
     return f"coordinator-stream-{node_id}"
 
 
@@ -235,13 +224,10 @@ def append_claims(
 ) -> int:
     """Append the events that load newly claimed partitions, then their waiting requests.
 
-    It is one commit. Its transactions record the newest claim, `epoch`, and the version of
-    `requests` up to which the stream skips the partitions' requests. Without that version, a stream
-    that has not reached it would decide requests again that the former owner has answered. A stream
-    that is past it reads from there the requests that it has missed. With a `run`, the commit also
-    selects the partitions `kept`.
-
-    Returns the version, which is the one that `ahead` has read up to. `ahead` must have read on
+    They are one commit. Its transactions record the newest claim, `epoch`, and the version of
+    `requests` that the events cover, which is returned. Up to it, the stream skips the partitions'
+    requests, which the former owner has answered; a stream that is past it reads what it has
+    missed. With `run`, the commit also selects the partitions `kept`. `ahead` must have read on
     after the claim, when no other node decides for the partitions.
     """
     version = ahead.version
@@ -259,10 +245,10 @@ def append_claims(
 def select(
     bootstrap_uri: str, kept: Collection[int], of: int, brought_in: Mapping[int, int] | None = None
 ) -> Selection:
-    """Return the selection of a stream that has these partitions, of `of` in all.
+    """Return the selection of a stream with the partitions `kept`, out of `of`.
 
-    `brought_in` maps the partitions that the bootstrap is about to load to the version of
-    `requests` that it covers.
+    `brought_in` maps partitions that the bootstrap is about to load to the version of `requests`
+    that it covers.
     """
     partitions = None if len(kept) == of else tuple(sorted(kept))
     return Selection(partitions, of, {**passed_over(bootstrap_uri, kept), **(brought_in or {})})
@@ -281,7 +267,7 @@ def bootstrap_end(bootstrap_uri: str) -> int:
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
     """Return the version of `requests` up to which the stream skips each partition's requests.
 
-    A partition with which the streaming checkpoint began is left out.
+    Partitions with which the streaming checkpoint began are left out.
     """
     handle = open_delta(bootstrap_uri)
     versions = {each: handle.transaction_version(_passed_over(each)) for each in sorted(partitions)}
@@ -289,7 +275,6 @@ def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]
 
 
 def _passed_over(partition: int) -> str:
-    """Return the transaction of a bootstrap's table with the version that `passed_over` returns."""
     return f"passed-over-{partition}"
 
 
@@ -300,11 +285,10 @@ def append_unloads(
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> None:
-    """Append the events that unload partitions: one for each group with records.
+    """Append an event for each group with records that unloads it, for released partitions.
 
-    A group without records is removed when its next timer is due. Its parked requests, for example
-    a first join, stay unanswered, so the partition's next owner decides them. With a `run`, the
-    commit also selects the partitions `kept`.
+    A group without records is removed at its next timer; its parked requests, such as a first join,
+    stay unanswered for the next owner. With `run`, the commit also selects the partitions `kept`.
     """
     with open_engine(beside_batches=run is not None) as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
@@ -316,7 +300,7 @@ def append_unloads(
 
 
 def wake(bootstrap_uri: str) -> None:
-    """Append an event that makes the stream run a batch, even if there are no requests."""
+    """Append an event that makes the stream run a batch, even without requests."""
     _append(bootstrap_uri, [(START_GROUP, FIRST_KEY + WAKE_EVENT)])
 
 

@@ -2,15 +2,14 @@
 
 `pipeline.node.job` imports this module while the JVM starts, because its imports are slow.
 
-A stop is a controlled shutdown: a node that is asked to end first hands its partitions over
-(`HandOver`). The partitions move as in any other move (`pipeline.node.node`): the node decides for
-them until the next owners have read ahead. Without the hand-over, the other nodes would begin to
-read only after the stop. The groups would wait for that, for seconds if there is much data.
+A stop is a controlled shutdown: the node first hands its partitions over (`HandOver`), and decides
+for them until the next owners have read ahead. Otherwise the groups would wait until the other
+nodes have read the tables, which takes seconds if there is much data.
 
-The node stops without completing the hand-over in three cases: no other node can take over, the
-timeout has passed, or its query ends. The query ends if a supervisor signals Spark's Python workers
-as well. The remaining partitions are taken over after the node has recorded its stop. A node that
-is killed before that counts as dead when its lease has ended.
+The hand-over ends early if no other node can take over, after a timeout, or if the query ends, as
+when a supervisor also signals Spark's Python workers. The remaining partitions are taken over once
+the node has recorded its stop. A node that is killed before that counts as dead when its lease
+ends.
 
 Source: Kafka's controlled shutdown (KIP-631, BrokerHeartbeat's WantShutDown).
 """
@@ -87,7 +86,7 @@ def coordinate(
 
 
 def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
-    """Return the keys that verify principals; None accepts every principal. Raises KeysError."""
+    """Return the keys that verify principals, None to accept every principal. Raises KeysError."""
     path = settings.coordinator.requests_keys_file
     return tuple(read_keys(path)) if path else None
 
@@ -136,8 +135,8 @@ def _watch(
 def _set_aside() -> None:
     """Exclude the objects that exist at the start from garbage collection.
 
-    They are nearly all of the process's memory, mostly of libraries. A full collection that
-    traverses them would stop every batch meanwhile.
+    They are nearly all of the process's memory, mostly of libraries. A full collection over them
+    would delay every batch.
     """
     gc.collect()
     gc.freeze()
@@ -153,9 +152,9 @@ class HandOver:
         self._is_said = False
 
     def advance(self) -> bool:
-        """Do the next step; return True if there is more to do after the node's `pause_s`.
+        """Do the next step; return whether to call again after the node's `pause_s`.
 
-        False: the node must be stopped now. An error is logged and also returns False.
+        False means that the node must be stopped now. An error is logged and returns False.
         """
         node = self._node
         if node.running_query is None or not node.left_to_hand_over() or self._timeout_s <= 0:

@@ -1,8 +1,7 @@
 """The DuckDB engine with which a node searches the tables, and its view of a table's version.
 
-DuckDB refuses a Parquet file with strings that are not UTF-8. The coordinator writes no such file,
-but another writer may. Then pyarrow copies the affected files, with U+FFFD in place of invalid
-bytes.
+DuckDB refuses a Parquet file with strings that are not UTF-8, which another writer may have added.
+Then pyarrow copies the file, with U+FFFD in place of invalid bytes.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _MEMORY = 1 << 30
 
 @contextlib.contextmanager
 def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
-    """Yield a DuckDB engine for a bootstrap, which spills to a temporary folder.
+    """Yield a DuckDB engine for a take-over, which spills to a temporary folder.
 
-    `beside_batches` uses one core and leaves the others to the batches of a running query.
+    With `beside_batches` it uses one core, to leave the others to a running query.
     """
     threads = 1 if beside_batches else os.cpu_count() or 1
     scratch = ScratchFolder()
@@ -55,7 +54,7 @@ def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
 
 
 class DuckDbView:
-    """The rows of a table's version, or of some of its files, as a view of an engine."""
+    """The rows of a table's version, or of some of its files, as a view of a DuckDB engine."""
 
     def __init__(
         self, engine: Engine, handle: DeltaTable, view: str, files: Sequence[DataFile] | None = None
@@ -68,7 +67,7 @@ class DuckDbView:
         engine.show(view, self._table, self.files)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on the view; if strings are not UTF-8, run it again on valid copies.
+        """Run `work` on the view; if strings are not UTF-8, run it again on repaired copies.
 
         Raises Failure with DuckDB's message.
         """
@@ -82,10 +81,7 @@ class DuckDbView:
         return work()
 
     def _copy_invalid(self) -> bool:
-        """Make DuckDB read valid copies of the files with strings that are not UTF-8.
-
-        Returns whether there are such files.
-        """
+        """Replace the files with invalid strings by repaired copies; return whether any exist."""
         found = False
         for file in self.files:
             parquet = pq.ParquetFile(self._table.local(file))

@@ -1,7 +1,7 @@
-"""The coordinator's job (source, stateful step, sink), which `run` and spark-submit start.
+"""The coordinator's job (source, stateful step, sink), as `run` and spark-submit start it.
 
-`group-coordinator run --root ROOT --config FILE` starts it on this machine, `spark-submit ...
-DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.packaging`).
+`group-coordinator run --root ROOT --config FILE` starts it on this machine,
+`spark-submit ... DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.packaging`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NoTask(Failure):
 
 
 class Logs(Struct, frozen=True):
-    """The log settings of a coordinator; `file` None is `pipeline.logs.default_log_path`."""
+    """The log settings of a coordinator; `file` defaults to `pipeline.logs.default_log_path`."""
 
     form: LogFormat = LogFormat.TEXT
     verbose: bool = False
@@ -85,10 +85,10 @@ def run(
     """Run a coordinator in the foreground; return the exit status.
 
     Prints `ready` when requests are being answered. SIGTERM and SIGINT stop it between batches,
-    with status 0. A failure is reported in one line on standard error, with status 1.
-    `make_machine` replaces BatchMachine, for example in a benchmark. `makes_archive` makes the
-    archive of Spark's classes half a minute after `ready`, if there is none. Another process that
-    runs the same node is a failure; with `takes_over` that process is fenced and ends instead.
+    with status 0. A failure is one line on standard error, and status 1. `make_machine` replaces
+    BatchMachine, as in a benchmark. With `makes_archive`, a missing archive of Spark's classes is
+    made half a minute after `ready`. If another process runs the same node, this one fails; with
+    `takes_over`, the other one is fenced and ends.
     """
     began = monotonic()
     logs = logs or Logs()
@@ -116,7 +116,7 @@ def run(
         _end_jvm()
         log.info("stopped before Spark had started")
     except (PackagesMissing, JavaMissing, SparkNotStarted) as error:
-        # The tables may not exist yet, so their state must not be part of the message.
+        # The tables may not exist yet, so `one_line` must not report them as missing.
         process_log.fail(" ".join(str(error).split()))
         return 1
     except _what_ends_it() as error:
@@ -135,11 +135,10 @@ def _see_lease(root: str, settings: Settings, stop: StopSignals) -> ObservedLeas
 
 
 def _is_second_attempt(spark: SparkSession) -> bool:
-    """Whether the cluster runs this application again because an earlier attempt failed.
+    """Whether the cluster runs this application again after a failed attempt.
 
-    YARN does so if the driver runs on a node, by default once for an application. So the second
-    attempt takes over at once: if it failed because of the first one's lease, no third would
-    follow.
+    YARN does so once if the driver runs on a node. The second attempt takes over at once, because
+    no third would follow if it failed at the first one's lease.
     """
     attempt = spark.sparkContext.getConf().get("spark.app.attempt.id")
     return attempt is not None and attempt != "1"
@@ -149,7 +148,7 @@ def _is_second_attempt(spark: SparkSession) -> bool:
 def _session(
     root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: StopSignals
 ) -> Iterator[SparkSession]:
-    """Yield Spark's session; start its JVM before and stop Spark afterwards."""
+    """Yield Spark's session, after starting its JVM; stop Spark afterwards."""
     begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
     with stop.deferred():
         # The coordinator's modules are imported while the JVM starts.
@@ -178,12 +177,11 @@ def _failed(error: Exception, root: str, stop: StopSignals, process_log: Process
 
 
 def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
-    """Return the line that reports a failure to the user, and further details for the log."""
+    """Return the line that reports a failure to the user, and details for the log."""
     if stop.jvm_has_ended():
-        # The consequences of the JVM's end, such as a refused connection, are less helpful.
+        # Errors that follow from the JVM's end, such as a refused connection, explain less.
         return "Spark's JVM has ended: it was killed, or ran out of memory", str(error)
-    # The tables may not exist before the first task, so their state must not be part of the
-    # message.
+    # The tables may not exist before the first task, so `one_line` must not report them as missing.
     told = str(error) if isinstance(error, NoTask) else one_line(error, root)
     return told, str(error.__cause__ or error)
 
@@ -195,7 +193,7 @@ def _where(process_log: ProcessLog) -> str:
 
 
 def _end_jvm() -> None:
-    """End the JVM that was being started. spark-submit's JVM is no child and ends by itself."""
+    """End the JVM that is being started. spark-submit's JVM is no child and ends by itself."""
     jvm = jvm_of(os.getpid())
     if jvm is not None:
         with suppress(ProcessLookupError):
@@ -241,9 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Check one executor of a cluster for the job's packages. Raises PackagesMissing, NoTask.
+    """Check that an executor of a cluster has the job's packages. Raises PackagesMissing, NoTask.
 
-    Without this check, the first batch fails with an executor's traceback, printed four times.
+    Otherwise the first batch would fail with an executor's traceback, printed four times.
     """
     master = spark.conf.get("spark.master")
     if master is None or master.startswith("local"):
@@ -261,10 +259,7 @@ def check_executors(spark: SparkSession) -> None:
 
 
 def one_line(error: BaseException, root: str) -> str:
-    """Return the failure's text on one line, after the fault of a local root if it has one.
-
-    Java's stack traces are left out; their causes are kept.
-    """
+    """Return the failure's text on one line, after a fault of the local root that explains it."""
     text = in_one_line(error)
     folder = local_folder(root)
     trouble = None if folder is None else _trouble(folder, text)
@@ -281,8 +276,7 @@ def in_one_line(error: BaseException) -> str:
 def _trouble(root: Path, text: str) -> str | None:
     if os.strerror(errno.ENOSPC) in text:
         return f"the disk of {root} is full"
-    # A check of the root itself is not enough: the writer of a checkpoint recreates its parent
-    # folders.
+    # The root itself may exist again: the writer of a checkpoint recreates its parent folders.
     if not (root / REQUESTS.name / "_delta_log").is_dir():
         return f"the tables in {root} are missing"
     if shutil.disk_usage(root).free < _FULL_BYTES:

@@ -1,8 +1,7 @@
 """The events that load groups: one for each group of the offsets topic, with its newest records.
 
-DuckDB writes the events, because the first queries of a JVM are slow. DuckDB aggregates the records
-of groups in memory. So a large log is first split on disk into buckets of whole groups, and the
-buckets are processed one after another.
+DuckDB writes them, because a JVM's first queries are slow. It aggregates the records of groups in
+memory, so a large log is first split on disk into buckets of whole groups.
 """
 
 from __future__ import annotations
@@ -29,29 +28,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The fields that a group is not loaded from: `reason` and `request_id` are for people, and records
-# of known kinds have neither `key` nor `value`.
+# The fields that a group does not need: `reason` and `request_id` are for people, and records of
+# known kinds have neither `key` nor `value`.
 _NOT_LOADED = ("segment", "reason", "request_id", "key", "value")
 _RECORD = [field for field in OFFSETS_TOPIC.schema if field.name not in _NOT_LOADED]
 _KEY = ", ".join(f'"{name}"' for name in RECORD_KEY)
 _HAS_NO_VALUE = " AND ".join(f'"{name}" IS NULL' for name in RECORD_VALUES)
 _IS_KNOWN = f"record_type IN ({', '.join(map(quoted, KNOWN_TYPES))})"
 _IS_PLACED = "record_type IS NOT NULL AND group_id IS NOT NULL AND log_offset IS NOT NULL"
-# A record of an unknown kind, as it is loaded. Its value is empty, because only its existence
-# counts.
+# A record of an unknown kind, as it is loaded, without a value: only its existence counts.
 _UNKNOWN = (
     """{'partition': "partition", 'record_type': record_type, 'group_id': group_id, """
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
-# The maximum number of records in a bucket. Records of the usual size then take a quarter of
-# DuckDB's memory (`pipeline.node.duckdb_view`).
+# The most records in a bucket. Of the usual size, they take a quarter of DuckDB's memory
+# (`pipeline.node.duckdb_view`).
 _BUCKET_RECORDS = 250_000
-# The size of a bucket in the log's compressed files. If records compress well, their number limits
-# the bucket.
+# The most bytes of a bucket in the log's compressed files.
 _BUCKET_BYTES = 64 << 20
-# Both the writer and the reader of a bootstrap hold one of its row groups in memory.
+# The writer and the reader of a bootstrap hold one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
-# The rows of a bucket that each of DuckDB's threads buffers before it writes them.
+# The rows of a bucket that each of DuckDB's threads buffers.
 _FLUSH_ROWS = 4096
 
 
@@ -70,13 +67,12 @@ def write_load_events(
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
-    `topic` is the result of `offsets_topic_view`. The files are not yet part of the target.
-    `partitions` selects the groups by offsets partition; None selects all. Groups with only
-    tombstones are left out. So are rows without a group or a log offset, because they belong to no
-    group; a warning counts them.
+    `topic` is the result of `offsets_topic_view`. The files are not yet part of the target table.
+    `partitions` selects groups by offsets partition; None selects all. Groups with only tombstones
+    are left out; rows without a group or a log offset too, with a warning.
 
-    A group with a record of an unknown kind is loaded from one record of each such kind; without
-    these records it would seem to be absent. `log_ms` is the newest known time of the groups, ms
+    A group with records of an unknown kind is loaded from one of each such kind, because it would
+    seem to be absent otherwise. `log_ms` is the newest known time of the groups, ms
     (`coordinator.group.control.Load`). Raises Failure with DuckDB's message.
     """
     files = topic.files
@@ -110,7 +106,7 @@ def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) 
 
 
 def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | None:
-    """Write the events of a query to one file and return it; None if there are no events."""
+    """Write the events of a query to one file; return it, None if there are no events."""
     path, local = target.new_file()
     try:
         ((records,),) = engine.run(
@@ -124,10 +120,9 @@ def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | 
 
 
 def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
-    """Create the table `unknown`: a group's newest record of each unknown kind.
+    """Create the table `unknown`, a group's newest record of each unknown kind, if there are any.
 
-    Returns whether there are such records; without rows of unknown kinds the table is not created.
-    Warnings name the kinds, and count the rows that are left out.
+    Returns whether there are. Logs the kinds, and the number of rows that are left out.
     """
     others = engine.run(
         f"SELECT record_type, count(*) FILTER ({_IS_PLACED}), count(*) FROM log "
@@ -170,7 +165,7 @@ def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
 
 
 def readable(partitions: Collection[int] | None, view: str = "log") -> str:
-    """Return SQL for the records of offsets partitions in a view; None: of all partitions."""
+    """Return SQL for the records of offsets partitions in a view; None selects all."""
     return f"SELECT * FROM {view} WHERE {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}"
 
 
@@ -220,8 +215,7 @@ def _events(source: str, record: str, log_ms: int | None) -> str:
 def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
     """Return SQL that converts a value of an Arrow type for JSON: bytes to base64, times to ms.
 
-    `value` is the SQL of the value. None: the value is a row that has the struct's fields as
-    columns.
+    `value` is the SQL of the value; None is a row with the struct's fields as columns.
     """
     if pa.types.is_struct(type_):
         fields = ", ".join(

@@ -1,9 +1,8 @@
 """The modules that the job needs, and the advice to a user if a Python lacks some of them.
 
-The text of this file is the beginning of `job.py`, which spark-submit starts
-(`pipeline.node.packaging`), and executors get its functions by value. So it imports only Python's
-standard library. Without this check, a user that forgets the archive gets a traceback for one
-missing package at a time.
+This file imports only the standard library: its text is the beginning of `job.py` for spark-submit
+(`pipeline.node.packaging`), and executors get its functions by value. Without this check, a user
+that forgets the archive gets a traceback for one missing package at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-# The modules that the job imports, on the driver and, through the stateful step, on executors.
+# The modules that the driver and the executors import.
 NEEDED = (
     "group_coordinator",
     "deltalake",
@@ -25,12 +24,12 @@ NEEDED = (
     "obstore",
     "typer",
 )
-# The name under which executors unpack the archive, in the folder where their Python starts.
+# The folder into which executors unpack the archive, in the working directory of their Python.
 ARCHIVE_FOLDER = "group-coordinator"
 
 
 def missing_modules(names: Sequence[str] = NEEDED) -> str | None:
-    """Return one line that names the modules that this Python lacks; None if it lacks none."""
+    """Return one line that names the modules that this Python lacks, None if it has all."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if not missing:
         return None
@@ -39,9 +38,9 @@ def missing_modules(names: Sequence[str] = NEEDED) -> str | None:
 
 
 def advice(where: str, found: str) -> str:
-    """Return the advice about modules that are missing on the driver or on an executor.
+    """Return what to do about modules that the driver or an executor lacks.
 
-    `found` is the line of `missing_modules`.
+    `found` is the result of `missing_modules`.
     """
     if where == "driver":
         return (

@@ -1,25 +1,25 @@
 """A coordinator node: the partitions that it owns, and the query that decides for them.
 
 A node reads the cluster state several times a second and carries out the plan of
-`coordinator.ownership.decide`. Its partitions change while its query runs. Control events in the
-stream's bootstrap unload the groups that the node releases and load those that it has claimed. A
-further event changes the query's selection of requests (`pipeline.stream.selection`).
+`coordinator.ownership.decide`. Its partitions change while its query runs: events in the stream's
+bootstrap unload the groups of released partitions and load those of claimed ones, and then select
+the requests of the new partitions (`pipeline.stream.selection`).
 
 Only requests for a moving partition wait for the change. They are not answered
 COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
-sender a round trip and a backoff.
+client a round trip and a backoff.
 
 A partition moves in these steps:
 
-1. The next owner reads ahead the data that its claim needs (`pipeline.ownership.prepared`). This
-   takes seconds, because it reads all retained requests and answers.
-2. A decision says that the partition is unloading.
-3. The query is changed.
-4. A decision says that the partition is released.
+1. The next owner reads the data that its claim needs (`pipeline.ownership.prepared`), which takes
+   seconds.
+2. A decision marks the partition as unloading.
+3. The former owner's query unloads the partition's groups.
+4. A decision releases the partition.
 
-A node's query begins at the node's start, with the partitions that the node then owns, or none. So
-a partition that the node gets later does not wait for the start of a query. A controlled shutdown
-first hands over all partitions (`pipeline.node.coordinating`).
+The query begins when the node starts, even without partitions, so that a partition claimed later
+need not wait for it. A controlled shutdown first hands over all partitions
+(`pipeline.node.coordinating`).
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often a node reads the cluster state, s: on a local disk, and in an object store. In a store
-# each read is a request, and each trim of the log of `requests` is several.
+# How often a node reads the cluster state, s, on a local disk and in an object store, where each
+# read is a request, and each trim of the log of `requests` is several.
 _POLL_INTERVAL_S, _STORE_POLL_INTERVAL_S = 0.25, 1.0
-# The same while a partition moves, because its groups wait for the decisions of the other node.
+# The same while a partition moves, because its groups wait for the other node's decisions.
 _MOVING_POLL_INTERVAL_S, _STORE_MOVING_POLL_INTERVAL_S = 0.02, 0.1
 # How often `tick` is called while no partition moves, s.
 _TICK_S = 0.1
@@ -86,7 +86,7 @@ _TRIM_INTERVAL_S, _STORE_TRIM_INTERVAL_S = 5.0, 60.0
 
 
 class QueryHung(Failure):
-    """The query neither ends nor makes progress; the message says for how long."""
+    """The query neither ends nor completes batches; the message says for how long."""
 
 
 class CoordinatorNode:
@@ -137,16 +137,16 @@ class CoordinatorNode:
         return self._query.running
 
     def is_ready(self) -> bool:
-        """Whether the query has begun and has loaded every group of its partitions."""
+        """Whether the query has begun and has loaded the groups of all its partitions."""
         return self._query.is_ready()
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Wait for `is_ready`. Raises QueryFailed, also if no batch comes within the timeout."""
+        """Wait for `is_ready`. Raises QueryFailed, also if no batch ends within the timeout."""
         assert self.running_query is not None, "the query has not begun: call `tick` first"
         self.running_query.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
-        """Whether this node does the upkeep of the tables; the owner of partition 0 does."""
+        """Whether this node does the upkeep of the tables, as the owner of partition 0."""
         first = self._cluster.partitions.get(0)
         return first is not None and first.owner == self.node.node_id
 
@@ -155,8 +155,8 @@ class CoordinatorNode:
     def check(self) -> None:
         """Raise Failure if the query has ended or hangs, FencedError if the node is fenced.
 
-        Raises DecisionsLost if the table of decisions lacks the start of this node, or the claim of
-        a partition that it serves.
+        Raises DecisionsLost if the table of decisions lacks this node, or a claim of a partition
+        that it serves.
         """
         if self.running_query is not None:
             self.running_query.check()
@@ -170,24 +170,23 @@ class CoordinatorNode:
             if state is None:
                 raise DecisionsLost(self.node.node_id)
             if state.owner != self.node.node_id:
-                # This check finds it if no write has failed yet: the node was considered dead and
-                # is fenced.
+                # The node was considered dead and is fenced, but no write of it has failed yet.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
         if self._progress.is_hung():
-            # The error ends this process if no other node takes over, so that a supervisor restarts
-            # it.
+            # The error ends this process, so that a supervisor restarts it if no other node takes
+            # over.
             raise QueryHung(
                 f"the query has completed no batch for {self._progress.stuck_s():.0f} s: "
                 "start the coordinator again"
             )
 
     def tick(self) -> None:
-        """Read the cluster state if it is time, and carry out the node's plan."""
+        """Read the cluster state if that is due, and carry out the node's plan."""
         if monotonic() >= self._poll_at:
             self.poll()
 
     def poll(self) -> None:
-        """Read the cluster state, and carry out the node's plan."""
+        """Read the cluster state now, and carry out the node's plan."""
         now = monotonic()
         self._cluster = self._decisions.read()
         self.check()
@@ -214,14 +213,14 @@ class CoordinatorNode:
 
     def _until_poll_s(self) -> float:
         if self._query.is_changing():
-            # The next step of the change is due as soon as the query has made the progress for it.
+            # The next step is due as soon as the query has made progress.
             return 0.0
         return self._moving_poll_interval_s if self._is_moving else self._poll_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
-        """Delete the part of the log of `requests` that every node has consumed.
+        """Delete the log of `requests` that this node, `alive` nodes and owners have consumed.
 
-        Returns the number of deleted files.
+        Only the node that does the upkeep deletes. Returns the number of deleted files.
         """
         mine = self._record_consumed()
         if mine is None or self.running_query is None or not self.does_upkeep():
@@ -234,12 +233,11 @@ class CoordinatorNode:
         if self.running_query is not None:
             version = self._query.consumed()
         elif self._cluster.owned_by(self.node.node_id):
-            # The query has not begun yet. It may resume from a streaming checkpoint that lags far.
-            # If other nodes trimmed the log up to the present, its next batch could not be read.
+            # The query may resume from a streaming checkpoint that lags far. If other nodes trimmed
+            # the log, it could not read its next batch.
             version = None
         else:
-            # A node without partitions needs no earlier requests: its first claim loads those that
-            # wait.
+            # A node without partitions needs no earlier requests: a claim loads those that wait.
             version = open_table(self._root, REQUESTS).version()
         if version is not None and version != self._recorded_consumed:
             self._decisions.record_consumed(self.node.node_id, version)
@@ -249,8 +247,7 @@ class CoordinatorNode:
     def hand_over(self) -> None:
         """Make the next ticks move all partitions to other nodes and claim no more.
 
-        If another process has started as this node, this raises nothing: the next tick raises
-        FencedError.
+        Does nothing if another process has started as this node; the next tick raises FencedError.
         """
         self._cluster, _ = self._decisions.decide_until(
             lambda cluster: self._if_latest(cluster, STOPPING)
@@ -258,13 +255,13 @@ class CoordinatorNode:
         self._poll_at = 0.0
 
     def left_to_hand_over(self) -> int:
-        """Return how many partitions must still move; 0 if no other node can take them."""
+        """Return how many partitions must still move, 0 if no other node can take them."""
         return len(self._cluster.owned_by(self.node.node_id)) if self._others else 0
 
     def stop(self) -> None:
-        """Stop between two batches and record it: other nodes need not wait for the lease."""
+        """Stop between two batches, and record it: other nodes need not wait for the lease."""
         self._query.stop()
-        # Not earlier: if the stop of the query hangs, this node must lose its lease.
+        # Only now, because a node with a query that does not stop must lose its lease.
         self._progress.watch(None)
         self.lease.stop()
         self._decisions.decide_until(lambda cluster: self._if_latest(cluster, STOPPED))
@@ -275,7 +272,7 @@ class CoordinatorNode:
         self._query.abandon()
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
-        """Return a list with an event of this node, empty if a later start of the node exists."""
+        """Return an event of this node, or none if a newer process of the node exists."""
         node = cluster.nodes.get(self.node.node_id)
         is_latest = node is not None and node.epoch == self.epoch.number
         return [self._event(what)] if is_latest else []
@@ -309,7 +306,7 @@ class CoordinatorNode:
             if self._query.continue_change(self._cluster):
                 self._release()
         elif (plan.unload or plan.claim) and self.running_query is not None and not self.is_ready():
-            # A change begins only after the one before it has ended.
+            # A change begins only after the previous one.
             return
         elif self.is_ready() and not self._cluster.nodes[self.node.node_id].ready:
             self._decisions.decide(self._cluster, [self._event(READY)])
@@ -323,7 +320,7 @@ class CoordinatorNode:
             self._update_query()
 
     def _prepare_for_claims(self) -> None:
-        """Read ahead the data for the claims of partitions that move here, and record it."""
+        """Read the data for the claims of partitions that move here, and record that it is read."""
         self._query.read_ahead(self._cluster)
         mine = self._cluster.meant_for(self.node.node_id)
         newest = max((state.meant_epoch for state in mine.values()), default=self.epoch.number)
@@ -332,7 +329,7 @@ class CoordinatorNode:
             self._decisions.record_prepared(self.node.node_id, self._recorded_prepared)
 
     def _unload(self, partitions: tuple[int, ...]) -> None:
-        """Unload partitions; `_release` then releases them to their next owners."""
+        """Unload partitions. `_release` releases them once the query has unloaded their groups."""
         fresh = [p for p in partitions if not self._cluster.partitions[p].unloading]
         if fresh:
             cluster = self._decisions.decide(self._cluster, self._events(UNLOADING, fresh))
@@ -358,18 +355,18 @@ class CoordinatorNode:
                 log.warning("the lease of node %d has ended: taking over its partitions", node_id)
         fenced = partial(fence_dead, self._root, self._cluster, plan.fence)
         if not RetryBudget(self._config.offsets_commit_timeout_ms).run("fence", fenced):
-            # The cluster state has changed and must be read first.
+            # The cluster state has changed, and must be read first.
             return
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         self._cluster = claimed or self._decisions.read()
         if claimed is None:
-            # Another node's decision came first, so the plan may be out of date.
+            # Another node's decision came first, so the plan may be outdated.
             return
         log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
         self._update_query()
 
     def _update_query(self, unload: Collection[int] = ()) -> None:
-        """Make the query decide for the present partitions of this node."""
+        """Make the query decide for the node's present partitions."""
         if self.running_query is None:
             self._progress.watch(self._query.begin(self._cluster, unload).progress)
         else:
@@ -379,13 +376,12 @@ class CoordinatorNode:
 def start(
     engine: StreamEngine, root: str, settings: Settings, seen: ObservedLease | None = None
 ) -> CoordinatorNode:
-    """Start a node at `root`, creating the tables that are missing.
+    """Start a node at `root`, after creating missing tables.
 
-    Every earlier start of the same node is fenced: its writes fail, and it stops. The query begins
-    in one of the first ticks, also if the node has no partitions yet. `seen` is the node's lease
-    some seconds ago; NodeAlreadyRunning is raised if another process has renewed it since. Raises
-    SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started again
-    meanwhile.
+    Every earlier process of the node is fenced: its writes fail, and it stops. The query begins in
+    one of the first ticks. `seen` is the node's lease some seconds ago; raises NodeAlreadyRunning
+    if another process has renewed it since. Raises SchemaMismatch, LaterRelease, ConfigError, and
+    FencedError if another process has started as this node meanwhile.
     """
     ensure_tables(root)
     coordinator = CoordinatorNode(engine, root, settings, seen)

@@ -1,13 +1,10 @@
-"""The archive that executors of a cluster unpack: this project and the packages it depends on.
-
-`LICENSES.txt` in the archive names the licence of each package; the texts are in the packages' own
-files.
+"""The archive that a cluster's executors unpack: this project and the packages it depends on.
 
 The packages come from the environment that runs this code, so the cluster gets the tested releases,
 and nothing is downloaded. Spark ships the archive by `--archives`, and
-`spark.executorEnv.PYTHONPATH` adds it to the path of the executors' Python (Spark's documentation,
-"Python Package Management"). pyspark and py4j are left out, because the cluster's Spark has its
-own.
+`spark.executorEnv.PYTHONPATH` adds it to the executors' path (Spark's documentation, "Python
+Package Management"). pyspark and py4j are left out, because the cluster has its own. `LICENSES.txt`
+in the archive names each package's licence.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ if __name__ == "__main__":
 
 
 class NotInstalled(Failure):
-    """A package that the project depends on is not installed here, or has no list of its files."""
+    """A required package is not installed here, or has no list of its files."""
 
 
 class Packaged(Struct, frozen=True):
@@ -60,8 +57,8 @@ class Packaged(Struct, frozen=True):
 def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -> Packaged:
     """Write `group-coordinator.tar.gz` and `job.py` into a folder, and return their contents.
 
-    `progress` is called for each package with its number, the total, its name and its release. An
-    existing archive is replaced when the new one is complete. Raises NotInstalled, OSError.
+    `progress` is called with a line for each package. An existing archive is replaced when the new
+    one is complete. Raises NotInstalled, OSError.
     """
     found = distributions()
     out.mkdir(parents=True, exist_ok=True)
@@ -111,7 +108,10 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def distributions() -> list[Distribution]:
-    """Return the project and all packages that a coordinator depends on here, sorted by name."""
+    """Return the project and the packages that a coordinator depends on, sorted by name.
+
+    Raises NotInstalled.
+    """
     found: dict[str, Distribution] = {}
     wanted = [PROJECT]
     while wanted:
@@ -134,9 +134,9 @@ def distributions() -> list[Distribution]:
 
 
 def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Yield the files of a package that Python imports, without `.pyc` and `.pth` files.
+    """Yield the files of a package to import, without scripts, `.pyc` and `.pth` files.
 
-    Scripts outside the package folder and this project's own files are left out too.
+    This project's own files are left out too.
     """
     if one.files is None:
         raise NotInstalled(

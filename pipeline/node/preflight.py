@@ -8,16 +8,15 @@ from group_coordinator.pipeline.tables import check_release
 
 
 def check_start(root: str) -> None:
-    """Raise UsageError if `root` cannot be a root, LaterRelease if it is of a later release.
+    """Raise UsageError if `root` cannot be a root, LaterRelease if a later release wrote it.
 
-    A missing root is created later, but its parent folder must exist: a missing parent is a typing
-    error, or a disk that is not mounted. A root in a store is checked by a write
-    (`pipeline.delta.store_check`). Raises OSError if the write fails.
+    A missing local root is created later, but its parent must exist: otherwise the path is
+    mistyped, or a disk is not mounted. A root in an object store is checked by a write
+    (`pipeline.delta.store_check`), which may raise OSError.
     """
     folder = local_folder(root)
     if folder is None:
-        # Imported here, because the import of a store's client is slow, and a local folder needs
-        # none.
+        # The import of a store's client is slow, and a local folder needs none.
         from group_coordinator.pipeline.delta import check_store
 
         check_store(root.rstrip("/"))

@@ -23,9 +23,9 @@ _LAST_LINES = 15
 
 
 class CoordinatorProcess:
-    """A process of `group-coordinator run` in a separate session, which logs to `log_path`.
+    """A child process of `group-coordinator run`, in a separate session, which logs to `log_path`.
 
-    `module` is the module to run instead, with the same options.
+    `module` is another module to run, with the same options.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class CoordinatorProcess:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the command in a separate session."""
+        """Start the command in a separate session, so that it can be killed with its JVM."""
         with self.log_path.open("ab") as log, self._out_path.open("wb") as out:
-            # The lock is held by the processes that inherit this output, Python and its JVM (`kill`
+            # The processes that inherit this output, Python and its JVM, hold the lock (`kill`
             # waits).
             fcntl.flock(out, fcntl.LOCK_SH)
             return subprocess.Popen(
@@ -75,9 +75,8 @@ class CoordinatorProcess:
     ) -> float:
         """Wait for the line `ready`; return how long it took, s.
 
-        Looks for the line every `look_s`, and calls `waiting` with the seconds so far after each
-        look. Raises Failure, with the end of the log, if the coordinator ends or takes longer than
-        `timeout_s`.
+        Looks for it every `look_s`, and then calls `waiting` with the seconds so far. Raises
+        Failure, with the end of the log, if the coordinator ends or is not ready after `timeout_s`.
         """
         began = time.monotonic()
         while not self.is_ready():
@@ -116,8 +115,7 @@ class CoordinatorProcess:
             try:
                 fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # The JVM is not a child of this process, and one of its batches may still be
-                # writing.
+                # The JVM is no child of this process, and may still write a batch.
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
                 fcntl.flock(out, fcntl.LOCK_EX)
@@ -130,7 +128,7 @@ class CoordinatorProcess:
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """Ask a process to end, kill it if it does not within the timeout; return its exit status."""
+    """Ask a process to end, and kill it after the timeout; return its exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -166,7 +164,7 @@ def descendants(pid: int) -> list[Process]:
 
 
 def jvm_of(pid: int) -> int | None:
-    """Return the process id of a driver's JVM; None if it has none."""
+    """Return the process id of a driver's JVM, None if it has none."""
     return next((each.pid for each in descendants(pid) if each.name == "java"), None)
 
 

@@ -1,20 +1,19 @@
 """The query of a node: begun once, and changed to other partitions while it runs.
 
-A change has these steps. If the node is killed between them, its next start begins the query by the
-cluster state and resumes from the streaming checkpoint.
+A change has these steps. If the node is killed between them, its next process begins the query with
+the partitions of the cluster state, and resumes from the streaming checkpoint.
 
 1. The cluster state has new claims of the node, or partitions that the node unloads.
-2. The query decides by the new claims, beginning with a batch that they are pinned for. These
-   claims still include the partitions to unload.
+2. The query gets settings with the new claims, pinned for its next batch. They still include the
+   partitions to unload.
 3. One commit to the bootstrap has the events that load or unload groups, and the query's next
-   selection. The batch that reads it is the first without requests of an unloaded partition, and
-   decides nothing for it. For a claimed partition, it is the first with the partition's requests,
-   from the version that the commit does not cover. Until that batch has ended, the query needs
-   `requests` from that version (`consumed`).
+   selection of partitions. The batch that reads it is the first without requests of the unloaded
+   partitions, and with those of the claimed ones, from the version that the commit does not cover.
+   Until it has ended, the query needs `requests` from that version (`consumed`).
 4. After that batch, the unloaded partitions may be released.
 
-A node without partitions begins with a new streaming checkpoint. No node retains the log of
-`requests` for the next batch of a streaming checkpoint that an earlier start has left.
+A node without partitions begins a new streaming checkpoint, because no node retains the log of
+`requests` for an older one.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ log = logging.getLogger(__name__)
 class _Change(Struct, frozen=True):
     """The partitions that a running query gains or unloads.
 
-    `is_written`: whether the bootstrap has the events of the change, which the query must then
-    read.
+    `is_written`: whether the change's events are in the bootstrap for the query to read.
     """
 
     claimed: frozenset[int]
@@ -76,13 +74,11 @@ class _Change(Struct, frozen=True):
 
 
 class NodeQuery:
-    """The query of one start of a node. It writes under the `epoch` of that start.
+    """The streaming query of one process of a node, which writes under the process's `epoch`.
 
-    `running` is None until the query begins. `starts` are the epochs of all starts of the node so
-    far; the newest streaming checkpoint that one of them has left is taken. `served` are the
-    partitions that the query decides for.
-
-    An operation that fails while the query runs is retried for `offsets.commit.timeout.ms`; then
+    `running` is None until the query begins. `starts` are the epochs of the node's processes so
+    far; the newest streaming checkpoint of them is taken. `served` are the partitions that the
+    query decides for. A failed operation is retried for `offsets.commit.timeout.ms`; then
     CommitTimeoutError is raised.
     """
 
@@ -116,7 +112,7 @@ class NodeQuery:
     # --- state ----------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Whether the query has begun and has loaded every group of its partitions."""
+        """Whether the query has begun and has loaded the groups of all its partitions."""
         return self.running is not None and self.running.is_ready()
 
     def is_changing(self) -> bool:
@@ -124,10 +120,7 @@ class NodeQuery:
         return self._changing is not None
 
     def consumed(self) -> int | None:
-        """Return the first version of `requests` that the query may still read.
-
-        None: the query has not begun, or the version is not known.
-        """
+        """Return the first version of `requests` that the query may still read, None if unknown."""
         version = None if self.running is None else self.running.consumed()
         if version is not None and self._needed is not None:
             return min(version, self._needed)
@@ -136,9 +129,9 @@ class NodeQuery:
     # --- running --------------------------------------------------------------------------------
 
     def begin(self, cluster: ClusterState, unload: Collection[int] = ()) -> RunningQuery:
-        """Begin the query with the present partitions of the node, except those in `unload`.
+        """Begin the query with the node's partitions, except those in `unload`.
 
-        The partitions in `unload` become a change, which is then in progress.
+        They become a change in progress, which unloads their groups.
         """
         began = monotonic()
         kept = cluster.kept_by(self._node.node_id)
@@ -158,7 +151,7 @@ class NodeQuery:
         return self.running
 
     def change(self, cluster: ClusterState, unload: Collection[int] = ()) -> None:
-        """Make the running query decide for the present partitions of the node."""
+        """Begin to change the running query to the node's present partitions."""
         assert self.running is not None  # else it is begun
         kept = cluster.kept_by(self._node.node_id)
         budget = self._retry_budget()
@@ -168,17 +161,17 @@ class NodeQuery:
         claims = {**(settings.claims or {}), **settings.unloading}
         change = partial(self.running.change, replace(settings, claims=claims), claimed)
         budget.run("change the query", change)
-        # If another node claims them from now on, this node was fenced (`CoordinatorNode.check`).
+        # If another node claims them later, this node was fenced (`CoordinatorNode.check`).
         self.served |= claimed
         if claimed:
-            # Meanwhile the query proceeds to a batch that is decided by the new claims.
+            # Meanwhile the query begins a batch with the new claims.
             budget.run("read what claims need", self._ahead.read_on)
         self._changing = _Change(claimed, tuple(unload))
 
     def continue_change(self, cluster: ClusterState) -> tuple[int, ...]:
         """Continue a change as far as the query's progress allows.
 
-        Returns the partitions that the change has unloaded, when it has ended.
+        Returns the unloaded partitions once the change has ended.
         """
         running, change = self.running, self._changing
         if running is None or change is None:
@@ -194,7 +187,7 @@ class NodeQuery:
         return change.unload
 
     def read_ahead(self, cluster: ClusterState) -> None:
-        """Read ahead the data for the claims of partitions that move to this node."""
+        """Read the data for claims of partitions that move to this node, before the claims."""
         coming = cluster.meant_for(self._node.node_id).values()
         if coming:
             self._ahead.read(any(each.is_let_go for each in coming))
@@ -207,7 +200,7 @@ class NodeQuery:
             self.running.stop()
 
     def abandon(self) -> None:
-        """End the query at once, if it has begun, and free the memory of reading ahead."""
+        """End the query at once, if it has begun, and free the memory of `read_ahead`."""
         if self.running is not None:
             self.running.abandon()
         self._ahead.close()
@@ -238,10 +231,8 @@ class NodeQuery:
     ) -> int:
         """Append the events that load the groups of claimed partitions to the bootstrap.
 
-        Return the version of `requests` up to which the bootstrap covers their requests.
-
-        A failed attempt may have committed. A group must not be loaded twice, because the second
-        load would undo the decisions made in between.
+        Returns the version of `requests` that they cover. If an earlier attempt has committed,
+        nothing is appended: loading a group twice would undo the decisions made in between.
         """
         epoch = max(kept[partition].epoch for partition in claimed)
         if newest_claim(self._bootstrap) >= epoch:
@@ -252,10 +243,10 @@ class NodeQuery:
     def _prepare(
         self, cluster: ClusterState, kept: dict[int, PartitionState]
     ) -> tuple[Bootstrap, Planned | None]:
-        """Make the bootstrap load the groups of all claims of this node.
+        """Write the bootstrap that loads the groups of all claims of this node.
 
-        Returns the bootstrap, and the batch that the query resumes from. The batch is None if the
-        query begins with a new streaming checkpoint.
+        Returns the bootstrap, and the batch that the query resumes from, None with a new streaming
+        checkpoint.
         """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
@@ -307,8 +298,9 @@ def batch_settings(
     node: Node,
     start_epoch: int = NO_EPOCH,
 ) -> BatchSettings:
-    """Return the settings of a machine's decisions on Spark."""
-    # A batch may wait for requests up to the trigger interval; that is not a silent coordinator.
+    """Return the settings with which a batch is decided on Spark."""
+    # A batch may wait for requests up to the trigger interval, without the coordinator being
+    # silent.
     tolerance = ours.timer_tolerance_ms + ours.trigger_interval_ms
     return BatchSettings(
         config=config,

@@ -1,10 +1,9 @@
-"""Reading ahead: the data of `requests` and `responses` for a claim, read before the claim.
+"""Reading ahead: a claim's data of `requests` and `responses`, read before the claim.
 
-The next owner of a partition reads ahead while the former owner still decides. After its claim it
-reads only the rows written since. To find the waiting requests, it compares all retained requests
-with all answers. This takes long if there are many, and the groups of a moving partition must not
-wait for it. The data read ahead never decides whether a request waits: the tables' state after the
-claim does.
+To find the waiting requests of a partition, its next owner compares all retained requests with all
+answers. It does so while the former owner still decides, because the groups of a moving partition
+must not wait for it, and after its claim reads only the rows written since. Whether a request waits
+is always decided by the tables' state after the claim.
 """
 
 from __future__ import annotations
@@ -30,26 +29,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# While a partition moves, new rows are read this often, s, so that few remain to be read after the
-# claim. The pause is at least a tenth of the time that the partition has been moving.
+# While a partition moves, new rows are read this often, s, to leave few for after the claim. The
+# pause is at least a tenth of the time that the partition has been moving.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
-# The additional pause once the partition is unloading or has no owner, s: a read would delay the
-# claim.
+# The additional pause once the partition is unloading or has no owner, s, because a read would
+# delay the claim.
 _LET_GO_AGAIN_S = 5.0
-# How many files of a store are requested in parallel while a query runs. With fewer, the reading
-# may exceed the time for which the owner waits (`pipeline.ownership.prepared`).
+# How many files of a store are requested in parallel while a query runs. With fewer, the owner may
+# not wait long enough (`pipeline.ownership.prepared`).
 AT_ONCE_BESIDE_BATCHES = 8
-# How long the data is kept for further partitions, s, because partitions move in rounds until
-# shares are even.
+# How long the data is kept for further partitions, s: partitions move in rounds until shares are
+# even.
 _KEPT_S = 10.0
 
 
 class ReadAhead:
-    """The data that was read so far; `close` frees its memory. Not thread-safe.
+    """The data read so far; `close` frees its memory. Not thread-safe.
 
-    `beside_batches` uses one core and requests few files of a store in parallel, so that the
-    batches of a running query are not delayed. After `read_on` has failed, the object must not be
-    used.
+    `beside_batches` uses one core and few parallel requests to a store, so that a running query is
+    not delayed. After `read_on` has failed, the object must not be used.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings, beside_batches: bool = False) -> None:
@@ -60,8 +58,7 @@ class ReadAhead:
         self._responses = _OpenTable(root, RESPONSES)
         opened = contextlib.ExitStack()
         self.engine = opened.enter_context(open_engine(beside_batches))
-        # A finalizer also closes it for a node that is dropped without a call, as a simulated one
-        # may be.
+        # A finalizer closes it for a node that is dropped without a call, such as a simulated one.
         self.close = weakref.finalize(self, opened.close)
         at_once = AT_ONCE_BESIDE_BATCHES if beside_batches else AT_ONCE
         self._answers = Answers(self.engine, ours.request_dedup_window_ms, at_once)
@@ -101,23 +98,22 @@ class _OpenTable:
 class ClaimReadAhead:
     """A node's reading ahead for its next claims, while its query runs. Not thread-safe.
 
-    `ours` are the node's settings. The data is freed some time after the last partition has moved.
+    The memory is freed some time after the last partition has moved.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings) -> None:
         self._root = root
         self._ours = ours
         self._ahead: ReadAhead | None = None
-        # The time at which partitions were first seen to move here, None if none do, and the time
-        # of the next read, s.
+        # When partitions were first seen to move here, None if none do, and when to read next, s.
         self._began_at: float | None = None
         self._read_at = 0.0
 
     def read(self, is_let_go: bool = False) -> None:
-        """Read the data for the claims of partitions that move here, unless it was read recently.
+        """Read the data for claims of partitions that move here, unless it was read recently.
 
-        `is_let_go`: whether one of them is about to be claimed, so that a read now may delay the
-        claim. Data that is not read now is read after the claim. A failure is logged.
+        `is_let_go`: whether one of them is about to be claimed, which a read now may delay. A
+        failure is logged; the claim then reads all data.
         """
         now = monotonic()
         is_first = self._began_at is None
@@ -135,13 +131,13 @@ class ClaimReadAhead:
         self._read_at = monotonic() + max(_AGAIN_S, _AGAIN_SHARE * (now - self._began_at))
 
     def present(self) -> ReadAhead:
-        """Return the data read ahead so far, which may be none."""
+        """Return the data read so far, which may be none."""
         if self._ahead is None:
             self._ahead = ReadAhead(self._root, self._ours, beside_batches=True)
         return self._ahead
 
     def read_on(self) -> None:
-        """Read the rows written since the last call; after a failure the next call reads all."""
+        """Read the rows written since the last call; after a failure, the next call reads all."""
         try:
             self.present().read_on()
         except BaseException:

@@ -1,55 +1,54 @@
-"""Resumption: what a start takes over of the streaming checkpoints that earlier starts have left.
+"""Resumption: what a node's process takes over of the streaming checkpoints of earlier ones.
+
+A *start* is one process of a node, with the epoch that it got when it started.
 
 # Folders
 
-Two processes may run under one node id at a time, because a node that was considered dead may
-continue. The later start has fenced the earlier one from every table. But a streaming checkpoint
-has no epochs: the earlier start could delete it or write into it. So each start has a separate
-folder, named after its epoch. It takes the folder of the start before by an atomic rename. Later
-writes of the earlier start go to a folder that no process reads.
+Two processes may run under one node id, because a node that was considered dead may continue. The
+later start has fenced the earlier one from every table, but a streaming checkpoint has no epochs:
+the earlier start could delete it or write into it. So each start has a folder named after its
+epoch, and takes the folder of the previous start by an atomic rename. Later writes of the earlier
+start go to a folder that no process reads.
 
 * The rename comes after the fencing. Between the two, the earlier start can only plan a batch,
-  which is run again, or end a batch without output.
+  which is repeated, or end a batch without output.
 * Only the newest folder is taken, whatever its content, and each start has a folder from its
   beginning. So a folder that an earlier start recreates is never taken by a start after the next
   one.
-* If the folders are on a local disk and the tables are elsewhere, only the folder of the start just
-  before is taken. After an earlier start, the node may have run on another machine.
+* If the folders are on a local disk and the tables are elsewhere, only the previous start's folder
+  is taken, because the node may have run on another machine before.
 * If the store has no atomic rename of folders, no folder is taken: the start begins with a new
-  streaming checkpoint from the tables.
+  streaming checkpoint.
 
 The writers of tables cannot reach HDFS. If Spark's streaming checkpoint is in HDFS, the bootstrap
-and the pinned settings are in a folder next to the root's tables. Then a start renames both
-folders, Spark's first. A streaming checkpoint without the tables of its start is useless. So if a
-start was killed between the two renames, the next start takes neither folder. If the root is in an
-object store, no start takes them.
+and the pinned settings are in a folder next to the root's tables. A start then renames both
+folders, Spark's first. If it is killed in between, the next start takes neither, because a
+checkpoint is useless without its tables. If the root is in an object store, no start takes them.
 
 The rename is the commit point. A crash before it changes nothing. After a later crash, the next
 start takes the renamed folder.
 
 # Decision
 
-A start takes the folder that the start before has left (`pipeline.node.resumption`). It resumes
-from the streaming checkpoint in that folder if all of these conditions hold:
+A start resumes from the streaming checkpoint in the folder if all of these conditions hold:
 
 * The checkpoint has a planned batch. Without one, its first batch may begin with any bootstrap.
-* The bootstrap in the folder records the start of the first batch, and the last batch was planned
-  with this project's source.
-* No table has a later batch of its query. A later batch means that the checkpoint is an older copy,
-  for example from a restored disk. Its next batches would count as already written, and their
-  requests would stay unanswered. The last planned batch may be in the tables, and is then run
-  again. It may also be missing, because a batch without rows is in no table.
+* The bootstrap in the folder records the beginning of the first batch, and the last batch was
+  planned with this project's source.
+* No table has a later batch of its query. Otherwise the checkpoint is an older copy, as from a
+  restored disk: its next batches would count as written, and their requests would stay unanswered.
+  The last planned batch may be in the tables, and is then repeated; a batch without rows is in no
+  table.
 * The checkpoint has read the present table of requests, not one that was replaced since.
-* The bootstrap has all of its versions that the checkpoint has read.
+* The bootstrap has all versions that the checkpoint has read.
 * No later start of the node has begun another stream.
-* The version of its group states is the version of this release
-  (`coordinator.group.group_snapshot`).
+* Its group states have this release's version (`coordinator.group.group_snapshot`).
 * The bootstrap has at least one present claim of the node. If all claims are later, other nodes
   have decided for all of its partitions since.
 
-The last planned batch then gives the rest: its pinned settings (`pipeline.stream.pinned_settings`)
-and the ticks that were kept after it (`pipeline.stream.timer_schedule`). Otherwise the streaming
-checkpoint counts as lost, and the groups are loaded from the tables (`pipeline.node.bootstrap`).
+The last planned batch then gives the pinned settings (`pipeline.stream.pinned_settings`) and the
+stored timers (`pipeline.stream.timer_schedule`). Otherwise the checkpoint counts as lost, and the
+groups are loaded from the tables (`pipeline.node.bootstrap`).
 """
 
 from __future__ import annotations
@@ -96,25 +95,25 @@ _REMEMBERED_STARTS = 20
 def checkpoint_uri(root: str, node_id: int, location: str = "") -> str:
     """Return the prefix of the folders of a node's starts.
 
-    `location` "" places them next to the root's tables.
+    Without `location`, they are next to the root's tables.
     """
     return f"{location or root.rstrip('/') + '/_checkpoints'}/group-coordinator-{node_id}"
 
 
 def stream_uri(folder: str) -> str:
-    """Return the streaming checkpoint in a start's folder: the query's progress and groups."""
+    """Return the streaming checkpoint in a start's folder: the query's offsets and state."""
     return f"{folder}/stream"
 
 
 def bootstrap_uri(folder: str) -> str:
-    """Return the bootstrap's table in a start's folder."""
+    """Return the URI of the bootstrap's table in a start's folder."""
     return f"{folder}/bootstrap"
 
 
 def tables_folder(root: str, epoch: Epoch, location: str = "") -> str:
-    """Return the folder of a start's tables: the start's folder, if the writers of tables reach it.
+    """Return the folder of a start's tables: the start's folder, unless only Spark can reach it.
 
-    If only Spark reaches it, the tables are in a folder next to the root's tables.
+    Then it is a folder next to the root's tables.
     """
     reached = "" if urlparse(location).scheme in _SPARK_ONLY else location
     return _of_start(checkpoint_uri(root, epoch.node_id, reached), epoch.number)
@@ -123,11 +122,10 @@ def tables_folder(root: str, epoch: Epoch, location: str = "") -> str:
 def take_folder(
     engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[int], location: str = ""
 ) -> str:
-    """Return the folder of a start, with the content that the start before has left.
+    """Return the folder of the start with this epoch, with the content of the previous start.
 
-    `starts` are the epochs of the node's starts. Earlier starts must already be fenced, for the
-    reason given in the module's docstring. The tables of the start before are moved to
-    `tables_folder`.
+    `starts` are the epochs of the node's starts; earlier ones must already be fenced. The previous
+    start's tables are moved to `tables_folder`.
     """
     here = checkpoint_uri(root, epoch.node_id, location)
     folder = _of_start(here, epoch.number)
@@ -135,13 +133,13 @@ def take_folder(
     beside = tables.rpartition("/")[0]
     earlier = sorted(number for number in starts if number < epoch.number)[-_REMEMBERED_STARTS:]
     earlier.reverse()
-    # If the disk is not that of the tables, starts on other machines have left no folder here.
-    # Older folders may date from before such a start, which has answered requests.
+    # If the disk is not that of the tables, starts on other machines have left no folder here, and
+    # older folders may date from before them.
     takeable = earlier[:1] if location else earlier
     if not any(_take(engine, here, beside, number, epoch.number) for number in takeable):
         write_deltalake(bootstrap_uri(tables), PACKED_SCHEMA.empty_table(), mode="ignore")
     for number in earlier:
-        # A folder that an earlier start has recreated, or that could not be taken.
+        # The folder was recreated by an earlier start, or could not be taken.
         engine.delete_checkpoint(_of_start(here, number))
         if beside != here:
             _delete_tables(_of_start(beside, number))
@@ -153,7 +151,7 @@ def _of_start(place: str, number: int) -> str:
 
 
 def _take(engine: StreamEngine, here: str, beside: str, theirs: int, mine: int) -> bool:
-    """Take the folder of a start and its tables, if these are elsewhere; either both or neither."""
+    """Take the folder of a start, and its tables if they are elsewhere; either both or neither."""
     if not engine.move(_of_start(here, theirs), _of_start(here, mine)):
         return False
     if beside == here or _move_tables(_of_start(beside, theirs), _of_start(beside, mine)):
@@ -163,10 +161,7 @@ def _take(engine: StreamEngine, here: str, beside: str, theirs: int, mine: int) 
 
 
 def _move_tables(folder: str, target: str) -> bool:
-    """Rename a folder of tables that Spark does not use.
-
-    Returns False if it does not exist, or is not on a local disk.
-    """
+    """Rename a folder of tables; return False if it is missing or not on a local disk."""
     tables, there = local_folder(folder), local_folder(target)
     if tables is None or there is None or not tables.is_dir():
         return False
@@ -176,7 +171,6 @@ def _move_tables(folder: str, target: str) -> bool:
 
 
 def _delete_tables(folder: str) -> None:
-    """Delete a folder of tables that Spark does not use."""
     tables = local_folder(folder)
     if tables is not None:
         shutil.rmtree(tables, ignore_errors=True)
@@ -188,8 +182,8 @@ def _delete_tables(folder: str) -> None:
 class Resumption(Struct, frozen=True):
     """A streaming checkpoint to resume from.
 
-    `planned` is its last planned batch. `bootstrap` is the one that its first batch began with, and
-    `claim` the epoch of the newest claim in that bootstrap.
+    `planned` is its last planned batch, `bootstrap` the bootstrap that it began with, and `claim`
+    the epoch of the newest claim in that bootstrap.
     """
 
     planned: Planned
@@ -205,10 +199,10 @@ def find_resumption(
     claims: Collection[int],
     node_id: int,
 ) -> Resumption | None:
-    """Return the checkpoint that a start resumes from; None if it must begin a new one.
+    """Return the checkpoint that a process resumes from; None if it must begin a new one.
 
-    `claims` are the epochs of the claims of the node's partitions. Earlier starts of the node must
-    already be fenced. The log says why a streaming checkpoint counts as lost.
+    `claims` are the epochs of the node's claims. Earlier processes of the node must already be
+    fenced. The log says why a streaming checkpoint counts as lost.
     """
     planned = engine.last_planned(checkpoint)
     if planned is None or not is_table(bootstrap_uri):
@@ -232,7 +226,7 @@ def find_resumption(
 def loss_reason(planned: Planned, bootstrap: Bootstrap | None, written: int) -> str | None:
     """Return why this release cannot resume from a streaming checkpoint; None if it can.
 
-    `written` is the last batch of its query that the tables have, -1 if they have none.
+    `written` is the last batch of its query in the tables, -1 if there is none.
     """
     if bootstrap is None or offset_of(planned.offset) is None:
         return "was written by another source or release"
@@ -257,11 +251,11 @@ def reads_another_table(root: str, bootstrap: Bootstrap) -> bool:
 
 
 def lacks_read(planned: Planned, end: int) -> bool:
-    """Whether a bootstrap that ends before version `end` lacks rows that a batch has read."""
+    """Whether a batch has read rows of a bootstrap from `end` or a later version."""
     offset = offset_of(planned.offset)
     return offset is not None and offset.bootstrap.version > end
 
 
 def is_void(found: Resumption, claims: Collection[int]) -> bool:
-    """Whether other nodes have decided for all partitions since: all claims are later."""
+    """Whether all claims are later than the bootstrap's, so other nodes have decided since."""
     return not claims or found.claim < min(claims)

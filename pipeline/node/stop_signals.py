@@ -1,4 +1,4 @@
-"""The signals by which a coordinator's process is asked to stop, in order or at once."""
+"""The signals that ask a coordinator's process to stop, in order or at once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.session.jvm_log import JvmLog
 
-# A second request stops the node at once. But `timeout` signals a process and then its process
-# group, so the process gets two signals within a moment. A second request counts only after this
-# time, s.
+# A second request stops the node at once if it comes later than this, s. `timeout` sends two
+# signals within a moment, to the process and to its process group.
 _AGAIN_AFTER_S = 1.0
-# How long an ending JVM waits for the coordinator's own end after the hand-over of partitions, s.
-# The coordinator finishes its batch, in at most 10 s, and records its stop for other nodes.
+# How long an ending JVM waits for the coordinator to end after the hand-over, s. The coordinator
+# finishes its batch, in at most 10 s, and records its stop.
 JVM_WAITS_S = 60
 
 
 class StopRequest:
-    """A request set by signal handlers and threads; the thread that runs a node waits for it."""
+    """A request to stop, which signal handlers and threads set and the node's thread awaits."""
 
     def __init__(self) -> None:
         self.requested = SignalEvent()
@@ -44,7 +43,7 @@ class StopRequest:
             self.requested.set()
 
     def set_again(self) -> None:
-        """Ask the node to stop; at once, if it was asked `_AGAIN_AFTER_S` ago or earlier."""
+        """Ask the node to stop; at once, if it was asked at least `_AGAIN_AFTER_S` ago."""
         if self.requested.is_set() and monotonic() - self._requested_at >= _AGAIN_AFTER_S:
             self.at_once.set()
         self.set()
@@ -57,8 +56,8 @@ class StartAborted(BaseException):
 class StopSignals:
     """The reaction of a process to SIGTERM, Ctrl-C and the end of its JVM.
 
-    Before Spark runs, the process aborts its start (`StartAborted`). When Spark runs, it hands its
-    partitions over and ends between two batches. A second signal skips the hand-over.
+    Before Spark runs, the process aborts its start (`StartAborted`). Later it hands its partitions
+    over and ends between two batches; a second signal skips the hand-over.
     """
 
     def __init__(self, jvm_log: JvmLog, jvm_waits_s: int = JVM_WAITS_S) -> None:
@@ -88,7 +87,7 @@ class StopSignals:
         """From now on, stop the node in order on a signal to this process or to the JVM."""
         self._is_starting = False
         self._jvm_pid = jvm_of(os.getpid())
-        # Spark has just installed its handler for Ctrl-C, which would cancel the current batch.
+        # Spark has just installed a handler of Ctrl-C, which would cancel the current batch.
         self.install()
         with unless_missing("a SIGTERM to the JVM interrupts a batch, which is run again"):
             before_jvm_ends(spark, self._on_jvm_end, self._jvm_waits_s)
@@ -98,7 +97,7 @@ class StopSignals:
         return self._jvm_pid is not None and jvm_of(os.getpid()) != self._jvm_pid
 
     def release_jvm(self) -> None:
-        """Let the JVM end: this process no longer needs it."""
+        """Let the JVM end, because this process no longer needs it."""
         self._done.set()
 
     def _on_signal(self, _number: int, _frame: object) -> None:

@@ -1,7 +1,7 @@
-"""The interface between a coordinator node and the engine that runs its stream.
+"""The interface between a coordinator node and the engine that runs its streaming query.
 
-`pipeline.stream.spark_engine.SparkEngine` is the implementation in use. The node uses only these
-protocols, so a simulation can run the node's code on an engine without Spark.
+`pipeline.stream.spark_engine.SparkEngine` implements it on Spark; a simulation runs the node on an
+engine without Spark.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class RunningQuery(Protocol):
     """A streaming query that decides for a node's partitions.
 
-    `run` is the number of this run. A `pipeline.stream.selection.SelectionChange` applies to one
-    run.
+    `run` is the number of this run; a `pipeline.stream.selection.SelectionChange` names its run.
     """
 
     run: int
@@ -31,10 +30,10 @@ class RunningQuery(Protocol):
         ...
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Decide by these settings from the next batch on; `gained` are new to the query.
+        """Decide by these settings from the next batch on; `gained` are newly claimed partitions.
 
         A partition in both `claims` and `unloading` is decided for until a batch no longer selects
-        its requests. The former owners of `gained` must already be unable to write for them.
+        its requests. The former owners of `gained` must already be fenced.
         """
         ...
 
@@ -43,14 +42,11 @@ class RunningQuery(Protocol):
         ...
 
     def expect(self, version: int) -> None:
-        """Make `is_ready` false until the bootstrap's table is read up to before this version."""
+        """Make `is_ready` false until the bootstrap's versions before this one are read."""
         ...
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Wait for `is_ready`.
-
-        Raises Failure if the query ends, or no batch comes within the timeout.
-        """
+        """Wait for `is_ready`. Raises Failure if the query ends, or if no batch ends in time."""
         ...
 
     def check(self) -> None:
@@ -58,10 +54,9 @@ class RunningQuery(Protocol):
         ...
 
     def progress(self) -> int:
-        """Return how many batches have ended; a running query keeps ending batches.
+        """Return how many batches have ended.
 
-        At least one batch, possibly empty, ends in `trigger.max.interval.ms` plus the duration of
-        the batch itself.
+        At least one batch, possibly empty, ends in `trigger.max.interval.ms` plus its duration.
         """
         ...
 
@@ -78,31 +73,28 @@ class RunningQuery(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Stop the query at once. No part of it runs after that."""
+        """Stop the query at once; no part of it runs afterwards."""
         ...
 
 
 class StreamEngine(Protocol):
-    """A factory of queries, which also manages the files of their streaming checkpoints."""
+    """A factory of streaming queries; it also manages the files of their checkpoints."""
 
     def last_planned(self, checkpoint: str) -> Planned | None:
-        """Return the last batch that a streaming checkpoint has planned.
-
-        None: there is no such checkpoint, or it has planned no batch.
-        """
+        """Return the last batch that a streaming checkpoint has planned, None if there is none."""
         ...
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint, or a folder that contains one, if it exists.
 
-        It disappears from its path at once, even if the deletion of its files takes longer.
+        It disappears from its path at once, even if deleting its files takes longer.
         """
         ...
 
     def move(self, folder: str, target: str) -> bool:
-        """Rename a folder atomically, with the streaming checkpoint in it.
+        """Rename a folder, and the streaming checkpoint in it, atomically.
 
-        Returns False if the folder does not exist, or if the store has no atomic rename of folders.
+        Returns False if the folder is missing, or if the store has no atomic rename of folders.
         """
         ...
 
@@ -118,8 +110,8 @@ class StreamEngine(Protocol):
         """Start a query after the last batch that its streaming checkpoint has planned.
 
         If `planned` is None, the checkpoint is new, and the query begins with the bootstrap.
-        `selection` is the first selection of requests, and `batch` the settings of the next batch.
-        A batch that was already planned keeps the settings that are pinned for it
-        (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.
+        `selection` names the partitions that it reads at first, and `batch` the settings of the
+        next batch. A planned batch keeps its pinned settings (`pipeline.stream.pinned_settings`).
+        All writes are made under `epoch`.
         """
         ...

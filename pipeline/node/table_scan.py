@@ -1,8 +1,7 @@
-"""A scan of a table's version by pyarrow in pages of limited size, with the position of each row.
+"""A scan of a table's version by pyarrow, in pages of limited size, with each row's position.
 
-pyarrow reads the bytes of Parquet's string columns as they are. DuckDB refuses a file with strings
-that are not UTF-8; this module makes the strings valid. pyarrow also reads a table from any store
-that delta-rs supports, without a local copy.
+Unlike DuckDB, pyarrow reads string columns that are not UTF-8, and this module repairs them. It
+also reads any store that delta-rs supports, without a local copy.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta import DataFile, Substitute
 
-# The size of a page in uncompressed bytes: a request may have a megabyte of assignments.
+# The most uncompressed bytes of a page: a request may have a megabyte of assignments.
 _PAGE_BYTES = 16 << 20
 _PAGE_ROWS = 65_536
 
@@ -43,9 +42,8 @@ _PAGE_ROWS = 65_536
 class TableScan:
     """A scan of the files of the handle's version, or of `only` some, without partition columns.
 
-    `substitute` makes the rows in place of a file or row group that is certainly damaged. Without
-    it, pyarrow's error is raised. Up to `at_once` files of an object store are requested in
-    parallel.
+    `substitute` makes the rows in place of a damaged file or row group; without it, pyarrow's error
+    is raised. Up to `at_once` files of an object store are requested in parallel.
     """
 
     def __init__(
@@ -69,8 +67,8 @@ class TableScan:
     def grow(self, handle: DeltaTable) -> bool:
         """Add the new files of a later version, numbered after the present ones.
 
-        Returns False, and changes nothing, if a present file is no longer part of the table. After
-        a rewrite, its rows may be in another file.
+        Returns False, and changes nothing, if a present file is no longer part of the table,
+        because its rows may be in another file.
         """
         paths = [file.path for file in data_files(handle)]
         known = set(self._paths)
@@ -82,7 +80,7 @@ class TableScan:
     def pages(self, columns: Sequence[str], since: int = 0) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield all rows: the number of their file, that of the first row in it, and the rows.
 
-        Files with a number below `since` are left out. Strings are made valid UTF-8. Columns that a
+        Only files from number `since` on are read. Strings are made valid UTF-8. Columns that a
         file does not have are left out.
         """
         paths = self._paths[since:]
@@ -96,7 +94,7 @@ class TableScan:
         return self._substitute is not None and is_outside(unquote(path))
 
     def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
-        """Open files one after another, or in parallel in a store, where each is a request."""
+        """Open files in turn, or in parallel in a store, where each is a request."""
         if is_in_store(self._files):
             return side_by_side(self._files.open_input_file, paths, self._at_once)
         return map(self._files.open_input_file, paths)

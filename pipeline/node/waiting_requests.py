@@ -1,19 +1,17 @@
-"""The requests that a bootstrap must load: those that were neither answered nor rejected.
+"""The requests that a take-over must load: those that were neither answered nor rejected.
 
-DuckDB finds them by their ids alone, within its memory limit. Only the requests found are read
-whole, and packed in the stream's format.
+DuckDB finds them by their ids alone, within its memory limit. Only those are read whole, and packed
+in the stream's format.
 
-Some of them have records in the log, and are loaded with those records (`RecordedRequests`). A node
-may be killed between the commit of a batch's records and the commit of its answers. Then some
-requests were decided, but their clients have no answer. The next node answers them from their
-records (`coordinator.group.recorded`). There are at most about as many as one batch had, and mostly
-none. So one scan of the log's request ids finds all of them.
+If a node was killed between the commit of a batch's records and that of its answers, some waiting
+requests have records in the log. They are loaded with these records (`RecordedRequests`), and the
+next node answers from them (`coordinator.group.recorded`). One scan of the log's request ids finds
+them; they are about as many as one batch had, and mostly none.
 
-Compaction moves a record to `offsets_history` if its segment is closed and its key has a newer
-record. If the commit of a moved record were decided again, it would set back the newer offset. So
-the records that compaction moved within the last hour are searched too. A request is decided again
-only if its records are in neither table. Compaction does not move records of group metadata, and
-moves none if `offsets_history.retention.ms` is 0.
+Compaction moves a record of a closed segment to `offsets_history` if its key has a newer one.
+Deciding the commit of a moved record again would set back the newer offset. So the records moved
+within the last hour are searched too. Compaction does not move group metadata, and moves nothing if
+`offsets_history.retention.ms` is 0.
 """
 
 from __future__ import annotations
@@ -64,20 +62,20 @@ _PLACE = {"file": pa.int32(), "row": pa.int64()}
 _ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "rejectable": pa.bool_()})
 _BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
 _REJECTED = pa.schema({"digest": pa.binary()})
-# The fields that a request is answered from. `reason` has the former member id of a static member.
+# The fields needed for an answer. `reason` has the former member id of a static member.
 _FIELDS = [field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "request_id")]
 _WAITING = "SELECT request_id FROM unanswered WHERE NOT rejectable"
 _IDS = pa.schema({"request_id": pa.string()})
 
 
 class WaitingRequests:
-    """The requests that were neither answered nor rejected, by the versions read so far.
+    """The requests that were neither answered nor rejected, as of the versions read so far.
 
     A request without a request_id or a group_id cannot be answered: it waits until its text is in
-    `rejected_requests`. A request with an id longer than `LONGEST_ID` may be rejected: it is
-    rejected if it is larger than `most` bytes (`max.request.size`), and answered otherwise. The
-    engine's temporary tables hold the waiting requests. Up to `at_once` files of an object store
-    are requested in parallel. Raises Failure with DuckDB's message.
+    `rejected_requests`. One with an id longer than `LONGEST_ID` is rejected if it is larger than
+    `most` bytes (`max.request.size`), else answered. The engine's temporary tables hold the
+    requests. Up to `at_once` files of an object store are requested in parallel. Raises Failure
+    with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, root: str, most: int = MOST, at_once: int = AT_ONCE) -> None:
@@ -88,11 +86,11 @@ class WaitingRequests:
         self._requests: TableScan | None = None
 
     def read_on(self, requests: NewestVersion, read_answers: Callable[[], None]) -> int:
-        """Read the rows written since the last call; return the version of `requests` read up to.
+        """Read the rows written since the last call; return the version of `requests` read.
 
-        The first call reads all rows. A call after a rewrite of `requests` does too, because it
-        cannot tell which rows of the files were read before. `read_answers` must add all present
-        answers to the engine's table `answered` (`pipeline.node.answered_requests`).
+        The first call, and a call after a rewrite of the table, reads all rows. `read_answers` must
+        add all present answers to the engine's table `answered`
+        (`pipeline.node.answered_requests`).
         """
         asked = requests()
         since = 0 if self._requests is None else self._requests.file_count
@@ -105,9 +103,9 @@ class WaitingRequests:
             )
         self._store("asked", _ASKED, self._asked(self._requests, since))
         self._engine.run("INSERT INTO unanswered FROM asked")
-        # After the requests, so that the answers to all requests just read count.
+        # After the requests, so that all of them can have their answers.
         read_answers()
-        # In two steps, because there are many answers and, after the first call, few such requests.
+        # In two steps, because there are many answers and mostly few such requests.
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE done AS SELECT request_id FROM answered "
             "WHERE request_id IN (SELECT request_id FROM unanswered)"
@@ -116,10 +114,7 @@ class WaitingRequests:
         return asked.version()
 
     def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
-        """Yield the packed waiting requests of some partitions' groups, page by page.
-
-        `partition_set` None is all partitions.
-        """
+        """Yield the packed waiting requests of these partitions (None: all), page by page."""
         self._find()
         pages = (page for whole in self._whole() for page in bounded(whole, self._most))
         for rows in _joined(pages):
@@ -142,7 +137,6 @@ class WaitingRequests:
         self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
 
     def _find(self) -> None:
-        """Create the table `waiting` of the requests that wait."""
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE waiting AS "
             "SELECT file, row FROM unanswered WHERE NOT rejectable"
@@ -184,7 +178,7 @@ class WaitingRequests:
                 yield pa.table([_repeated(file, found), found, _digests(said)], schema=_BROKEN)
 
     def _places(self, table: str) -> dict[int, pa.Array]:
-        """Return the row numbers in a temporary table by file, in ascending order."""
+        """Return the row numbers in a temporary table by file, ascending."""
         found = self._engine.run(f"SELECT file, list(row ORDER BY row) FROM {table} GROUP BY file")
         return {file: pa.array(rows, pa.int64()) for file, rows in sorted(found)}
 
@@ -195,7 +189,7 @@ def write_waiting_requests(
     partition_set: PartitionSet | None,
     recorded: RecordedRequests,
 ) -> list[DataFile]:
-    """Write the waiting requests of some partitions to a file that is not yet part of the table.
+    """Write the waiting requests of these partitions to a file that is not yet part of the table.
 
     `partition_set` None is all partitions. An event without a group belongs to partition 0. A
     request in `recorded` is written with its records.
@@ -212,7 +206,7 @@ def write_waiting_requests(
 
 
 def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join pages with the same columns up to a row group's size, so that few calls pack them."""
+    """Join pages of the same columns up to a row group's size, to pack them in few calls."""
     gathered: list[pa.Table] = []
     size = 0
     for page in pages:
@@ -234,7 +228,6 @@ def _repeated(file: int, numbers: pa.Array) -> pa.Array:
 
 
 def _digests(events: pa.ChunkedArray) -> pa.Array:
-    """Return a digest of each text, to compare texts by."""
     return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
 
 
@@ -245,9 +238,8 @@ def _digest(text: str) -> bytes:
 class RecordedRequests:
     """The requests in the engine's table `unanswered` that have records in the log.
 
-    `topic` is the root's offsets topic (`load_events.offsets_topic_view`). Only records of
-    `partitions` count; None counts all. `pipeline.node.waiting_requests` describes `unanswered`.
-    Raises Failure with DuckDB's message.
+    `topic` is the offsets topic (`load_events.offsets_topic_view`). Only records of `partitions`
+    count; None counts all. Raises Failure with DuckDB's message.
     """
 
     def __init__(
@@ -277,7 +269,7 @@ class RecordedRequests:
         ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
 
     def _find(self, table: DuckDbView, records: str) -> None:
-        """Add the records that unanswered requests made to the engine's table `found`."""
+        """Add the records of unanswered requests to the engine's table `found`."""
         record = as_json(pa.struct(_FIELDS))
         query = (
             "INSERT INTO found "
@@ -287,7 +279,7 @@ class RecordedRequests:
         table.run(lambda: self._engine.run(query))
 
     def with_records(self, events: pa.Table) -> pa.Table:
-        """Return packed requests; those that have records become events with these records."""
+        """Return packed requests; those with records become events with these records."""
         if not self.count:
             return events
         groups, texts = (column.to_pylist() for column in events.columns)

@@ -1,11 +1,10 @@
-"""The log of decisions of a root, in the `coordinators` table, with the leases of its nodes.
+"""The log of decisions about ownership, in the `coordinators` table, and the nodes' leases.
 
-A decision is an append under one transaction identifier, with its epoch as the version. Delta's
-commits therefore order the decisions: a decision on an old cluster state is refused.
+A decision is an append with the decision's epoch as the version of one transaction (`txn`). So
+Delta orders the decisions: one on an old cluster state is refused.
 
 A lease is a transaction without rows. Its version is the time of the last renewal, ms, so renewals
-add no rows to the table. Clocks of two machines are never compared: a lease holds while its version
-changes within `lease.ms` on the observer's clock.
+add no rows. `pipeline.ownership.lease` says when it holds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ DECISIONS = "ownership"
 
 
 class DecisionsLost(Failure):
-    """The table of decisions no longer has the start of a node that runs, or one of its claims."""
+    """The table of decisions no longer has the start of a running node, or one of its claims."""
 
     def __init__(self, node_id: int) -> None:
         super().__init__(
@@ -54,21 +53,21 @@ class DecisionsLost(Failure):
 
 
 def consumed_app_id(node_id: int) -> str:
-    """Return the transaction identifier for the next version of `requests` that a node reads."""
+    """Return the transaction identifier of the next version of `requests` that a node reads."""
     return f"coordinator-consumed-{node_id}"
 
 
 def prepared_app_id(node_id: int) -> str:
-    """Return the transaction identifier for the last epoch that a node has prepared for."""
+    """Return the transaction identifier of the last epoch that a node has prepared for."""
     return f"coordinator-prepared-{node_id}"
 
 
 class DecisionLog:
     """A reader and writer of the `coordinators` table of a root. Not thread-safe.
 
-    A read costs only the commits since the last read. Each data file is read once, unless the table
-    was rewritten meanwhile, for example by upkeep. Failed operations are retried; the retry budget
-    is `offsets.commit.timeout.ms` of `config`. Then CommitTimeoutError is raised.
+    A read costs only the commits since the last one; each data file is read once, unless the table
+    was rewritten. Failed operations are retried for `offsets.commit.timeout.ms` of `config`; then
+    CommitTimeoutError is raised.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig | None = None) -> None:
@@ -86,7 +85,7 @@ class DecisionLog:
         self._starts: defaultdict[int, set[int]] = defaultdict(set)
 
     def read(self) -> ClusterState:
-        """Return the newest cluster state. Reads rows only if there are new decisions."""
+        """Return the newest cluster state."""
         return RetryBudget(self._timeout_ms).run("read decisions", self._look)
 
     def _look(self) -> ClusterState:
@@ -96,7 +95,7 @@ class DecisionLog:
         return self._cluster
 
     def starts_of(self, node_id: int) -> list[int]:
-        """Return the epochs of a node's starts in ascending order, as last read."""
+        """Return the epochs of a node's processes in ascending order, as last read."""
         return sorted(self._starts[node_id])
 
     def decide(
@@ -104,15 +103,15 @@ class DecisionLog:
     ) -> ClusterState | None:
         """Append events as the decision after `cluster`; return the new cluster state.
 
-        Return None if another decision was made meanwhile. This method sets the events' epochs.
+        Returns None if another decision was made meanwhile. Sets the events' epochs.
         """
         epoch = cluster.epoch + 1
         rows = [replace(event, epoch=epoch) for event in events]
         budget = RetryBudget(self._timeout_ms)
         append = partial(self._appender.append, to_arrow(COORDINATORS, rows), DECISIONS, epoch)
         if not budget.run("write a decision", append):
-            # A failed attempt may have committed the decision. The retry then finds the epoch in
-            # use, as if another node had decided.
+            # A failed attempt may have committed. The retry then finds the epoch in use, as if
+            # another node had decided.
             look = partial(self._is_decided, rows, epoch)
             if not (budget.has_failed and budget.run("read a decision", look)):
                 return None
@@ -135,8 +134,8 @@ class DecisionLog:
     ) -> tuple[ClusterState, Sequence[CoordinatorEvent]]:
         """Decide on the newest cluster state, and retry if another decision was made first.
 
-        `events_on` returns the events for a cluster state; nothing is appended if it returns none.
-        Return the resulting cluster state and the events of the decision.
+        `events_on` returns the events for a cluster state, or none to decide nothing. Returns the
+        resulting cluster state and the events.
         """
         while True:
             cluster = self.read()
@@ -148,9 +147,8 @@ class DecisionLog:
                 return decided, events
 
     def lease_of(self, node_id: int) -> int:
-        """Return the time of a node's last lease renewal, as last read; -1 if there is none.
-
-        The time is in ms, by the node's clock.
+        """Return the time of a node's last lease renewal, ms by its clock, as last read; -1 if
+        none.
         """
         return self._appender.last_version(lease_app_id(node_id))
 
@@ -163,14 +161,14 @@ class DecisionLog:
         self._say(consumed_app_id(node_id), version)
 
     def prepared_by(self, node_id: int) -> int:
-        """Return the last epoch that a node has prepared for, as last read; -1 if there is none.
+        """Return the last epoch that a node has prepared for, as last read; -1 if none.
 
-        The node has prepared for all partitions that move to it by decisions up to this epoch.
+        The node has read ahead for all partitions that move to it by decisions up to this epoch.
         """
         return self._appender.last_version(prepared_app_id(node_id))
 
     def record_prepared(self, node_id: int, epoch: int) -> None:
-        """Record that a node has prepared for the partitions that move to it up to an epoch."""
+        """Record the last epoch that a node has prepared for (`prepared_by`)."""
         self._say(prepared_app_id(node_id), epoch)
 
     def _say(self, app_id: str, version: int) -> None:
@@ -178,18 +176,16 @@ class DecisionLog:
         RetryBudget(self._timeout_ms).run(f"record {app_id} {version}", append)
 
     def _is_rewritten(self) -> bool:
-        """Return whether the table no longer contains a file that was read."""
+        """Return whether the table no longer has a file that was read."""
         paths = self._appender.file_paths()
         return paths is not None and not self._read.issubset(paths)
 
     def _read_on(self) -> None:
         """Read the files that were not read before, or all files after a rewrite.
 
-        The cluster state is then the fold of all rows of the table, also after an operator
-        restored an earlier version. Otherwise nodes with different rows would never agree. Only
-        the epoch may be later, because the epochs of rows that a restore removed stay in use.
-
-        If only delta-rs can read the table, all rows are read, and a restore is not noticed.
+        The cluster state is the fold of all rows of the table, also after a RESTORE; otherwise
+        nodes would never agree. If only delta-rs can read the table, all rows are read, and a
+        restore is not noticed.
         """
         before, known = self._cluster, self._read
         if self._is_rewritten():
@@ -201,12 +197,12 @@ class DecisionLog:
         else:
             newer = [path for path in paths if path not in known]
             rows = read_files(self._files, newer, COORDINATORS.schema)
-        # A restore removes the rows of later decisions, but their epochs stay in use: a decision
-        # with such an epoch would be refused forever.
+        # A restore removes rows of later decisions, but their epochs stay in use: a decision with
+        # such an epoch would be refused forever.
         taken = self._appender.last_version(DECISIONS)
         events = from_arrow(CoordinatorEvent, rows)
         cluster = fold(before, events)
-        # Nothing fails from here on, so the cluster state includes all files in `_read`.
+        # Nothing fails after this, so the cluster state includes all files in `_read`.
         self._read = frozenset(paths or ())
         self._note_starts(events)
         self._cluster = replace(cluster, epoch=max(cluster.epoch, taken))

@@ -1,16 +1,16 @@
-"""Fencing of the earlier starts of a node, and detection of a process that runs the node already.
+"""Fencing of a node's earlier processes, and detection of one that is alive.
 
-A start fences every earlier start of its node, in every table that coordinators write, because a
-killed node is started again. A second process with the same number by mistake would therefore end a
+A process fences every earlier process of its node, in every table that coordinators write, because
+a killed node is started again. So a second process with the same number by mistake would end a
 working coordinator.
 
-So a process reads the node's lease when it starts, and again when it decides its start. A JVM
-starts in between, which takes seconds. If the lease was renewed meanwhile, its holder is alive.
-Otherwise the start continues immediately, without a wait for the end of the lease.
+Therefore a process reads the node's lease when it starts, and again seconds later, when its JVM has
+started and it appends its start. If the lease was renewed meanwhile, its holder is alive. Otherwise
+the process continues without waiting for the lease to end.
 
 In Kafka the controller refuses a broker if its id is registered with a valid session (KIP-631,
-ClusterControlManager.registerBroker, DUPLICATE_BROKER_REGISTRATION). A broker that was killed waits
-until its old session ends.
+ClusterControlManager.registerBroker, DUPLICATE_BROKER_REGISTRATION), so a killed broker waits until
+its old session ends.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ NO_LEASE = -1
 
 
 class NodeAlreadyRunning(Failure):
-    """An error: another process runs the node. The message names the process, and what to do."""
+    """Another process runs the node. The message names it, and says what to do."""
 
 
 class ObservedLease(Struct, frozen=True):
-    """A node's lease as read once, with the epoch of the last decision of all nodes."""
+    """A node's lease as read once, with the epoch of the newest decision of any node."""
 
     lease: int = NO_LEASE
     epoch: int = NO_EPOCH
@@ -51,7 +51,7 @@ class ObservedLease(Struct, frozen=True):
 def read_lease(root: str, node_id: int, timeout_ms: int) -> ObservedLease:
     """Read a node's lease; retry failures for `timeout_ms`.
 
-    Raises CommitTimeoutError after that time, and TornRoot if a loss of power left the table torn.
+    Raises CommitTimeoutError after that time, and TornRoot if a power cut left the table torn.
     """
     check_whole_table(root, COORDINATORS)
     look = partial(_see, root, node_id)
@@ -66,7 +66,7 @@ def _see(root: str, node_id: int) -> ObservedLease:
 
 
 def is_alive(seen: ObservedLease, node: NodeState | None, lease: int) -> bool:
-    """Return whether a process of the node is alive: it renewed its lease or started since `seen`.
+    """Return whether a process of the node has renewed its lease or started since `seen`.
 
     `node` and `lease` are the current ones. A node that has recorded its stop is not alive.
     """
@@ -90,7 +90,7 @@ def check_not_running(seen: ObservedLease, node: NodeState | None, lease: int) -
 
 
 def fence(root: str, epoch: Epoch) -> None:
-    """Fence the starts of a node before this epoch, in every table that coordinators write.
+    """Fence a node's processes before this epoch, in every table that coordinators write.
 
     Raises FencedError if a table has a later epoch of the node.
     """
@@ -99,7 +99,7 @@ def fence(root: str, epoch: Epoch) -> None:
 
 
 def fence_dead(root: str, cluster: ClusterState, node_ids: Iterable[int]) -> bool:
-    """Fence nodes that are dead in this cluster state; return False if one has started since."""
+    """Fence the nodes that are dead in `cluster`; return False if one has started since."""
     try:
         for node_id in node_ids:
             fence(root, Epoch(node_id, cluster.epoch + 1))

@@ -1,12 +1,11 @@
-"""Ownership of all partitions of a root during a change that excludes running coordinators.
+"""Ownership of all partitions of a root during a change without running coordinators.
 
-A process that writes records outside a coordinator must own their partitions, as only the leader of
-a partition appends to it in Kafka. The process is a node with a negative number, which receives
-partitions only by moves. Running coordinators unload and release the partitions; dead coordinators
-are fenced.
+As in Kafka only a partition's leader appends to it, a process that writes records itself must own
+their partitions. It is a node with a negative number, which gets partitions only by moves. Running
+coordinators unload and release their partitions; dead ones are fenced.
 
 Afterwards the partitions return to their former owners, which load the new records. If the process
-is killed meanwhile, it is handled like any other dead node.
+is killed, it is handled like any other dead node.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def holding_partitions(
 ) -> Iterator[Epoch]:
     """Own every partition of the root within the block; yield the epoch for writes.
 
-    Waits until running coordinators release the partitions, and until the lease of a dead one ends.
-    Creates the tables that are missing. `say` receives a text for users about each wait. Raises
-    FencedError if another process began to hold the partitions.
+    Waits until running coordinators release the partitions, and until the lease of a dead one ends;
+    `say` receives a text about each wait. Creates missing tables. Raises FencedError if another
+    process began to hold the partitions.
     """
     ensure_tables(root)
     decisions = DecisionLog(root)
@@ -102,8 +101,8 @@ def _given_back(
 ) -> list[CoordinatorEvent]:
     """Return the events that release the held partitions to their former owners and stop the node.
 
-    Moves to this node that are still pending are cancelled. Return no events if this start of the
-    node has already stopped or a later one exists.
+    Pending moves to this node are cancelled. Returns none if this process has already stopped or a
+    later one exists.
     """
     holder = cluster.nodes.get(HOLDER)
     if holder is None or holder.epoch != epoch.number or holder.stopped:

@@ -1,6 +1,6 @@
 """Leases, which determine the nodes that are alive.
 
-A lease is a transaction of the `coordinators` table. Its version is the time of the last renewal,
+A lease is a transaction of the `coordinators` table; its version is the time of the last renewal,
 ms by the node's clock. Clocks of two machines are never compared: a lease holds while its version
 changes within `lease.ms` on the observer's clock.
 """
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 4
-# Timeout of a query's first batch, s. The batch waits until the cluster provides executors, and
-# until they have unpacked the shipped packages.
+# Timeout of a query's first batch, s. It waits until the cluster has provided executors, and they
+# have unpacked the packages.
 FIRST_BATCH_S = 600.0
 
 
 class AwakeClock:
     """A clock that does not count time in which its process was suspended. Not thread-safe.
 
-    The process reads the clock at least once every `longest_gap_s`. A longer gap counts as
-    `longest_gap_s`: the process or its machine was suspended meanwhile, so it could not observe
-    other nodes.
+    It must be read at least every `longest_gap_s`. A longer gap counts as `longest_gap_s`, because
+    the process was suspended and could not observe other nodes.
     """
 
     def __init__(self, longest_gap_s: float, clock: Callable[[], float]) -> None:
@@ -46,7 +45,7 @@ class AwakeClock:
         self._awake_s = 0.0
 
     def __call__(self) -> float:
-        """Return the seconds since the clock was created, without the time of suspension."""
+        """Return the seconds since the clock was created, without suspended time."""
         now = self._clock()
         self._awake_s += min(now - self._read_at, self._longest_gap_s)
         self._read_at = now
@@ -64,9 +63,9 @@ def renewal_interval_s(lease_ms: int) -> float:
 
 
 class LeaseWatch:
-    """A tracker of leases: a lease holds while its sign changes within `lease_ms`.
+    """An observer of leases: a lease holds while its sign changes within `lease_ms`.
 
-    The observer's clock counts. The lease of a new holder holds for `lease_ms` from its first sign.
+    The observer's clock counts. A new holder's lease holds for `lease_ms` from its first sign.
     """
 
     def __init__(self, lease_ms: float, clock: Callable[[], float] = monotonic) -> None:
@@ -85,18 +84,15 @@ class LeaseWatch:
 
 
 def renew(appender: Appender, app_id: str, now_ms: int) -> None:
-    """Renew a lease: append the time as its version, or a larger one if the clock was set back.
-
-    `now_ms` is the time, ms.
-    """
+    """Renew a lease: append `now_ms` as its version, or a larger one if the clock was set back."""
     appender.append(None, app_id, max(now_ms, appender.last_version(app_id) + 1))
 
 
 class LeaseObserver:
-    """An observer of leases, which determines the nodes that are alive.
+    """An observer of the nodes' leases, which determines the nodes that are alive.
 
-    Time in which the observer's process was suspended does not count. Otherwise all nodes of a
-    machine that resumes would consider each other dead.
+    Time in which the observer was suspended does not count. Otherwise all nodes of a machine that
+    resumes would consider each other dead.
     """
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
@@ -113,11 +109,11 @@ class LeaseObserver:
 
 
 class ProgressWatch:
-    """A watchdog of a node's query: the query progresses while its count of batches changes.
+    """A watchdog of a node's query, which progresses while its count of batches changes.
 
-    Without it a query that hangs would own its partitions forever, because the process renews the
-    lease. Thread-safe: one thread sets the query, other threads read its progress. Time in which
-    the process was suspended does not count (`AwakeClock`).
+    Otherwise a hung query would own its partitions forever, because the process renews its lease.
+    Thread-safe: one thread sets the query, others read its progress. Suspended time does not count
+    (`AwakeClock`).
     """
 
     def __init__(
@@ -132,7 +128,7 @@ class ProgressWatch:
         self._has_got_on = False
 
     def watch(self, count: Callable[[], int] | None) -> None:
-        """Watch the query with this count of batches from now on; None: there is no query."""
+        """Watch the query with this count of batches from now on, None for no query."""
         with self._lock:
             self._count = count
             self._seen = 0 if count is None else count()
@@ -154,7 +150,7 @@ class ProgressWatch:
         return self.stuck_s() <= self._timeout_s
 
     def is_hung(self) -> bool:
-        """Return whether the query must be abandoned. Other nodes may take over long before that.
+        """Return whether the query must be abandoned. Other nodes may take over long before.
 
         A first batch may take `FIRST_BATCH_S`, because a restarted query would only wait again.
         """
@@ -164,10 +160,10 @@ class ProgressWatch:
 
 
 class LeaseRenewal:
-    """The renewal of this node's lease by a thread: immediately, then four times per `lease_ms`.
+    """The renewal of this node's lease by a thread: at once, then four times per `lease_ms`.
 
-    The lease is not renewed while `is_progressing` returns False. Other nodes then fence this node
-    and take over its partitions.
+    The lease is not renewed while `is_progressing` returns False, so that other nodes fence this
+    node and take over its partitions.
     """
 
     def __init__(
@@ -207,7 +203,7 @@ class LeaseRenewal:
 
     def renew(self) -> None:
         """Renew the lease now. Thread-safe. Raises DeltaError, OSError and Failure."""
-        # An appender is not thread-safe: one of two threads would take the other's commit for its
-        # own too, and continue one version after the log's end.
+        # An appender is not thread-safe: two threads would count one commit twice, and continue
+        # after the log's end.
         with self._renewing:
             renew(self._appender, self._app_id, self._clock())

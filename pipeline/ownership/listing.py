@@ -1,7 +1,7 @@
 """Offsets partitions and the coordinators that own them, as operators see them.
 
-For a root in a local folder only DuckDB reads the tables, so that `partitions list` need not import
-Arrow and delta-rs.
+In a local folder only DuckDB reads the tables, so that `partitions list` starts without Arrow and
+delta-rs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class PartitionRow(Struct, frozen=True):
     """An offsets partition as `partitions list` shows it; `since` is in UTC.
 
-    `node_id` null: the partition has no owner now. `to_node` is the target of its move, if any.
-    `alive_ms` is the time since its owner last renewed its lease, ms, by the clocks of both
-    machines; null if the owner has stopped.
+    `node_id` is null without an owner. `to_node` is the target of a move. `alive_ms` is the time
+    since the owner's last lease renewal, ms, by the clocks of both machines; null if it has
+    stopped.
     """
 
     partition: int
@@ -81,8 +81,8 @@ def list_partitions(root: str) -> list[PartitionRow]:
 def describe_nodes(root: str) -> list[str]:
     """Return a sentence for each coordinator, and one for the partitions without an owner.
 
-    A coordinator's sentence has its address, its state, the time since its last lease renewal and
-    its partitions. Raises Failure if no coordinator has run at the root.
+    A coordinator's has its address, state, last lease renewal and partitions. Raises Failure if no
+    coordinator has run at the root.
     """
     cluster = _cluster(root)
     leases = _leases(root)
@@ -114,7 +114,7 @@ def _partitions(numbers: Collection[int]) -> str:
 
 
 def _cluster(root: str) -> ClusterState:
-    """Return the cluster state. Read it before the leases: then each of its nodes has a lease."""
+    """Return the cluster state. Read it before the leases, so that each of its nodes has one."""
     catalog = Catalog(root)
     if not catalog.has_table(LOGS[COORDINATORS.name]):
         raise Failure(f"no coordinator has run at {root}")

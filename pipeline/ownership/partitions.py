@@ -26,11 +26,11 @@ def open_decisions(root: str) -> DecisionLog:
 
 
 def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
-    """Decide the move of a partition to a node.
+    """Decide the move of a partition to a node; return the cluster state with the move.
 
-    The owner keeps the partition until the node is ready, and waits a bounded time until the node
-    has read ahead (`pipeline.ownership.prepared`). Return the cluster state with the move. Raises
-    Failure for an unknown partition or node, and for a partition that its owner already unloads.
+    The owner keeps the partition until the node is ready, and then for a bounded time until it has
+    read ahead (`pipeline.ownership.prepared`). Raises Failure for an unknown partition or node, and
+    for a partition that its owner already unloads.
     """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
@@ -50,7 +50,7 @@ def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
 def cancel(decisions: DecisionLog, partition: int) -> None:
     """Cancel the move of a partition.
 
-    Raises Failure if the partition is unknown, has no move, or is already unloading or released.
+    Raises Failure if it is unknown, has no move, or is already unloading or released.
     """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
@@ -96,7 +96,6 @@ def await_move(
 
 
 def _stage(cluster: ClusterState, state: PartitionState) -> str:
-    """Return a text for users about the stage of a move."""
     if state.owner is None:
         stage = f"released, node {state.to_node} loads it"
     elif state.unloading:

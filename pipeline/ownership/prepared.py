@@ -1,14 +1,12 @@
 """Preparation of a node for the partitions that move to it.
 
-The target of a move reads ahead the data that its claim needs, which takes seconds if there is much
-data. Then it records the epoch of the decisions that it has prepared for, as the version of a
-transaction of the `coordinators` table. Until then the owner keeps the partition and decides its
-groups' requests. Preparation only shortens the time for which groups wait: a node may also claim
-partitions that it has not prepared for.
+The target of a move reads ahead the data that its claim needs, which may take seconds. Then it
+records the epoch of the decisions that it has prepared for, as the version of a transaction of
+`coordinators`. Until then the owner keeps the partition. Preparation only shortens the time for
+which groups wait: a node may claim partitions without it.
 
-A node first records that it has prepared before it declares itself ready; before that record, no
-owner waits for it. An owner waits at most `MOST_S` for a node, which may have died within its
-lease, may hang, or may have more data to read.
+A node first records this before it declares itself ready; before that record, no owner waits for
+it. An owner waits at most `MOST_S`, because the target may be dead, hang, or have more to read.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Preparations:
 
     def __init__(self, me: int) -> None:
         self._me = me
-        # The time at which each delayed move was first seen, s, by partition and epoch.
+        # When each delayed move was first seen, s, by partition and epoch.
         self._since: dict[tuple[int, int], float] = {}
 
     def held(self, cluster: ClusterState, prepared_by: Callable[[int], int]) -> set[int]:
@@ -53,5 +51,5 @@ def _is_awaited(
     node = None if state.to_node is None else cluster.nodes.get(state.to_node)
     if node is None or node.node_id == state.owner:
         return False
-    # Epochs that an earlier start of the node recorded are ignored.
+    # Epochs that an earlier process of the node recorded are ignored.
     return node.epoch <= prepared_by(node.node_id) < state.meant_epoch

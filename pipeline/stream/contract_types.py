@@ -1,17 +1,15 @@
-"""Conversion of rows of `requests` to the contract's types, whatever types their writer used.
+"""Conversion of rows of `requests` to the types of the table's schema.
 
-A Delta table's schema binds its readers, but a writer can add Parquet files with other types. There
-are two cases:
+Delta does not enforce the schema on a Parquet file that another writer adds:
 
-* The type holds the same values: a text as string, large_string, string view, binary or dictionary,
-  an integer of another width, a list of another layout. The column is converted.
-* The type holds other values, such as a double for a text. The column is *foreign*: each of its
-  values becomes a list of the type's name. No field of a request can be a list of strings, so the
-  decoder refuses the request and names the field. If the read failed instead, the first such file
-  would end the stream, and every restart would read it again.
+* A type with the same values is converted: large_string, string view, binary or dictionary for a
+  string, an integer of another width, a list of another layout.
+* A column of another type, such as double for a string, is *foreign*: each value becomes a list
+  with the type's name. No field of a request is a list of strings, so the decoder refuses the
+  request and names the field. An error here would end the stream, and every restart would read the
+  file again.
 
-Strings that are not UTF-8 would end a stream too. Parquet writers may write them, and `valid_utf8`
-repairs them.
+`valid_utf8` repairs strings that are not UTF-8, which would end a stream too.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ _LONGEST_NAME = 100
 
 
 def in_contract_types(rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the contract's columns that the rows have, by name, in the contract's types.
+    """Return the columns of `requests` that the rows have, by name, in the types of its schema.
 
-    Strings are UTF-8: other bytes become U+FFFD, as in Spark's `make_valid_utf8`. Integers and
-    timestamps keep their width; a foreign column is `list<string>`. Columns of nulls are omitted.
+    Invalid UTF-8 becomes U+FFFD. Integers and timestamps keep their width; a foreign column becomes
+    `list<string>`. Columns with only nulls are omitted.
     """
     columns = {}
     for field in REQUESTS.schema:
@@ -46,7 +44,7 @@ def in_contract_types(rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def texts(columns: dict[str, pa.Array], name: str, rows: int) -> pa.Array:
-    """Return a column of strings; nulls if it is foreign or missing."""
+    """Return a string column; nulls if it is missing or has another type."""
     found = columns.get(name)
     if found is None or not pa.types.is_string(found.type):
         return pa.nulls(rows, pa.string())
@@ -79,7 +77,7 @@ def _converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether the type holds bytes, with or without the annotation that they are UTF-8."""
+    """Whether the type holds strings or bytes."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -130,10 +128,10 @@ def _list(array: pa.Array, wanted: pa.ListType) -> pa.Array:
 
 
 def valid_utf8(rows: pa.Table) -> pa.Table:
-    """Return the rows with U+FFFD for each invalid byte sequence of a string, however nested.
+    """Return the rows with U+FFFD for each invalid UTF-8 sequence, also in nested strings.
 
-    Spark's `make_valid_utf8` does the same. If all strings are valid, the rows are returned
-    unchanged, with their types; otherwise strings get the type `string`.
+    Spark's `make_valid_utf8` does the same. Valid rows are returned unchanged; otherwise all
+    strings get the type `string`.
     """
     if is_valid_utf8(rows):
         return rows
@@ -142,7 +140,7 @@ def valid_utf8(rows: pa.Table) -> pa.Table:
 
 
 def is_valid_utf8(rows: pa.Table | pa.Array) -> bool:
-    """Whether every string of the rows is UTF-8."""
+    """Whether every string is valid UTF-8."""
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid:
@@ -151,7 +149,7 @@ def is_valid_utf8(rows: pa.Table | pa.Array) -> bool:
 
 
 def valid_array(array: pa.Array) -> pa.Array:
-    """Return the same array with strings that are UTF-8; see `valid_utf8`."""
+    """Return an array with valid UTF-8; see `valid_utf8`."""
     kind = array.type
     if pa.types.is_struct(kind):
         children = [valid_array(child) for child in array.flatten()]

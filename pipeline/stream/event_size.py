@@ -1,4 +1,4 @@
-"""Sizes of events as JSON, computed from rows before they are packed.
+"""Sizes of request events as JSON, computed from rows before they are packed.
 
 JSON writes a control character as six bytes, so a value of 17 MB may become an event of 102 MB.
 """
@@ -32,15 +32,14 @@ _ESCAPES[list(b'"\\\b\f\n\r\t')] = 1
 def event_sizes(rows: pa.Table) -> pa.Array:
     """Return the length in bytes of each row's event as JSON (`pipeline.stream.packed_events`).
 
-    Texts may be of a dictionary type. The length is approximate if a text is not UTF-8, or if a
-    column has a type outside the contract (`pipeline.stream.contract_types`).
+    The length is approximate for texts that are not UTF-8, and for types that `requests` does not
+    have.
     """
     columns = [column.combine_chunks() for column in rows.columns]
     return _object_sizes(rows.column_names, columns, rows.num_rows)
 
 
 def _object_sizes(names: Sequence[str], fields: Sequence[pa.Array], length: int) -> pa.Array:
-    """Return the sizes of JSON objects with the non-null fields."""
     total = pa.repeat(pa.scalar(0, pa.int64()), length)
     members = total
     for name, array in zip(names, fields, strict=True):
@@ -77,7 +76,7 @@ def _sizes(array: pa.Array) -> pa.Array:
         return pc.max_element_wise(pc.subtract(digits.cast(pa.int64()), 3), 1, skip_nulls=False)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return pc.binary_length(array.cast(pa.string())).cast(pa.int64())
-    # A type outside the contract: the event has the type's name instead of the value.
+    # Another type than the schema's: the event has the type's name instead of the value.
     return pc.if_else(array.is_valid(), _OTHER_TYPE, None)
 
 
@@ -102,7 +101,6 @@ def _escapes(array: pa.Array) -> np.ndarray:
 
 
 def _list_sizes(array: pa.Array) -> pa.Array:
-    """Return the sizes of JSON lists: items, commas and brackets."""
     sizes = pc.coalesce(_sizes(array.flatten()), _NULL)
     sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes.cast(pa.int64()))])
     lengths = pc.list_value_length(array).cast(pa.int64())

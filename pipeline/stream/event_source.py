@@ -1,26 +1,23 @@
-"""The stream's source, a Python Data Source of Spark: the bootstrap's events, then the requests.
+"""The streaming query's source: a Python data source that yields the bootstrap, then the requests.
 
-The source runs in a process next to the driver. It reads a table as clients do
+The bootstrap is a table of events that load the node's groups into a new streaming checkpoint. It
+is read before all requests, because a group must be loaded before its requests are decided. The
+batch that reads the end of the bootstrap also reads requests. Timers run in every batch, so
+heartbeats that wait must renew their sessions in that batch.
+
+Spark runs the source in a process next to the driver. The source polls the table as clients do
 (`pipeline.delta.tail`): version by version, each commit and its files. Spark's own Delta source
-plans a query over the log and a scan of the files for every batch. That takes a large part of a
-batch of a few small files.
+plans a scan for every batch, which takes a large part of a batch of a few small files.
 
-A read waits for requests and returns as soon as it finds some, so the wait adds nothing to an
-answer's latency. Without requests it returns when a timer is due
-(`pipeline.stream.timer_schedule`), but not before `trigger.interval.ms`, the resolution of timers.
-A commit that has only requests of other nodes' groups begins no batch, because an empty batch costs
-about as much as a full one. A node that shares the partitions waits a little for more requests
-(`pipeline.stream.waiting`).
+`read` blocks until there are requests, or until a timer is due (`pipeline.stream.timer_schedule`),
+but at least `trigger.interval.ms` for a timer. A commit with requests only of other nodes' groups
+begins no batch, because an empty batch costs about as much as a full one. A node that owns only
+some offsets partitions also lingers (`pipeline.stream.waiting`).
 
-The stream has one row for each group, or several for a group with many events. `group_id` names the
-group, and `events` has its packed events, one a line (`pipeline.stream.packed_events`). A batch
-takes all available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs
-the end of a batch before the batch runs, so a batch that is run again has the same events.
-
-The bootstrap comes before all requests, because a group is loaded before its requests are decided.
-The batch with the end of the bootstrap has requests too. Timers run in every batch, so heartbeats
-from before that batch must renew their sessions in it. `pipeline.stream.event_tables` reads the
-events.
+A row of the stream has the columns `group_id` and `events`: packed events of the group, one a line
+(`pipeline.stream.packed_events`). A group with many events has several rows. A batch takes all
+available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
+batch before it runs the batch, so a repeated batch has the same events.
 """
 
 from __future__ import annotations
@@ -59,7 +56,7 @@ if TYPE_CHECKING:
 FORMAT = "group-coordinator-events"
 
 _OPTION = "input"
-# More rows than one look finds. The rows of the next look in a batch have numbers higher by this.
+# The step between the row numbers of two polls of one batch: more rows than a poll finds.
 _ROWS_A_POLL = 10**12
 _ALL = Selection()
 
@@ -74,12 +71,12 @@ def read_events(
     run: int = 0,
     wake_file: str = "",
 ) -> DataFrame:
-    """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
+    """Return the stream of the bootstrap and then of `requests`, with columns `group_id`, `events`.
 
-    `bootstrap_end` is the version after the newest one of the bootstrap's table. `selection` is the
-    initial selection of requests; `run` is the number of this run of the query. `wake_file` is the
-    path of the file in which the driver writes when timers are due
-    (`pipeline.stream.timer_schedule`); "" for none.
+    `bootstrap` is the table of events that load the node's groups; `bootstrap_end` is the version
+    after its newest one. `selection` names the offsets partitions that the stream reads at first.
+    `run` is the number of this run of the query. `wake_file` is the path of the file in which the
+    driver writes when timers are due, "" for none.
     """
     spark.dataSource.register(EventSource)
     options = SourceOptions(
@@ -105,7 +102,7 @@ def read_events(
 
 
 class EventSource(DataSource):
-    """The data source that Spark registers."""
+    """Python data source of the streaming query, as Spark registers it."""
 
     @classmethod
     def name(cls) -> str:
@@ -122,7 +119,7 @@ class EventSource(DataSource):
 
 
 class EventReader(SimpleDataSourceStreamReader):
-    """Reader of one stream's events, from the positions that Spark stores."""
+    """Reader of the source's events; Spark stores the offsets between its reads."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -136,9 +133,9 @@ class EventReader(SimpleDataSourceStreamReader):
         return _plain(Offset(*began, options.run, options.selection, options.max_request_bytes))
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
-        """Wait for events or timers; return the events from `start` on, and their end.
+        """Wait for events or a due timer; return the events from `start` on, and the next offset.
 
-        Raises EventsGoneError.
+        Raises EventsGoneError if unread events were deleted.
         """
         search = self.search(start)
         while (found := search.poll()) is None:
@@ -146,7 +143,7 @@ class EventReader(SimpleDataSourceStreamReader):
         return found
 
     def search(self, start: dict[str, Any]) -> Search:
-        """Begin a read from `start` that is made look by look. Only the newest one may be used."""
+        """Begin a read from `start` that the caller polls. Only the newest read may be polled."""
         if self._waiting is None:
             # Created late, because Spark also makes readers that never wait, in other processes.
             self._waiting = _waiting(self._options)
@@ -159,7 +156,7 @@ class EventReader(SimpleDataSourceStreamReader):
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events of a batch that is run again. Raises EventsGoneError."""
+        """Return the events of a repeated batch. Raises EventsGoneError if they were deleted."""
         found, _ = self._tables.take(from_plain(start), from_plain(end))
         return _stream_batches(found)
 
@@ -175,10 +172,10 @@ def _waiting(options: SourceOptions) -> Waiting:
 
 
 class Search:
-    """One read: it waits for events from a position on.
+    """One read of the source: it polls the tables until it has the events of a batch.
 
-    A commit that has only requests of other nodes' groups does not end the wait. Requests that can
-    linger do not end it either, for as long as `lingering` allows.
+    A commit with requests only of other nodes' groups does not end the read. Requests that may wait
+    do not end it either, as long as `lingering` allows.
     """
 
     def __init__(
@@ -193,9 +190,9 @@ class Search:
         waiting.begin()
 
     def poll(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
-        """Look if a look is due; return the events and their end, or None while the read waits.
+        """Poll the tables if it is due; return a batch's events and end offset, None to wait.
 
-        Raises EventsGoneError.
+        Raises EventsGoneError if unread events were deleted.
         """
         waiting = self._waiting
         is_waiting = self._poll() if waiting.is_poll_due() else True
@@ -216,9 +213,8 @@ class Search:
         self._waiting.polled(has_news)
         continues = not has_news or _may_continue(at, end)
         if self._found and not continues:
-            # The selection changes here, so all events are read again with the new one. If the
-            # pages from before the change were kept, the groups of a moved partition would wait for
-            # one more batch.
+            # The new selection applies to the whole batch, so all its events are read again.
+            # Otherwise the groups of a gained partition would wait for one more batch.
             self._found, self._at = self._tables.take(self._start)
             return False
         self._at = end
@@ -236,16 +232,15 @@ class Search:
         return lingers
 
     def pause_s(self) -> float:
-        """Return how long to sleep before the next look, s."""
+        """Return the time until the next poll, s."""
         return self._waiting.pause_s()
 
 
 def _may_continue(at: Offset, end: Offset) -> bool:
-    """Whether a read may continue at `end` after it has read from `at`.
+    """Whether a batch that has read `at` may also read up to `end`.
 
-    The read plans one batch from before `at`. If the batch is run again, the selection of its end
-    applies to all of it. So the read may continue only if both offsets select the same requests of
-    every version.
+    If the batch is repeated, the selection in its end offset applies to all of it. So both offsets
+    must select the same requests of every version.
     """
     return at == replace(end, requests=at.requests) and not end.selection.passed_over
 
@@ -253,8 +248,8 @@ def _may_continue(at: Offset, end: Offset) -> bool:
 def _plain(offset: Offset) -> dict[str, Any]:
     """Return an offset as plain values for Spark.
 
-    Spark compares offsets as JSON texts, so the fields keep this order. Tuples become lists,
-    because Spark also compares the result of `read` with the offset that it decodes from JSON.
+    Spark compares offsets as JSON texts, so the order of fields is fixed. Tuples become lists,
+    because Spark also compares the result of `read` with an offset decoded from JSON.
     """
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(offset))
     return plain

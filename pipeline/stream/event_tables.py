@@ -1,13 +1,12 @@
-"""The two tables that a stream reads by positions: its bootstrap first, then `requests`.
+"""The stream's two tables: first the bootstrap, which loads the node's groups, then `requests`.
 
-The bootstrap is the table of events that load the node's groups into a new streaming checkpoint.
-Each table is read in pages of events. A page has the position after it.
+Each table is read in pages of events; a page has the position after it.
 
-Once the query has read the bootstrap that it began with, each change of the node's partitions is
-appended to the bootstrap (`pipeline.stream.selection`). Meanwhile the stream continues to read
-requests by its previous selection. The batch that reads a change also reads the requests of newly
-selected partitions from the first version that the bootstrap does not cover. It does so although
-the stream's position is after that version (`Offset.missed`).
+When the node gains or releases offsets partitions, a `SelectionChange` is appended to the bootstrap
+(`pipeline.stream.selection`). Until the stream reads it, the stream reads requests of the previous
+partitions only. So the batch that reads the change also reads the requests of gained partitions
+that the stream has passed over (`Offset.missed`), from the first version that the bootstrap does
+not cover.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ from group_coordinator.schemas.tables import REQUESTS
 
 log = logging.getLogger(__name__)
 
-# Pages of requests of at most this size, bytes, are packed together with other pages.
+# Pages of at most this size, bytes, are packed together with other pages.
 _SMALL_BYTES = 1 << 18
 
 
 class Page(NamedTuple):
     """Events, packed or still to be packed by `pack_together`; they take at most `size` bytes.
 
-    `linger` is the smallest linger of the page's requests. A page of the bootstrap may begin with a
+    `linger` is the shortest linger of its requests. A page of the bootstrap may begin with a
     `change`, which is not among the `events`.
     """
 
@@ -69,8 +68,7 @@ class Page(NamedTuple):
     change: SelectionChange | None = None
 
 
-# Pages, each with the position after it. After a version comes None, with the position of the next
-# version.
+# Pages, each with the position after it. None marks the end of a table version.
 Pages = Iterator[tuple[Page | None, Position]]
 
 table_files = functools.lru_cache(maxsize=8)(open_files)
@@ -84,12 +82,11 @@ def request_pages(
     start: Position,
     end: Position | None,
 ) -> Pages:
-    """Yield the selected requests from `start` on, page by page, with their numbers.
+    """Yield the selected requests from `start` on, page by page, with their row numbers.
 
-    `most` is `max.request.size`, bytes. `first` is the number of the first row that is read; rows
-    that are not selected are numbered as well. Control events have the number 0. A large page is
-    packed at once, because packing shows its exact size. A small page is packed later, together
-    with others.
+    `most` is `max.request.size`, bytes. `first` is the number of the first row read; rows that are
+    not selected are counted too. A large page is packed at once, to know its exact size; small
+    pages are packed later, together.
     """
     read = functools.partial(read_pages, most=most)
     number = first
@@ -113,9 +110,9 @@ def request_pages(
 
 
 def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) -> Pages:
-    """Yield the events of the bootstrap's table from `start` on, page by page.
+    """Yield the packed events of the bootstrap from `start` on, page by page.
 
-    The table has packed events already. Requests of more than `most` bytes are refused.
+    Requests of more than `most` bytes are refused.
     """
     for rows, after in appended(table_files(uri), start, PACKED_SCHEMA.names, end):
         if rows is None:
@@ -133,24 +130,26 @@ def _wanted(
 
 
 class _TableReading(NamedTuple):
-    """A table, and the function that reads its pages between two positions (None: to the end)."""
+    """A table's URI, and the function that reads its pages between two positions.
+
+    The second position is None to read to the end.
+    """
 
     uri: str
     pages: Callable[[Position, Position | None], Pages]
 
 
 class EventsGoneError(RuntimeError):
-    """Unread events of the stream were deleted; the message says what to do."""
+    """Events were deleted before the stream read them."""
 
 
 class SourceOptions(Struct, frozen=True):
-    """Configuration of a source: its tables, where a new checkpoint begins, and a batch's limits.
+    """Configuration of the source: its tables, the first position, and the limits of a batch.
 
-    `run` is the number of this run of the query. `selection` is the initial selection of requests;
-    the bootstrap has no others. `bootstrap_end` is the version after the newest one that the
-    bootstrap has when the query begins. A read waits for requests for `wait_ms`. It waits longer,
-    up to `longest_wait_ms`, if the driver writes in `wake_file` that no timer is due. For
-    `linger_ms` see `pipeline.stream.waiting`.
+    `bootstrap_end` is the version after the bootstrap's newest one when the query begins.
+    `selection` names the partitions that the stream reads at first; `run` is the number of this
+    run. A read waits for requests for `wait_ms`, or up to `longest_wait_ms` if the driver's
+    `wake_file` says that no timer is due. `linger_ms`: see `pipeline.stream.waiting`.
     """
 
     requests: str
@@ -170,14 +169,14 @@ class SourceOptions(Struct, frozen=True):
 
 
 class EventTables:
-    """The tables of one stream, and the pages that full batches left unread."""
+    """Reader of the stream's tables. It keeps the pages that a full batch has left unread."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        # For each table in which a batch was full: where the next batch begins, and the pages from
-        # there. Reading of a row group can continue, but cannot begin in its middle.
+        # By table: where the next batch begins, and its pages, if the last batch was full. Reading
+        # can continue, but not begin, in the middle of a row group.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
-        # A position of an earlier start may be beyond the end of a table that was created again.
+        # A position of an earlier run may be after the end of a table that was created again.
         self._same = same = SameTable(options.requests, at_once=True)
         self._gone_checks = {
             options.bootstrap: GoneCheck(table_files(options.bootstrap)),
@@ -187,7 +186,7 @@ class EventTables:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last `take` left requests unread."""
+        """Whether the last `take` has left requests unread because its batch was full."""
         return self._options.requests in self._left_over
 
     def take(
@@ -195,8 +194,8 @@ class EventTables:
     ) -> tuple[list[Page], Offset]:
         """Return the events from `start` on, page by page, and their end.
 
-        Returns all events up to `end`; without `end`, as many as a batch may have. The first
-        request has the number `first`. Raises EventsGoneError.
+        They reach up to `end`, or without `end` as far as a batch's limits allow. The first request
+        has the row number `first`. Raises EventsGoneError.
         """
         if end is None:
             return self._plan(start, first)
@@ -210,7 +209,7 @@ class EventTables:
         return found, end
 
     def _plan(self, start: Offset, first: int) -> tuple[list[Page], Offset]:
-        """Return the available events of a batch that begins at `start`, and their end."""
+        """Return the available events of a new batch that begins at `start`, and their end."""
         options = self._options
         found: list[Page] = []
         most = options.max_request_bytes
@@ -234,10 +233,11 @@ class EventTables:
         return found, planned
 
     def check_same(self, at: Offset) -> None:
-        """Raise TableReplacedError if `requests` is another table than was read up to `at`.
+        """Raise TableReplacedError if `requests` is not the table that was read up to `at`.
 
-        The log of a table that was made again may be longer than `at` when a suspended stream reads
-        on. Compares only if it is due. A table that is missing is reported by `check_gone`.
+        The log of a table that was created again may already be longer than `at`, so its length
+        shows nothing. The table is compared only at intervals. `check_gone` reports a missing
+        table.
         """
         with suppress(TableAway):
             self._same.check_if_due(at.requests.version - 1)
@@ -246,8 +246,8 @@ class EventTables:
         """Raise EventsGoneError if the next events were deleted: a read would wait for ever.
 
         This happens if a node is stopped or suspended for longer than a log is retained. Raises
-        TableReplacedError if `requests` is another table, because its requests would be skipped.
-        The stream waits for a table that is missing.
+        TableReplacedError if `requests` is another table, because the stream would skip its
+        requests. A missing table is logged, and the stream waits for it.
         """
         for uri, version in (
             (self._options.bootstrap, at.bootstrap.version),
@@ -265,12 +265,10 @@ class EventTables:
         self._is_away = False
 
     def _bootstrap(self, most: int) -> _TableReading:
-        """Return the bootstrap; its requests of more than `most` bytes are refused."""
         uri = self._options.bootstrap
         return _TableReading(uri, functools.partial(bootstrap_pages, most, uri))
 
     def _requests(self, most: int, selection: Selection, first: int) -> _TableReading:
-        """Return the requests of a selection; `first` is the number of the first row."""
         uri = self._options.requests
         return _TableReading(uri, functools.partial(request_pages, most, selection, first, uri))
 
@@ -283,10 +281,10 @@ class EventTables:
         end: Position,
         first: int,
     ) -> int:
-        """Add the missed requests, up to `end`; return the number of the first request after them.
+        """Add the requests of gained partitions that the stream has passed over, up to `end`.
 
-        These are requests of newly claimed partitions. They were written while the events that load
-        the partitions' groups were added to the bootstrap.
+        They were written while the events that load the partitions' groups were added to the
+        bootstrap. Returns the row number of the next request.
         """
         first = AFTER_BOOTSTRAP if found else first
         if not missed:
@@ -314,11 +312,11 @@ class EventTables:
     def _read_on(
         self, found: list[Page], reading: _TableReading, at: Position
     ) -> tuple[Position, bool, SelectionChange | None]:
-        """Add a table's events from a position on, as many as a batch may have.
+        """Add a table's events from `at` on, until the batch is full or the selection changes.
 
-        Returns the position after them, False if the batch is full before a change, and the change.
-        The events end with the commit of a change for this run, and the next batch begins with the
-        version after it. Changes for other runs are ignored. Raises EventsGoneError.
+        Events up to the end of the change's commit are added, however many. Returns the position
+        after them, whether all fitted, and the change of this run, if any. Changes of other runs
+        are ignored. Raises EventsGoneError.
         """
         begins, left_over = self._left_over.pop(reading.uri, (None, iter(())))
         rest = left_over if begins == at else reading.pages(at, None)

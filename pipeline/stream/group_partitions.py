@@ -1,8 +1,8 @@
-"""Offsets partitions of many groups, computed for all of them at once.
+"""Offsets partitions of many groups, computed in one vectorized sum.
 
-Each of several nodes needs the partition of every row of a commit, to find its own rows. Java's
-hash of an ASCII id is a weighted sum of its bytes, so one vectorized sum gives all hashes. A column
-with an id that is not ASCII, or is long, is rare. Its distinct ids are hashed one by one.
+Each of several nodes computes the partition of every row of a commit, to find its own rows. Java's
+hash of an ASCII id is a weighted sum of its bytes. If an id is not ASCII or is long, the column's
+distinct ids are hashed one by one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from group_coordinator.coordinator.group.partition import partition_for
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet
 
-# The longest id, bytes, that is part of the vectorized sum.
+# The longest id that the vectorized sum allows, bytes.
 _LONGEST = 256
-# Java's hash multiplies a character by 31 to the power of the number of characters after it. Sums
-# are modulo 2^32.
+# Java's hash: each character times 31 to the power of the number of characters after it, modulo
+# 2^32.
 _WEIGHTS = np.array([pow(31, after, 1 << 32) for after in range(_LONGEST)], np.uint32)
 _MIN_HASH = 1 << 31
 

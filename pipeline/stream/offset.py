@@ -1,4 +1,4 @@
-"""Position of a stream: where it begins, and how far it has read its two tables."""
+"""Offsets of the stream, as Spark logs them, and the position at which a stream begins."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 
 class Offset(Struct, frozen=True):
-    """The position of a stream, as Spark's log of offsets stores it in JSON.
+    """The position of the stream in its two tables, as Spark logs it in JSON.
 
-    The offset at the end of a batch also has the run of the query that planned the batch, and the
-    batch's selection. It has the batch's `max.request.size` as well, None if an earlier release
-    planned the batch. So a batch that is run again has the same events and refuses the same
-    requests. It is decided by the same settings (`pipeline.stream.pinned_settings`), even if the
-    node owns other partitions now.
-
-    `missed` is the result of `Selection.missed_by` for the batch, which has these requests as well.
+    An offset at the end of a batch also fixes what a repeated batch decides. `run`, the number of
+    the query's run that planned it, gives its settings (`pipeline.stream.pinned_settings`).
+    `selection` names the partitions that it reads. `max_request_bytes` is the limit of a request,
+    None if an earlier release planned the batch. `missed` maps gained partitions to the first
+    version of `requests` that the batch reads for them (`Selection.missed_by`).
     """
 
     bootstrap: Position
@@ -34,9 +32,9 @@ class Offset(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """The newest batch that a streaming checkpoint has planned, and its end, as JSON.
+    """The newest batch that a streaming checkpoint has planned, and its end offset as JSON.
 
-    `query_id` is the id under which the query writes its batches; None if the checkpoint has none.
+    `query_id` identifies the query's commits; None if the checkpoint has no query id.
     """
 
     batch_id: int
@@ -62,11 +60,11 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
 class Bootstrap(Struct, frozen=True):
     """The position at which a new streaming checkpoint begins.
 
-    `uri` is the bootstrap's table, and `version` is its first version that the stream reads.
+    `uri` and `version` name the bootstrap's table and the first version to read of it.
     `first_version` is the first version of `requests` that the bootstrap does not cover.
-    `state_version` is the format version of the groups' states in the checkpoint. `requests_table`
-    is the number of `requests`, which is another one if the table was made again. It is None if an
-    earlier release wrote the bootstrap.
+    `state_version` is the format of the groups' states in the checkpoint. `requests_table` is the
+    number of the table `requests`, which changes if it is created again; None if an earlier release
+    wrote the bootstrap.
     """
 
     uri: str

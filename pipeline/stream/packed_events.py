@@ -1,25 +1,16 @@
-"""Packed events: a request event in the stream is a single string, with its group's id.
+"""Packed events: each request event of the stream is one string, `<order key><event as JSON>`.
 
-A group's rows reach the coordinator in no order, and each column adds cost on its way to Python. So
-a row becomes `<order key><event as JSON>`. Sorting the strings gives the order; removing the first
-`KEY_WIDTH` characters gives the event.
+Spark delivers a group's rows in no order, and each column costs time on its way to Python. Sorting
+the strings restores the order; the event follows the first `KEY_WIDTH` characters.
 
-The order within a group and batch is that of the table's commits, and within a commit that of its
-rows: the key is a row's number in the batch. No clock decides the order. The request that was
-committed first is decided first, even if producers' clocks differ by a minute, or one steps back. A
-Kafka broker also decides in the order of arrival. A batch that is run again has the same rows in
-the same order.
+The key is the row's number in the batch, so the order is that of the table's commits and of the
+rows in them. As on a Kafka broker, the request that arrives first is decided first, whatever the
+producers' clocks say. A repeated batch has the same rows in the same order. Only a take-over reads
+files after they were rewritten; it orders by `sent_at`, then by the event's text.
 
-A take-over is the exception: it reads rows of a table after its files were rewritten. It orders by
-`sent_at` in microseconds, events without one last, and then by the event's text.
-
-`pack_rows` packs rows of `requests`. Arrow functions build the JSON. Only values with lists or
-bytes, or with characters that JSON escapes, are converted to Python values, which is slower. Each
-Arrow call has a fixed cost, so one call joins the texts of a row's columns. A file usually has
-requests of one API, so columns and fields with only nulls are dropped first.
-
-A stream has one row for each group, or several for a group with many events. Its column `group_id`
-names the group, and `events` has the group's packed events, one a line (`stream_batches`).
+Arrow functions build the JSON. Only lists, bytes, and texts with characters that JSON escapes are
+converted to Python values, which is slower. Each Arrow call has a fixed cost: columns with only
+nulls are dropped first, and one call joins the texts of a row.
 """
 
 from __future__ import annotations
@@ -41,18 +32,17 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet
 
 
-# The digits of a row's number, and of the microseconds since 1970 of any Spark timestamp.
+# The digits of the order key: enough for the microseconds since 1970 of any Spark timestamp.
 KEY_WIDTH = 18
 # The key of the coordinator's own control events, which come before every request.
 FIRST_KEY = "0" * KEY_WIDTH
 # The key of an event of a take-over that has no `sent_at`: after those that have one.
 NO_TIME = "8" * KEY_WIDTH
-# The number of the first request in a batch that also has events of the bootstrap: after all of
-# them.
+# The first row number after the events of the bootstrap in one batch.
 AFTER_BOOTSTRAP: int = 9 * 10 ** (KEY_WIDTH - 1)
-# The number of the first request after those that a stream had missed of a new partition.
+# The first row number after the requests that the stream had passed over (`Offset.missed`).
 AFTER_MISSED: int = AFTER_BOOTSTRAP + 5 * 10 ** (KEY_WIDTH - 2)
-# A bootstrap has one event a row. The stream has all events of a group in one row, one a line.
+# A row of a bootstrap has one event; a row of the stream has all events of a group, one a line.
 PACKED_SCHEMA = pa.schema({"group_id": pa.string(), "event": pa.string()})
 STREAM_COLUMNS = ("group_id", "events")
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
@@ -66,8 +56,8 @@ _LAST_TIME = int(NO_TIME) - 1
 # The bytes that JSON escapes.
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _encode = msgspec.json.Encoder().encode
-# Packing makes a numbered row at most this many times larger. JSON writes a control character as
-# six bytes, and a row of empty texts has the names of its fields.
+# Packing enlarges a row at most so many times: JSON writes a control character as six bytes, and a
+# row of empty texts has the names of its fields.
 MOST_GROWTH = 8
 # The column of the rows' numbers. No column of the contract has such a name.
 _NUMBER = "the row's number"
@@ -90,22 +80,21 @@ def pack_rows(
 ) -> pa.Table:
     """Return the group id and the packed event of each row, with `PACKED_SCHEMA`.
 
-    Only rows of `partition_set` are packed (`select_rows`). Events are ordered as the rows are;
-    `first` is the number of the first row. If `first` is None, the order of commits is unknown:
-    events are ordered by `sent_at`, those without one last.
+    Only rows of `partition_set` are packed. The events are ordered as the rows, from row number
+    `first` on, or by `sent_at` if `first` is None; events without `sent_at` come last.
 
-    Nulls are omitted, bytes are base64, and `sent_at` is in ms. A missing column is null; a column
-    of another type is converted by `pipeline.stream.contract_types`. The column `REFUSED` is kept
+    In the JSON, nulls are omitted, bytes are base64, and `sent_at` is in ms. Other types than the
+    schema's are converted by `pipeline.stream.contract_types`. The column `REFUSED` is kept
     (`pipeline.stream.request_pages`).
     """
     return _pack(select_rows(rows, first, partition_set))
 
 
 def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet | None) -> pa.Table:
-    """Return the rows of the groups of a partition set, None for all rows, with their numbers.
+    """Return the rows of the groups of a partition set, with row numbers from `first` on.
 
-    Other rows are dropped before packing, so each of several nodes packs only its own requests. The
-    first of all `rows` has the number `first`; None adds no numbers.
+    None selects all rows, and None as `first` adds no numbers. Selecting before packing lets each
+    of several nodes pack only its own requests.
     """
     if first is not None:
         numbers = np.arange(first, first + len(rows), dtype=np.int64)
@@ -118,10 +107,10 @@ def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet |
 
 
 def pack_together(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Pack the results of `select_rows`, with one call for each schema; keep packed tables.
+    """Pack results of `select_rows`; tables that are packed already are kept.
 
-    A call for few rows costs about as much as one for some hundred, and small commits mostly have
-    the same columns. The numbers keep the order of events, whatever the order of tables.
+    Tables of one schema are packed in one call, because a call for few rows costs about as much as
+    one for some hundred. The row numbers keep the order of events.
     """
     packed = []
     rows: dict[pa.Schema, list[pa.Table]] = {}
@@ -163,8 +152,8 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
 def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
     """Return JSON objects with the non-null fields."""
     parts: list[pa.Array | str] = ["{"]
-    # A member after one that every row has begins with a comma, and a member before it ends with a
-    # comma. So no row has a comma too many.
+    # A comma precedes a member that follows one that every row has, and follows a member before it.
+    # So no row has a comma too many.
     is_first = True
     for name, array in fields.items():
         if array.null_count == length:
@@ -187,12 +176,12 @@ def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
 
 
 def _or_nothing(before: str, values: pa.Array, after: str) -> pa.Array:
-    """Return the values with texts around them, and an empty text for null."""
+    """Return each value between two texts; "" for null."""
     return pc.coalesce(pc.binary_join_element_wise(before, values, after, ""), "")
 
 
 def _merged(parts: list[pa.Array | str]) -> list[pa.Array | str]:
-    """Return the parts with neighbouring texts joined, because each part costs every row time."""
+    """Return the parts with adjacent texts joined, because each part costs time for every row."""
     merged: list[pa.Array | str] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -203,7 +192,7 @@ def _merged(parts: list[pa.Array | str]) -> list[pa.Array | str]:
 
 
 def _json(array: pa.Array) -> tuple[str, pa.Array, str]:
-    """Return the values as JSON texts, null for null, and the text before and after each."""
+    """Return the values as JSON texts, null for null, and the quotes before and after each."""
     kind = array.type
     if pa.types.is_integer(kind):
         return "", array.cast(pa.string()), ""
@@ -220,7 +209,7 @@ def _json(array: pa.Array) -> tuple[str, pa.Array, str]:
 
 
 def _has_escaped(texts: pa.StringArray) -> bool:
-    """Whether JSON escapes a byte of the texts. All texts are checked in one call."""
+    """Whether JSON escapes a byte of any text."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False
@@ -255,7 +244,7 @@ def _plain_values(array: pa.Array) -> Sequence[Any]:
 
 
 def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
-    """Join packed events into rows, each of one group, in batches of bounded size."""
+    """Join packed events into rows, each of one group, in Arrow batches of bounded size."""
     if not tables:
         return []
     grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
@@ -275,7 +264,7 @@ def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
 
 
 def _bounded(lines: list[str]) -> Iterator[str]:
-    """Join lines into texts; each text ends at the first line that reaches `_ROW_CHARS`."""
+    """Join lines into texts, each ended by the first line that reaches `_ROW_CHARS`."""
     gathered: list[str] = []
     size = 0
     for line in lines:

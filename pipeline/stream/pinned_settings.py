@@ -1,28 +1,23 @@
-"""Pinned settings: a batch that is run again is decided by the same settings.
+"""Pinned settings: a repeated batch is decided by the same settings as the first time.
 
-Settings, claims, the catalogue of topics and the ACLs are part of a batch's input, as its requests
-and its time are. An interrupted batch is run again after a restart, and the rows that its first run
-has written remain. If the second run used other settings, it could contradict the first. A commit
-could be in the offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
+An interrupted batch is repeated after a restart, and the rows that it has already written remain.
+With other settings, claims, topics or ACLs, the repetition could contradict them: an offset that is
+committed already could be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
 
-Settings are pinned in a table next to the streaming checkpoint, before any batch is decided by
-them. The table has a row for each run of the query. It has another row for each batch with which a
-run begins to use a changed catalogue or changed ACLs. The offset of a batch, which Spark logs
-before the batch runs, names the run that planned the batch (`pipeline.stream.offset`). A batch that
-another run planned uses the settings that the other run pinned for it. All other batches use the
-current settings.
+Settings are pinned in a table next to the streaming checkpoint, before a batch is decided by them.
+The table has a row for each run of the query, and one for each settings, topics or ACLs. A batch's
+offset names the run that planned it (`pipeline.stream.offset`), so a batch of an earlier run uses
+that run's pinned settings. All other batches use the current ones.
 
-The partitions of a run may change while it runs (`change`). The settings then name all claims
-before the stream reads the change, and are pinned from the next batch on. A partition that is
-released stays claimed until a batch no longer selects its requests, as the batch's offset says.
-That batch unloads it, and from then on its requests are not decided.
+The offsets partitions of a node may change while its query runs (`change`). The settings name all
+claims before the stream reads the change. A partition that is being released stays claimed until a
+batch's offset no longer selects it; that batch unloads its groups.
 
-The driver reads the catalogue and the ACLs once a batch, before the batch's one action. It passes
-the settings to the tasks as a local property of their job (`pipeline.stream.stateful`). The workers
-read nothing, so all of them have the same settings. They could not read the catalogue's rows up to
-the batch's time instead: a row gets its time before it is committed, from another machine's clock.
-So a second run could see a row that the first could not. A change of the catalogue is not a control
-event for each group, as a load is, because it would wake every group.
+The driver reads topics and ACLs before the batch's one action, and passes the settings to the tasks
+as a local property of their job (`pipeline.stream.stateful`), so all workers have the same. Workers
+could not read the catalogue as of the batch's time instead: a row gets its time, from another
+machine's clock, before it is committed. So a repeated batch could see a row that the first run
+could not. A changed catalogue is not a control event, because that would wake every group.
 """
 
 from __future__ import annotations
@@ -66,10 +61,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The application id of the transaction that has the number of the newest run as its version.
+# The application id of the Delta transaction that has the number of the newest run as version.
 _RUNS = "runs"
 
-# The settings that a run reads from tables: the catalogue of topics, and the ACLs.
+# The settings that a run reads from tables: topics and ACLs.
 _Known = tuple[Catalogue | None, tuple[AclBinding, ...] | None]
 
 _encode = msgspec.json.Encoder().encode
@@ -77,7 +72,7 @@ _decode = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Pin(Struct, frozen=True):
-    """The settings, as JSON, that a run uses from this batch on."""
+    """A row of the table: the settings, as JSON, that a run uses from this batch on."""
 
     run: Int64
     batch_id: Int64
@@ -85,11 +80,11 @@ class Pin(Struct, frozen=True):
 
 
 class KeysGone(Failure):
-    """A batch cannot be run again: a key that verified its requests was changed or removed."""
+    """A batch cannot be repeated: a key that verified its requests was changed or removed."""
 
 
 class PinsGone(Failure):
-    """A batch cannot be run again: the table no longer has the settings that it was decided by."""
+    """A batch cannot be repeated: the table no longer has the settings that decided it."""
 
     def __init__(self, uri: str, batch_id: int) -> None:
         super().__init__(
@@ -100,14 +95,13 @@ class PinsGone(Failure):
 
 
 class PinnedSettings:
-    """The settings of each batch of one run of a query; `run` is the run's number.
+    """The settings of each batch of one run of the query; `run` is the run's number.
 
-    They are in a table next to `checkpoint`, which need not exist. `settings` are those of the run,
-    except the catalogue of topics and the ACLs, which this class reads. `planned` is the newest
-    batch that the streaming checkpoint had planned before this run. `offset_of_batch` returns the
-    end of a planned batch, from Spark's log of offsets. One thread may change the settings while
-    another one reads them. Raises FencedError as every writer of a node does, CommitTimeoutError,
-    KeysGone and PinsGone.
+    They are in a table next to `checkpoint`, which need not exist. `settings` are the run's, except
+    for the topics and ACLs, which this class reads. `planned` is the newest batch that the
+    streaming checkpoint had planned before this run. `offset_of_batch` returns the end of a planned
+    batch from Spark's log of offsets. One thread may change the settings while another reads them.
+    Raises FencedError, CommitTimeoutError, KeysGone and PinsGone.
     """
 
     def __init__(
@@ -148,7 +142,6 @@ class PinnedSettings:
         text = self._present()
         if text != self._text:
             self._text = text
-            # A pin that equals the previous one adds nothing.
             pin = partial(self._appender.append, self._pin(self.run, batch_id))
             self._retry_budget().run(f"pin what batch {batch_id} is decided by", pin)
         if changed is not None and self._next is changed:
@@ -158,8 +151,8 @@ class PinnedSettings:
     def change(self, settings: BatchSettings) -> None:
         """Use these settings from the next batch on, except for `keys`, which stay the same.
 
-        A partition that is unloading may still be in `claims`. Its requests are then decided until
-        a batch no longer reads them.
+        `claims` may still have a partition that is unloading. Its requests are decided until a
+        batch no longer selects them.
         """
         self._next = settings
 
@@ -191,9 +184,9 @@ class PinnedSettings:
         return self._encoded[1]
 
     def _look(self) -> _Known:
-        """Return the current topics and ACLs; retry a failed read within the batch.
+        """Return the current topics and ACLs, which every decision needs; retry a failed read.
 
-        No request can be decided without the ACLs. Raises CommitTimeoutError.
+        Raises CommitTimeoutError.
         """
         return self._retry_budget().run("look at topics and ACLs", self._look_once)
 
@@ -207,13 +200,13 @@ class PinnedSettings:
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""
-        # A restored table may lack the run that planned the last batch. With the same number, this
-        # run would decide that batch again by other settings.
+        # A restored table may lack the run that planned the last batch. If this run took its
+        # number, it would repeat that batch with other settings.
         planned = None if self._planned is None else offset_of(self._planned.offset)
         before = -1 if planned is None else planned.run
         while True:
             run = max(self._appender.last_version(_RUNS), before) + 1
-            # -1 is before the first batch, which may have a pin as well.
+            # -1 comes before the first batch, which may have a pin too.
             if self._appender.append(self._pin(run, -1), _RUNS, run):
                 return run
 
@@ -221,10 +214,10 @@ class PinnedSettings:
         return to_arrow(self._table, [Pin(run, batch_id, self._text)])
 
     def _of_planned(self, batch_id: int, planned: Planned) -> str:
-        """Return the settings that the planning run pinned for a batch, without claims lost since.
+        """Return the settings that were pinned for a planned batch, without claims lost since.
 
-        Another coordinator that has owned a partition since has answered the batch's requests of
-        it. So they are not decided again.
+        A partition's new owner has answered the batch's requests of it, so they are not decided
+        again.
         """
         offset = offset_of(planned.offset)
         pins = from_arrow(Pin, read_rows(open_delta(self._uri)))
@@ -243,7 +236,7 @@ class PinnedSettings:
 
 
 def _poll(watcher: TopicWatcher | AclWatcher) -> None:
-    """Poll for changes; read a replaced table again, before any request is decided."""
+    """Poll for changes; read a replaced table again before any request is decided."""
     try:
         watcher.poll()
     except TableReplacedError as error:
@@ -264,7 +257,7 @@ def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSetti
 
 
 def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
-    """Raise KeysGone unless the keys that verify a batch's principals are present."""
+    """Raise KeysGone unless the keys that verified a batch's principals are still there."""
     there = now.keys or {}
     gone = [name for name, mark in (pinned.keys or {}).items() if there.get(name) != mark]
     if gone:
@@ -276,10 +269,10 @@ def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
 
 
 def _still_held(pinned: BatchSettings, now: BatchSettings) -> BatchSettings:
-    """Return the pinned settings with only the claims that still hold."""
+    """Return the pinned settings with only the claims that this node still has."""
     if pinned.claims is None or now.claims is None:
         return pinned
-    # A partition is released only after the batches that were planned before.
+    # A partition is released only after all batches that were planned before.
     held = {**now.claims, **now.unloading}.items()
     return replace(
         pinned,

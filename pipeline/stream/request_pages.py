@@ -1,23 +1,23 @@
-"""Reading of rows of `requests` within a bound of memory, whatever their writer put there.
+"""Reading of `requests` within bounded memory, whatever a writer has put there.
 
-Any client may write requests, and one row must not stop the requests of all others. So the memory
-that a row group takes is computed from its Parquet footer before it is read:
+Any client may write to the table, and one row must not stop the requests of others. So the memory
+of a row group is computed from its Parquet footer before it is read:
 
-* A row group with encoded columns of more than `UNREADABLE_BYTES` is not read. Only the ids of its
-  requests are read, and all requests are refused.
-* Any other row group is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in
-  each row. If the texts could exceed `UNFOLDED_BYTES`, they are read as dictionaries, and measured
+* If its columns take more than `UNREADABLE_BYTES`, only the ids are read, and all its requests are
+  refused.
+* Otherwise it is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in each
+  row. If its texts could exceed `UNFOLDED_BYTES`, they are read as dictionaries, and measured
   before they are copied.
-* A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, the
-  reason. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its ids
-  are missing or too long (`schemas.messages.decode_request`).
-* A file that is not a Parquet file, or has a footer that understates its pages, becomes one such
-  row without ids. So it becomes a rejected request that names the file.
+* A request of more than `max.request.size` becomes a refused row: its ids, and the reason in the
+  column `REFUSED`. The group answers it INVALID_REQUEST, or rejects it if its ids are missing or
+  too long (`schemas.messages.decode_request`).
+* A file that is no Parquet file, or understates its pages in the footer, becomes one refused row
+  without ids: a rejected request that names the file.
 * A row group that cannot be decoded becomes a refused row for each request, with the ids that can
-  be decoded. A failure of the store is handled by `pipeline.delta.parquet_file`.
+  be decoded. `pipeline.delta.parquet_file` handles failures of the store.
 
-A row that is a thousand times larger than any before it takes its own size once, and delays no
-other request.
+A row that is a thousand times larger than the others takes its own size once, and delays no other
+request.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ log = logging.getLogger(__name__)
 
 # The size of a page, bytes, in Arrow as well as packed.
 PAGE_BYTES = 8 << 20
-# The limit for the encoded columns of a row group and the items of its lists, bytes.
+# The most that the encoded columns of a row group and the items of its lists may take, bytes.
 UNREADABLE_BYTES = 1 << 30
-# The limit for a row group's texts if each is as long as all of its encoded column, bytes.
+# The most that the texts of a row group may take if each is as long as its whole column, bytes.
 UNFOLDED_BYTES = 256 << 20
 # The longest id with which a refused request is answered: Kafka's longest string, bytes.
 LONGEST_ID = 32_767
 _IDS = ("request_id", "group_id", "api")
 # The memory that Arrow takes for a value: up to eight bytes or an offset, and its validity.
 _VALUE_BYTES = 9
-# The most that an event takes for the fields that are no lists, without their texts, bytes. The
-# second is how many times larger than encoded a text or the item of a list can be: JSON writes a
-# control character as six bytes.
+# The most that an event's fields other than lists take without their texts, bytes; and how many
+# times larger than encoded a text or list item can be (JSON writes a control character as six
+# bytes).
 _FIXED_BYTES = 4096
 _MOST_GROWTH = 8
 
@@ -71,10 +71,10 @@ class _Weight(NamedTuple):
 def read_pages(
     groups: RowGroups, columns: Sequence[str], first: int, most: int
 ) -> Iterator[pa.Table]:
-    """Yield the rows of row groups from row `first` on, page by page and in their order.
+    """Yield the rows of row groups from row `first` on, page by page, in order.
 
-    `most` is `max.request.size`, bytes. A page has those of `columns` that the file has, or ids and
-    `REFUSED`.
+    `most` is `max.request.size`, bytes. A page has those of `columns` that the file has, or only
+    ids and `REFUSED`.
     """
     file, parquet, numbers = groups
     described = [parquet.metadata.row_group(number) for number in numbers]
@@ -90,7 +90,7 @@ def read_pages(
         named = [column.path_in_schema for column in strings]
         parquet = pq.ParquetFile(file, read_dictionary=named, metadata=parquet.metadata)
     elif size <= PAGE_BYTES and weight.encoded * _MOST_GROWTH + _FIXED_BYTES <= most:
-        # No event can be large, as in nearly all files. Threads cost a small file more than they
+        # As in nearly all files, no event can be large. Threads cost a small file more than they
         # save.
         yield parquet.read_row_groups(numbers, list(columns), use_threads=False).slice(first)
         return
@@ -100,7 +100,10 @@ def read_pages(
 
 
 def bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield rows in pages of `PAGE_BYTES` or one row; refuse events of more than `most` bytes."""
+    """Yield rows in pages of at most `PAGE_BYTES`, or of one row.
+
+    An event of more than `most` bytes becomes a refused row.
+    """
     sizes = event_sizes(rows).to_pylist()
     start = size = 0
     for row, each in enumerate(sizes):
@@ -117,9 +120,9 @@ def bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def refuse_packed(events: pa.Table, most: int) -> pa.Table:
-    """Refuse those of a bootstrap's packed events that are larger than `most` bytes.
+    """Refuse the requests in a bootstrap's packed events that are larger than `most` bytes.
 
-    A bootstrap repeats requests, which have the same limit. Control events may have any size.
+    A control event may have any size.
     """
     lengths = pc.binary_length(events.column("event"))
     if not events.num_rows or pc.max(lengths).as_py() <= most + KEY_WIDTH:
@@ -147,13 +150,10 @@ def _refuse_packed(group: str | None, text: str, most: int) -> tuple[str | None,
 
 
 class RefusedRequests:
-    """Rows in place of requests that cannot be decoded; a line of the log has the reason."""
+    """Refused rows in place of requests that cannot be decoded; the reason is logged."""
 
     def for_file(self, path: str, why: str) -> pa.Table:
-        """Return the row in place of the requests of a file that is not a Parquet file.
-
-        It has no ids, so it can only be rejected; the reason names the file.
-        """
+        """Return a refused row without ids, for a file that is no Parquet file."""
         path = quoted_text(path)
         log.warning("requests: %s is no Parquet file: %s", path, quoted_text(why))
         reason = f"{path} is no Parquet file, so that its requests cannot be read"
@@ -162,9 +162,9 @@ class RefusedRequests:
     def for_row_group(
         self, files: FileSystem, path: str, row_group: int, first: int, why: str
     ) -> pa.Table:
-        """Return the requests of a damaged row group from row `first` on as refused.
+        """Return the requests of a damaged row group, from row `first` on, as refused.
 
-        They have those of their ids that can be decoded.
+        They have the ids that can be decoded.
         """
         told = quoted_text(path), quoted_text(why)
         log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, *told)
@@ -228,7 +228,7 @@ def _ids_alone(
 
 
 def _refused(rows: pa.Table, reason: str) -> pa.Table:
-    """Return the ids of the rows, null for one that is too long, and the reason of the refusal."""
+    """Return the ids of the rows, null if too long, with the reason in the column `REFUSED`."""
     columns = in_contract_types(rows.select([name for name in _IDS if name in rows.column_names]))
     found = {name: texts(columns, name, rows.num_rows) for name in _IDS}
     for name, ids in found.items():

@@ -1,19 +1,16 @@
-"""The selection of the requests that a stream reads, and the event that changes it.
+"""The selection: the offsets partitions that a stream reads, and the event that changes it.
 
-A node gains and releases offsets partitions while its query runs. The selection is therefore part
-of the stream's data: an event in the bootstrap, a `SelectionChange`, has the new selection. The
-batch that reads the event selects by it, and all later batches do as well. Spark's log of offsets
-has the selection of each batch (`pipeline.stream.offset`). So a batch that is run again selects the
-same requests.
+A node gains and releases offsets partitions while its query runs. The change is an event in the
+bootstrap, `SelectionChange`. The batch that reads it, and every later one, uses the new selection.
+Spark logs the selection in each batch's offset (`pipeline.stream.offset`), so a repeated batch
+reads the same requests.
 
-The event is the first row of a row group. A batch that reads it also takes the rest of the event's
-commit, however large, and no later commit of the bootstrap. The batch selects by the event at once.
-So groups are unloaded in the same batch in which their requests are no longer read, and no batch
-has two changes. The events that load groups are in row groups before the change, and may take many
-batches. Until the change, the query continues with its previous selection.
+The event is the first row of a row group. Its batch takes the rest of the event's commit, however
+large, and no later commit of the bootstrap. So groups are unloaded in the batch that no longer
+reads their requests, and no batch has two changes. The events that load groups precede the change,
+and may take many batches; until the change, the query uses the previous selection.
 
-A change applies to one run of the query. A later run begins with another selection, and ignores
-changes for an earlier run.
+A change names its run of the query. A later run begins with its own selection, and ignores it.
 """
 
 from __future__ import annotations
@@ -29,17 +26,16 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.pipeline.delta import Position
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, KEY_WIDTH
 
-# The group id of the event. No group has it, because the source does not pass the event on.
+# The group id of the event; the source does not pass it on to a group.
 CHANGE_GROUP = "__coordinator_change"
 _CHANGE = f'{FIRST_KEY}{PREFIX}:"change"'
 
 
 class Selection(Struct, frozen=True):
-    """The requests that a stream reads: those of `partitions`, None for all, out of `of`.
+    """The requests that a stream reads: those of `partitions` out of `of`; None for all.
 
-    `passed_over` maps some partitions to a version of `requests`. The stream skips their requests
-    up to that version, because the partition was claimed later. The former owner has answered these
-    requests, and the bootstrap has those that still waited.
+    `passed_over` maps gained partitions to the last version of `requests` that the stream skips for
+    them. The former owner has answered these requests, or the bootstrap has them.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -47,7 +43,7 @@ class Selection(Struct, frozen=True):
     passed_over: dict[int, int] = {}
 
     def at(self, version: int) -> PartitionSet | None:
-        """Return the offsets partitions with requests to read in a version; None for all."""
+        """Return the offsets partitions that a version of `requests` is read for; None for all."""
         passed_over = {p for p, last in self.passed_over.items() if version <= last}
         if self.partitions is None and not passed_over:
             return None
@@ -55,20 +51,19 @@ class Selection(Struct, frozen=True):
         return PartitionSet(frozenset(mine) - passed_over, self.of)
 
     def since(self, version: int) -> Selection:
-        """Return the selection for versions from this one on."""
+        """Return the selection without skips that end before `version`."""
         later = {p: last for p, last in self.passed_over.items() if version <= last}
         return replace(self, passed_over=later)
 
     def has(self, partition: int) -> bool:
-        """Return whether the stream reads requests of a partition of the offsets topic."""
+        """Return whether the stream reads requests of an offsets partition."""
         return self.partitions is None or partition in self.partitions
 
     def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
-        """Return the partitions with requests that a stream at `at` has skipped, by `before`.
+        """Return the gained partitions with requests before `at` that must still be read.
 
-        Maps each to the version of `requests` from where its requests must be read. They were
-        skipped because a stream continues with other requests while the events that load a
-        partition are added to its bootstrap.
+        Maps each to its first such version of `requests`. The stream, with the selection `before`,
+        skipped them while the events that load the partition were added to the bootstrap.
         """
         return {
             p: last + 1
@@ -78,7 +73,7 @@ class Selection(Struct, frozen=True):
 
 
 class SelectionChange(Struct, frozen=True, tag_field="control", tag="change"):
-    """The control event after which a run of the query reads by another selection."""
+    """The control event after which a run of the query uses another selection."""
 
     run: int
     selection: Selection
@@ -89,12 +84,12 @@ _decode = msgspec.json.Decoder(SelectionChange).decode
 
 
 def change_row(change: SelectionChange) -> tuple[str, str]:
-    """Return a change as a row of the bootstrap: group and packed event."""
+    """Return a change as a row of the bootstrap: group id and packed event."""
     return CHANGE_GROUP, FIRST_KEY + _encode(change).decode()
 
 
 def split_change(rows: pa.Table) -> tuple[pa.Table, SelectionChange | None]:
-    """Split a page into its packed events and its change, None if it has no change."""
+    """Split a page of the bootstrap into its packed events and its change, if any."""
     if not rows.num_rows:
         return rows, None
     first = rows.column("event").slice(0, 1)

@@ -1,18 +1,18 @@
-"""Sink: it writes a batch to its tables: records, then events, rejected requests, and responses.
+"""The sink: it writes a batch's records, events, rejected requests and responses, in this order.
 
-Exactly one action collects the batch's frame. A second action would run the stateful function
-again, and an action that does not read every row would leave state uncommitted. Then each table
-gets one commit, in an order that is safe to interrupt: a response is never visible before the
+Each table gets one commit. The order is safe to interrupt: a response is never visible before the
 records that it depends on.
 
-Every commit carries (query, batch). So a batch that is run again, and a commit that is retried
-within a batch, writes only the missing rows. If a table has any other batch already, this query
-wrote it after the state that this process has. The machine was set back to an earlier state, and
-the batch in the table has other requests.
+Exactly one action collects the batch's frame. A second action would run the stateful function
+again, and an action that does not read every row would leave state uncommitted.
 
-The driver writes batches of any size. Spark's writer must not be used, because its commits do not
-check the node's epoch. On a local disk it also does not check that no other writer has the version
-that it takes (`pipeline.session.start`).
+Every commit has the query's id and the batch's number (Delta's `txn`). So a repeated batch or
+commit writes only the missing rows. If a table has a batch that neither this process nor the
+previous one wrote, this machine or its checkpoint was set back (`BatchWrittenError`).
+
+The driver writes batches of any size, without Spark's writer, which does not check the node's
+epoch. On a local disk, Spark's writer also does not check for a concurrent commit of the same
+version (`pipeline.session.start`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class BatchWrittenError(Failure):
-    """A table has a batch that neither this process nor the one before it can have written."""
+    """A table already has a batch that neither this nor the previous process can have written."""
 
     def __init__(self, table: str, batch_id: int) -> None:
         super().__init__(
@@ -77,12 +77,12 @@ _PIECE_ROWS = 50_000
 
 
 class Sink:
-    """The function given to foreachBatch; it keeps the offsets log's positions between batches.
+    """The function given to foreachBatch. It keeps the end of the offsets log between batches.
 
-    `planned` is the newest batch that the streaming checkpoint had planned before this run of the
-    query, -1 if none. The tables may have it, and then it is run again. `timers` receives all
-    timers; None: the source begins a batch every interval. A failed commit is retried as `config`
-    says (offsets.commit.timeout.ms).
+    `planned` is the newest batch that the streaming checkpoint had planned before this run, -1 if
+    none; the previous process may have written it. `timers` receives all timers; without it, the
+    source begins a batch every interval. Failed commits are retried for `offsets.commit.timeout.ms`
+    of `config`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Sink:
         self.batches = 0
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one batch. A failure ends the query; the next start runs the batch again."""
+        """Write one batch. A failure ends the query, and the next run repeats the batch."""
         spark = frame.sparkSession
         app_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if app_id is None:
@@ -142,16 +142,16 @@ class Sink:
         self.batches += 1
 
     def check_epoch(self) -> None:
-        """Raise FencedError if a later coordinator has taken over."""
+        """Raise FencedError if a newer coordinator has taken over."""
         appender = self._appenders[RESPONSES.name]
         appender.forget()
         if self._epoch is not None:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def check_same(self) -> None:
-        """Raise TableReplacedError if a table was replaced; for another thread than the batches'.
+        """Raise TableReplacedError if a table was replaced. Any thread may call this.
 
-        A table that cannot be read is not an error here, because the batches report it.
+        A table that cannot be read is ignored here, because the batches report it.
         """
         for watch in self._watches:
             try:
@@ -162,9 +162,10 @@ class Sink:
                 log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Use these settings from the next batch on, also for partitions that were gained.
+        """Use these settings from the next batch on. Any thread may call this.
 
-        Their former owner has written their last records. For another thread than the batches'.
+        `gained` are newly claimed offsets partitions: the end of their log is read again, because
+        the former owner has appended to it.
         """
         if gained:
             self._log.reread(open_table(self._root, OFFSETS_TOPIC), gained)
@@ -173,24 +174,24 @@ class Sink:
         self.wake()
 
     def wake(self) -> None:
-        """Make a batch begin at once, even if there is nothing to decide."""
+        """Make a batch begin at once, even without requests."""
         if self.timers is not None:
             self.timers.wake()
 
     def is_changed(self) -> bool:
-        """Return whether a batch has begun with the settings that `change` set last."""
+        """Return whether a batch has begun with the settings of the last `change`."""
         return self._pinned is None or self._pinned.is_changed()
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
-        """Write the outputs of the groups; leave a table unchanged that has this batch already.
+        """Write the outputs of the groups; skip each table that already has this batch.
 
-        A table may have it if the batch is run again after a start, or if this process has tried to
-        write it. Raises BatchWrittenError if neither is so, CommitTimeoutError if a table does not
-        take its rows in time, FencedError and NotFlushed.
+        A table may have the batch if this process or the previous one tried to write it. Otherwise
+        raises BatchWrittenError. Raises CommitTimeoutError if a table does not accept its rows in
+        time, FencedError and NotFlushed.
         """
         tables = self._to_rows(outputs)
-        # In an object store, writing a file takes as long as a commit. So all files are written at
-        # once, and then the commits follow each other.
+        # In an object store, a file takes as long as a commit. So all files are written at once,
+        # before the commits.
         if len(tables) > 1:
             for table, rows in tables:
                 self._appenders[table.name].write_ahead(rows)
@@ -201,7 +202,7 @@ class Sink:
                 raise BatchWrittenError(table.name, batch_id)
 
     def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> bool:
-        """Write a table's rows of a batch; return False if another process wrote the batch."""
+        """Append a table's rows of a batch; return False if another process wrote the batch."""
         appender = self._appenders[table.name]
         try:
             written = appender.append(rows, app_id, batch_id)
@@ -209,8 +210,8 @@ class Sink:
             if appender.may_be_committed:
                 self._ours[table.name] = batch_id
         if not written and batch_id > self._ours[table.name]:
-            # The batch is planned. A later batch in the table makes the next start treat the
-            # streaming checkpoint as an older one. So it does not run the batch again.
+            # The batch is already planned. A later batch in the table makes the next start treat
+            # the streaming checkpoint as outdated, so it does not repeat the batch.
             appender.append(None, app_id, batch_id + 1)
             return False
         if table is not OFFSETS_TOPIC:
@@ -224,10 +225,10 @@ class Sink:
         return True
 
     def _to_rows(self, outputs: Iterable[GroupOutput]) -> list[tuple[Table, pa.Table]]:
-        """Return the rows of each table that has any, in the order in which they must be written.
+        """Return the rows of each non-empty table, in the order in which they must be written.
 
-        Arrow rows are made piece by piece, because a large batch takes several times the memory as
-        Python objects.
+        Outputs are converted to Arrow piece by piece, because a large batch takes several times the
+        memory as Python objects.
         """
         upcoming: dict[int, int] = {}
         found: dict[str, list[pa.Table]] = {table.name: [] for table in WRITTEN}
@@ -246,9 +247,9 @@ class Sink:
 
 
 def _pieces(outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
-    """Join outputs into pieces that end at the first output that reaches `_PIECE_ROWS` rows.
+    """Join outputs into pieces of about `_PIECE_ROWS` rows.
 
-    The output of a group stays in one piece, because its events are numbered within one.
+    A group's output is not split, because its events are numbered within a piece.
     """
     piece = GroupOutput([], [], [], [])
     rows = 0

@@ -1,8 +1,4 @@
-"""Spark as the engine of a coordinator node (`pipeline.node.stream_engine.StreamEngine`).
-
-`SparkEngine` begins the runs of the query, source -> stateful -> sink. `SparkQuery` is one run, for
-partitions that may change.
-"""
+"""Spark as the engine of a coordinator node (`pipeline.node.stream_engine.StreamEngine`)."""
 
 from __future__ import annotations
 
@@ -61,18 +57,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 QUERY_NAME = "group-coordinator"
 _BATCH_WAIT_S = 10.0
-# Spark starts a Python process for a query's source and waits ten seconds for it, which no setting
-# changes (`PythonWorkerFactory.createSimpleWorker`). On an overloaded machine the process takes
-# longer to start, and the query fails with this message.
+# Spark waits ten seconds for the Python process of a query's source, which no setting changes
+# (`PythonWorkerFactory.createSimpleWorker`). On an overloaded machine the process starts later, and
+# the query fails with this message.
 _SOURCE_IS_LATE = "Python worker failed to connect back"
 _LATE_STARTS = 5
 
 
 class SparkEngine:
-    """Runner of the streaming queries of one node, on a Spark session.
+    """Runner of a node's streaming query (source, stateful function, sink) on a Spark session.
 
-    `make_machine` makes the machine that decides, in each worker. `keys` verify the principals of
-    requests; None accepts every principal. `query` is the query that was begun last.
+    `make_machine` makes, in each worker, the machine that decides. `keys` verify the principals of
+    requests; None accepts every principal. `query` is the newest query.
     """
 
     def __init__(
@@ -91,16 +87,16 @@ class SparkEngine:
         self._keys = None if keys is None else Signatures(keys).fingerprints
 
     def last_planned(self, checkpoint: str) -> Planned | None:
-        """Return the newest batch that a streaming checkpoint has planned; None if none."""
+        """Return the newest batch that a streaming checkpoint has planned, if any."""
         found = last_planned(self._spark, checkpoint)
         return None if found is None else Planned(*found, query_id(self._spark, checkpoint))
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint, or the folder of one, if it exists."""
+        """Delete a streaming checkpoint, or a folder of them, if it exists."""
         delete_checkpoint(self._spark, checkpoint)
 
     def move(self, folder: str, target: str) -> bool:
-        """Rename a folder, and the streaming checkpoint in it, at once; return False on failure."""
+        """Rename a folder with its streaming checkpoint, at once; return False on failure."""
         return move(self._spark, folder, target)
 
     def begin(
@@ -138,10 +134,9 @@ class SparkEngine:
         batch: BatchSettings,
         epoch: Epoch,
     ) -> tuple[Sink, int]:
-        """Return the sink of a run of the query, and the number of the run."""
+        """Return the sink of a new run of the query, and the run's number."""
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
-        # Named after the streaming checkpoint, and in the bootstrap's folder, which Python can
-        # reach.
+        # The bootstrap's folder is one that Python can reach.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
         pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
         kept = None if planned is None else read_text_file(self._spark, checkpoint, TIMERS_FILE)
@@ -165,15 +160,14 @@ class SparkEngine:
 
 
 class QueryFailed(Failure):
-    """The streaming query ended by itself; the message names the root_cause cause."""
+    """The streaming query ended by itself; the message names the cause."""
 
 
 class SparkQuery:
     """A running query and its sink.
 
-    `begin` starts the query, and starts it again if its source did not start in time.
-    `bootstrap_end` is the version after the newest one that the bootstrap's table had at the start.
-    `run` is the number of this run of the query.
+    `begin` starts the query. `bootstrap_end` is the version after the bootstrap's newest one at the
+    start. `run` is the number of this run of the query.
     """
 
     def __init__(
@@ -195,9 +189,8 @@ class SparkQuery:
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Return once the query has read the whole bootstrap.
 
-        `timeout_s` bounds the wait between two micro-batches, not the whole bootstrap, because a
-        large bootstrap takes many batches. Raises QueryFailed if the query ends, or if no batch
-        ends within that time.
+        Raises QueryFailed if the query ends, or if no batch ends for `timeout_s`. The whole
+        bootstrap may take many batches, so longer.
         """
         batches, limit = 0, monotonic() + timeout_s
         while not self.is_ready():
@@ -217,34 +210,34 @@ class SparkQuery:
         return self.sink.is_changed()
 
     def expect(self, version: int) -> None:
-        """Be ready only once the query has read the bootstrap's table up to before this version."""
+        """Count as ready only once the query has read the bootstrap's versions before this one."""
         self._bootstrap_end = version
 
     def is_ready(self) -> bool:
-        """Whether the query has read the whole bootstrap, and each group in it is loaded."""
+        """Whether the query has read the whole bootstrap, so each of its groups is loaded."""
         ended = self._offset("endOffset")
         return ended is not None and ended.bootstrap >= (self._bootstrap_end, 0)
 
     def _offset(self, which: str) -> Offset | None:
-        """Return "startOffset" or "endOffset" of the last batch; None before the first batch."""
+        """Return "startOffset" or "endOffset" of the last batch, None before the first batch."""
         progress = self.query.lastProgress
         return None if progress is None else offset_of(progress["sources"][0][which])
 
     def check(self) -> None:
         """Raise QueryFailed if the query has ended by itself, FencedError if this node is fenced.
 
-        Raises TableReplacedError if one of the sink's tables was replaced. A query with a source
-        that did not start in time has done nothing, and is started again.
+        Raises TableReplacedError if one of the sink's tables was replaced. A query that failed
+        because its source started too late has done nothing, and is started again.
         """
         if self.query.isActive:
             self.sink.check_same()
             return
-        # If two coordinators use one streaming checkpoint, Spark fails one of them with an error
-        # about its own log. The epoch is checked first, because fencing is then the reason.
+        # If two coordinators use one streaming checkpoint, Spark fails one with an error about its
+        # log. The cause is fencing, so the epoch is checked first.
         try:
             self.sink.check_epoch()
         except (DeltaError, OSError) as unread:
-            # The query ended because the tables cannot be read, and its own error says so.
+            # The tables cannot be read, and the query's own error says so.
             log.debug("the epoch cannot be checked: %s", unread)
         error = self.query.exception()
         if _SOURCE_IS_LATE in str(error) and self._late_starts < _LATE_STARTS:
@@ -257,11 +250,11 @@ class SparkQuery:
         raise QueryFailed("the query was stopped" if error is None else root_cause(str(error)))
 
     def progress(self) -> int:
-        """Return how many batches have ended: at least one every `trigger.max.interval.ms`."""
+        """Return how many batches have ended; one ends at least every `trigger.max.interval.ms`."""
         return self.sink.batches
 
     def consumed(self) -> int | None:
-        """Return the first version of `requests` that a restart may read; None if it is unknown."""
+        """Return the first version of `requests` that a restart may read, None if unknown."""
         began, ended = self._offset("startOffset"), self._offset("endOffset")
         if began is None or ended is None:
             return None
@@ -272,22 +265,20 @@ class SparkQuery:
         try:
             return trim_log(self._requests, version)
         except (LogGone, DeltaError, OSError) as error:
-            # A long log only makes reading slower. If the root is missing, the query fails and says
-            # so.
+            # A long log only makes reading slower. If the root is missing, the query reports it.
             log.warning("the log of requests was not trimmed: %s", error)
             return 0
 
     def stop(self) -> None:
-        """Stop the query: between two batches if a batch ends within 10 s, at once otherwise.
+        """Stop the query: between two batches if a batch ends within 10 s, else at once.
 
-        An interrupted batch is run again by the next start; each table takes it once.
+        The next start repeats an interrupted batch; each table takes its rows once.
         """
         limit = monotonic() + _BATCH_WAIT_S
         before = self._last_committed()
-        # The source may wait for seconds while there is nothing to do.
+        # An idle source may wait for seconds.
         self.sink.wake()
-        # Just after a commit of a batch, the source only looks for requests, so no batch is
-        # interrupted.
+        # Just after a batch, the source only polls for requests, so no batch is interrupted.
         while self.query.isActive and self._last_committed() == before and monotonic() < limit:
             sleep(0.002)
         self.query.stop()
@@ -296,10 +287,10 @@ class SparkQuery:
         self._end_timers()
 
     def abandon(self) -> None:
-        """Stop the query even within a batch; no part of it runs afterwards.
+        """Stop the query even within a batch.
 
-        It is called before a failure is reported. So Spark's messages about an interrupted batch
-        come before the reason, not after it.
+        A failure is reported afterwards, so that Spark's messages about the interrupted batch come
+        before the reason.
         """
         try:
             self.query.stop()
@@ -330,8 +321,7 @@ def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter
 def root_cause(text: str) -> str:
     """Return the line that names the cause in the text of a failed query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # The causes that the JVM names for a Python error come after it, each after the error that it
-    # caused.
+    # The JVM names causes after the Python error, each after the error that it caused.
     lines = [line.removeprefix("Caused by: ") for line in lines]
     errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     chosen = errors[-1] if errors else lines[0]

@@ -1,16 +1,15 @@
-"""The function that Spark calls for each group: it decodes, lets the machine decide, and encodes.
+"""The stateful function that Spark calls for each group: it decides the group's events and timers.
 
-The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput).
-Each column costs time for each group, and Spark never lets a stored state get another column.
+The state is one `binary` column, and the output is one too: msgpack of a `GroupOutput`. Each column
+costs time for each group, and Spark allows no later change of a state's columns.
 
-If the call has set or removed the group's timer, the output says so, even if there is no other
-output. The driver begins a batch when a timer is due, and at no other time
-(`pipeline.stream.timer_schedule`). The same function serves Spark's own interface with pandas
-frames, and `pipeline.session.arrow_groups`.
+If the call sets or removes the group's timer, it has an output even without responses, so that the
+driver learns the timer (`pipeline.stream.timer_schedule`). One function serves Spark's pandas
+frames and `pipeline.session.arrow_groups`.
 
-A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
-clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
-that timed out again in every batch.
+A call must end with `remove`; with `update` and a new timer; with `update` alone, which clears the
+timer; or without a change if the group did not time out. Otherwise Spark calls a group that timed
+out again in every batch.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.group.batch import BatchResult
     from group_coordinator.pipeline.session.arrow_groups import ArrowGroupState
 
-# Lower case: Spark lower-cases a state's schema on its way to Python.
+# Lower case, because Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
 # The local property of a batch's job that gives its tasks the batch's settings.
@@ -53,7 +52,7 @@ _decode_settings = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Machine(Protocol):
-    """The interface of the machine that decides: `coordinator.group.machine.BatchMachine`."""
+    """Interface of `coordinator.group.machine.BatchMachine`, which decides requests."""
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -68,18 +67,18 @@ class Machine(Protocol):
 
 MachineFactory = Callable[[], Machine]
 
-# A worker process serves many batches and unpickles the function for each. So machines are kept
-# here, by the function's name.
+# The machine of each function, by the function's name. A worker process serves many batches, and
+# unpickles the function for each of them.
 _machines: dict[str, Machine] = {}
 # The settings, as JSON, that each machine received last.
 _settings: dict[str, str] = {}
 
 
 class GroupFunction:
-    """The function for applyInPandasWithState. `make_machine` must be picklable.
+    """The function given to applyInPandasWithState. `make_machine` must be picklable.
 
-    With `arrow`, the workers use `pipeline.session.arrow_groups` if that module knows the format of
-    this Spark. It makes no pandas frame for each group.
+    With `arrow`, workers bypass pandas (`pipeline.session.arrow_groups`) if this release of Spark
+    is known.
     """
 
     def __init__(self, make_machine: MachineFactory, arrow: bool = False) -> None:
@@ -96,7 +95,7 @@ class GroupFunction:
     def __call__(
         self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Process one group of one batch, with Spark's pandas frames."""
+        """Process one group of a batch through Spark's pandas interface."""
         events: list[str] = []
         for frame in frames:
             if not state.hasTimedOut:
@@ -108,7 +107,7 @@ class GroupFunction:
     def decide(
         self, group_id: str | None, events: list[str], state: GroupState | ArrowGroupState
     ) -> bytes | None:
-        """Process one group of one batch; return its row of output, None if it has none."""
+        """Decide one group's events and due timers; return its output row, None if it has none."""
         timed_out = state.hasTimedOut
         stored: bytes | None = bytes(state.get[0]) if state.exists else None
         now = state.getCurrentProcessingTimeMs()
@@ -124,9 +123,8 @@ class GroupFunction:
             had_timer = stored is not None
             if result.deadline is not None:
                 wake_ms = wake_at(group_id, result.deadline, now)
-                # A timer fires in the first batch with a time greater than the timer's. The timer
-                # is 1 ms earlier than `wake_ms`, so that a batch of exactly that time calls the
-                # group.
+                # Spark calls the group in the first batch with a later time than the timer. So the
+                # timer is 1 ms before `wake_ms`, for a batch of exactly that time.
                 state.setTimeoutDuration(wake_ms - now - 1)
         has_timer_change = had_timer or wake_ms is not None
         output = result.output
@@ -142,8 +140,8 @@ class GroupFunction:
         machine = _machines.get(self._name)
         if machine is None:
             machine = _machines[self._name] = self._make_machine()
-            # Spark collects garbage after every task, and the next task waits for it. Frozen
-            # objects are excluded, and nearly all objects of pandas and Arrow are frozen here.
+            # Spark's worker collects garbage after every task, and the next task waits for it.
+            # Freezing the objects of pandas and Arrow excludes nearly all of them.
             gc.collect()
             gc.freeze()
         settings = _settings_of_batch()
@@ -160,7 +158,7 @@ def _settings_of_batch() -> str | None:
 
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
-    """Answer packed requests: column `output`, with a row for each group that has an output."""
+    """Return the query's answers: column `output`, with a row for each group that has an output."""
     arrow = str(requests.sparkSession.conf.get(arrow_groups.SETTING, "true")).lower() == "true"
     if arrow and not is_known_spark():
         log.warning(

@@ -1,60 +1,50 @@
-"""Schedule of batches for timers: such a batch begins only when a timer may be due.
+"""Schedule of the batches for timers: such a batch begins only when a timer may be due.
 
-Spark checks timers in a batch, and a batch costs about as much for nothing as for a few requests.
-So the source begins a batch without requests only when a timer is due. Spark does not report when
-that is, but the groups do. Each group with a timer that a batch has set outputs its time
-(`wake_at`), and the driver keeps those times (`TimerSchedule`).
+Spark checks timers only in a batch, and an empty batch costs about as much as a small one. Spark
+does not report when a timer is due. So each group's output has the time of a timer that the batch
+set (`wake_at`), and the driver schedules a batch for it (`TimerSchedule`). A *tick* is such a
+scheduled time: the timer's time, rounded up to the resolution (`trigger.interval.ms`).
 
-A timer is checked less than one resolution (`trigger.interval.ms`) after it is due, as if a batch
-began every resolution. This holds because
+A timer is checked less than one resolution after it is due, as if a batch began every resolution:
 
-1. every timer in the state is a tick of `TimerSchedule` that no batch has reached, or an unknown
-   timer from before this run. A batch drops the ticks up to its own time. Spark calls every group
-   with a timer that is due by that time, and the same batch reports the next timer of such a group;
-2. a tick is its time rounded up to the resolution, so by less than one;
-3. timers from before this run are known if the previous run was stopped cleanly
-   (`ticks_to_text`). Otherwise they are due within `HORIZON_MS` of the beginning,
-   because no timer is set further ahead. Until a batch has reached that time, a batch begins every
-   resolution.
+1. Every timer in the state has a tick that no batch has reached, or is from before this run. A
+   batch drops the ticks up to its own time; Spark calls every group with a timer due by that time,
+   and the group reports its next timer in the same batch.
+2. A tick is later than its timer by less than one resolution.
+3. Timers from before this run are known if the previous run was stopped cleanly (`ticks_to_text`).
+   Otherwise they are due within `HORIZON_MS`, because no timer is set further ahead, and until then
+   a batch begins every resolution.
 
-A group has one timer. So a tick is dropped as soon as every group that waited for it has reported
-another time, or that it has no timer. That breaks 1 only if a group reports a timer that
-the state does not have afterwards. This cannot happen:
+A tick is dropped early once every group that waits for it has reported another timer or none. This
+never drops the tick of a timer that the state still has:
 
-* A group reports, by a digest of its id, how its call has set or removed its timer. If the call
-  has left the timer alone, it reports nothing. At most one call of a batch sets or removes a
-  group's timer. Spark calls a group once for all its rows, and once more only if its timer is still
-  due.
-* A batch that fails ends the run, and the run's ticks with it. If a query is started again with the
-  same ticks (`pipeline.stream.spark_engine`), that batch is run again before any other one. It has
-  the state before it, and the same time and settings, so each group reports the same again.
-* Ticks are the state's own times. A clock that is set back or forward changes neither, and drops
-  only ticks that a batch of that time has checked.
-* A group without a known tick, and one that is not tracked (`MOST_GROUPS`), drops no tick. A
-  superfluous tick costs a batch in which nothing is due.
+* Only a call that sets or removes the timer reports one, under a digest of the group's id. Spark
+  calls a group once in a batch for all its rows, and again only if its timer is still due.
+* A failed batch ends the run and its ticks. If a query is started again with the same ticks
+  (`pipeline.stream.spark_engine`), it first repeats that batch with the same state, time and
+  settings, so each group reports the same timer.
+* Ticks are the state's own times, which setting a clock does not change. A batch drops only ticks
+  that it has checked.
+* A group that is not tracked (`MOST_GROUPS`) drops no tick. A superfluous tick costs an empty
+  batch.
 
-The memory is bounded. At most `MOST_GROUPS` groups are tracked one by one. There are at most as
-many ticks as resolutions in `HORIZON_MS`, for any number of groups and any deadlines. A group with
-a deadline further away is called in between, finds nothing due, and reports its next time.
+Memory is bounded by `MOST_GROUPS` tracked groups, and by the number of resolutions in `HORIZON_MS`.
+A group with a deadline further away is called in between, and reports its next time.
 
-All times are the batches' own, by the driver's wall clock, as Spark's timers are. The source begins
-a batch after `trigger.max.interval.ms` by its monotonic clock in any case. That bounds the wait for
-timers that are not ticks. They occur in a streaming checkpoint of an earlier release, or if a clock
-is set back between two runs.
+All times are batch times, by the driver's wall clock, as Spark's timers are. The source also begins
+a batch after `trigger.max.interval.ms` by its monotonic clock. This bounds the wait for timers
+without a tick: those of an earlier release's checkpoint, or after a clock is set back between runs.
 
-A run that is stopped cleanly stores its ticks for the next run on its checkpoint (`ticks_to_text`).
-They are a text in the streaming checkpoint, which is deleted, moved and lost with the checkpoint.
-The text names the batch after which the state has these timers. It is used only if that batch is
-the newest that the streaming checkpoint has planned:
+A run that is stopped cleanly stores its ticks in the streaming checkpoint, so that they are deleted
+and moved with it. The next run uses the text only if it names the newest batch that the checkpoint
+has planned:
 
-* The state is then the one after that batch, or the batch is run again. In that case it runs on the
-  state before it, and every group with a timer that it sets reports the time again. All other
-  timers are in the text.
-* A run that is killed, or that fails, writes no text. It has planned a batch after the text of an
-  earlier run, or it has changed nothing.
+* Then the state is the one after that batch, or the batch is repeated on the state before it, and
+  every timer that it sets is reported again.
+* A run that is killed or fails writes no text. It has planned a later batch than an older text
+  names, or it has changed nothing.
 * A truncated text is not valid JSON.
-
-Ticks are rounded up to the resolution, so a run with another resolution ignores the text.
+* A text with another resolution is ignored, because ticks are rounded up to the resolution.
 """
 
 from __future__ import annotations
@@ -75,30 +65,30 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.stream.offset import Planned
 
 
-# The furthest that a timer is set ahead, ms. If the previous run on the streaming checkpoint was
-# not stopped cleanly, a batch begins every resolution for this time.
+# The furthest that a timer is set ahead, ms. After an unclean stop, a batch begins every resolution
+# for this time.
 HORIZON_MS = 1_800_000
-# Groups that are called only because of the horizon are called at multiples of this, ms. Otherwise
-# a few thousand idle groups would make every resolution a tick.
+# Groups with a deadline beyond the horizon are called at multiples of this, ms. Otherwise a few
+# thousand idle groups would make every resolution a tick.
 _SPREAD_MS = 10_000
-# No timer is set.
+# The time of the next batch if no timer is set.
 NEVER_MS = 2**63 - 1
-# The number of groups that are tracked one by one, which bounds the memory for them. The ticks of
-# further groups stay until a batch reaches them. So many groups with members have a batch for their
-# heartbeats at every tick anyway. Without members, they share a tick every `_SPREAD_MS`.
+# The most groups that are tracked one by one, which bounds memory. The ticks of further groups stay
+# until a batch reaches them. So many groups with members send heartbeats, and so have a batch, at
+# every tick anyway; groups without members share a tick every `_SPREAD_MS`.
 MOST_GROUPS = 100_000
-# Long enough that two ids with one digest cannot be found. Otherwise one group could make the
-# driver drop the other's tick.
+# So long that two ids with one digest cannot be found, with which one group could make the driver
+# drop the other's tick.
 _DIGEST_BYTES = 16
 
 
 def wake_at(group_id: str | None, deadline: int, now: int) -> int:
     """Return when a batch must call a group with this deadline, absolute ms; at least `now` + 2.
 
-    Spark calls a group in the first batch with a time greater than the group's timer, and a timer
-    is at least 1 ms ahead. A deadline further away than half a horizon is awaited in steps of half
-    a horizon to a whole one. A group's id decides the step, so that groups that were loaded
-    together are not always called together.
+    Spark needs a timer at least 1 ms ahead, and calls the group in the first batch after it. A
+    deadline further away than half of `HORIZON_MS` is approached in steps of a half to a whole
+    horizon. The step depends on the group's id, so that groups loaded together are not all called
+    together.
     """
     half = HORIZON_MS // 2
     if deadline - now <= half:
@@ -108,16 +98,16 @@ def wake_at(group_id: str | None, deadline: int, now: int) -> int:
 
 
 def timer_of(group_id: str) -> bytes:
-    """Return a digest that identifies a group in its output, of one length for every id."""
+    """Return a digest of a group's id, 16 bytes, which identifies the group in its output."""
     text = group_id.encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=_DIGEST_BYTES).digest()
 
 
 class _Tick:
-    """A time at which a batch is due, and how many groups wait for it.
+    """A time at which a batch is due, and the number of groups with a timer then.
 
-    A batch that reaches the time drops the object. If the clock is set back, a later tick may have
-    the same time. A group that is recorded with the dropped object does not change that later tick.
+    After a clock is set back, a later tick may have the same time. A group keeps a reference to its
+    tick, so it never changes the later one.
     """
 
     __slots__ = ("at", "waiting")
@@ -128,9 +118,9 @@ class _Tick:
 
 
 class TimerSchedule:
-    """The ticks at which some timer may be due; times in ms.
+    """The ticks: times, ms, at which some timer may be due, rounded up to `resolution_ms`.
 
-    Up to `unknown_until`, timers that are not known may be due; 0 if there are none. At most
+    Until `unknown_until`, timers may be due that are not known; 0 if there are none. At most
     `most_groups` groups are tracked one by one.
     """
 
@@ -144,7 +134,7 @@ class TimerSchedule:
         self._tick_of: dict[bytes, _Tick] = {}
 
     def set_timer(self, wake_ms: int | None, timer: bytes | None = None) -> None:
-        """Record that a batch has set a group's timer to be due at `wake_ms`, or removed it (None).
+        """Record that a batch has set a group's timer to `wake_ms`, or removed it (None).
 
         `timer` identifies the group (`timer_of`). If it is None, no tick is dropped.
         """
@@ -159,7 +149,6 @@ class TimerSchedule:
             self._tick_of[timer] = tick
 
     def _leave(self, timer: bytes) -> None:
-        """Remove a group from the tick that it waits for."""
         tick = self._tick_of.pop(timer, None)
         if tick is None:
             return
@@ -168,18 +157,18 @@ class TimerSchedule:
             del self._ticks[tick.at]
 
     def drop_reached(self, batch_ms: int) -> None:
-        """Drop the ticks that a batch of this time has reached: it has checked all timers."""
+        """Drop the ticks up to `batch_ms`; a batch of this time has checked their timers."""
         for at in [each for each in self._ticks if each <= batch_ms]:
             del self._ticks[at]
         if self.unknown_until <= batch_ms:
             self.unknown_until = 0
 
     def next_ms(self) -> int:
-        """Return when the next batch is due: 0 for every resolution, `NEVER_MS` without timers."""
+        """Return when the next batch is due, ms; 0: every resolution; `NEVER_MS`: no timer."""
         return 0 if self.unknown_until else min(self._ticks, default=NEVER_MS)
 
     def ticks(self) -> tuple[int, ...]:
-        """Return the ticks that no batch has reached."""
+        """Return the times that no batch has reached, ms."""
         return tuple(self._ticks)
 
     def __len__(self) -> int:
@@ -187,12 +176,12 @@ class TimerSchedule:
         return len(self._ticks)
 
 
-# The name of the text in a streaming checkpoint with the ticks of the run; Spark ignores it.
+# The file of the ticks in a streaming checkpoint; Spark ignores it.
 TIMERS_FILE = "timer-looks"
 
 
 class _StoredTicks(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of `TimerSchedule` after a batch; times in ms."""
+    """The content of `TIMERS_FILE`; times in ms."""
 
     batch_id: int
     resolution_ms: int
@@ -204,7 +193,7 @@ _decode = msgspec.json.Decoder(_StoredTicks).decode
 
 
 def ticks_to_text(schedule: TimerSchedule, batch_id: int) -> str:
-    """Return the text that stores the ticks after a batch."""
+    """Return the text that stores the scheduled times after a batch."""
     stored = _StoredTicks(
         batch_id, schedule.resolution_ms, schedule.unknown_until, schedule.ticks()
     )
@@ -214,10 +203,11 @@ def ticks_to_text(schedule: TimerSchedule, batch_id: int) -> str:
 def restored_schedule(
     planned: Planned | None, text: str | None, resolution_ms: int, now: int
 ) -> TimerSchedule:
-    """Return the ticks of a run that begins at `now`, ms, by the wall clock.
+    """Return the schedule of a run that begins at `now`, ms by the wall clock.
 
-    `planned` is the newest batch that its streaming checkpoint has planned. `text` is the text
-    stored in the checkpoint, None if there is none.
+    `planned` is the newest batch that the streaming checkpoint has planned. `text` is the content
+    of its `TIMERS_FILE`, None if there is none. Without a valid text of that batch, timers are
+    unknown for `HORIZON_MS`.
     """
     if planned is None:
         return TimerSchedule(resolution_ms)
@@ -232,21 +222,18 @@ def restored_schedule(
         return TimerSchedule(resolution_ms, now + HORIZON_MS)
     schedule = TimerSchedule(resolution_ms, stored.unknown_until)
     for tick in stored.ticks:
-        # The text does not say which group a tick is for, so each tick stays until a batch reaches
-        # it.
+        # The text does not name the tick's group, so the tick stays until a batch reaches it.
         schedule.set_timer(tick)
     return schedule
 
 
 class TimerWatch:
-    """The driver's part of the schedule: it observes the outputs of one query's batches.
+    """The driver's side of the schedule: it reads the timers from the outputs of a query's batches.
 
-    It tells the source, by the wake file, when the next timer may be due.
-
-    `time_of_batch` returns the time of a planned batch, ms, from Spark's log of offsets. It is
-    called for batches in which no group had an output. Only a batch's own time says which timers
-    Spark has checked, because clocks may be set back at any moment. `store` stores a text in the
-    streaming checkpoint (`ticks_to_text`).
+    It writes to the wake file, for the source, when the next timer may be due. `time_of_batch`
+    returns the time of a planned batch, ms, from Spark's log of offsets; it is used if no group had
+    an output. Only the batch's own time says which timers Spark has checked, because clocks may be
+    set back. `store` writes a text to the streaming checkpoint (`ticks_to_text`).
     """
 
     def __init__(
@@ -269,7 +256,7 @@ class TimerWatch:
         return str(self._file.path)
 
     def watch(self, outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
-        """Yield a batch's outputs, and record when their groups must be called."""
+        """Yield a batch's outputs, and record the timers that they report."""
         self._batch_ms = self._ended = None
         for output in outputs:
             if output.batch_ms is not None:
@@ -278,7 +265,7 @@ class TimerWatch:
             yield output
 
     def ended(self, batch_id: int) -> None:
-        """Record that the watched batch is written; tell the source when the next one is due."""
+        """Drop the timers that a written batch has checked; set when the next batch is due."""
         batch_ms = self._batch_ms
         self._schedule.drop_reached(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
         self._ended = batch_id
@@ -291,7 +278,7 @@ class TimerWatch:
         self._file.wake()
 
     def stopped(self) -> None:
-        """Store the ticks: the query was stopped, and its checkpoint gets no further batch."""
+        """Store the scheduled times; the query was stopped, and runs no further batch."""
         if self._ended is not None:
             self._store(ticks_to_text(self._schedule, self._ended))
 

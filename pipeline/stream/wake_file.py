@@ -1,11 +1,10 @@
-"""The wake file: three numbers in memory that the driver and the stream's source share.
+"""The wake file: shared memory with which the driver makes the source begin a batch.
 
-The driver tells the source by them when to begin a batch. Both processes are on one machine and map
-the file, so reading it is a memory access: the source reads it hundreds of times a second. Each
-number has one writer, and is written at once.
+Both processes are on one machine and map the file, so the source can read it hundreds of times a
+second. Each of its three numbers has one writer, and is written atomically.
 
-The file is in a temporary folder, and is deleted after the source has mapped it. If a coordinator
-is killed before that, a later start deletes the folder.
+The file is in a temporary folder, and is deleted once the source has mapped it. If a coordinator is
+killed before that, a later one deletes the folder.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SIZE = 3 * 8
 
 
 class WakeFile:
-    """The numbers. The driver creates the file at `path`, and the source opens it."""
+    """The shared numbers. The driver creates the file at `path`, and the source opens it."""
 
     def __init__(self, path: Path, folder: ScratchFolder | None = None) -> None:
         self.path = path
@@ -33,7 +32,7 @@ class WakeFile:
 
     @classmethod
     def create(cls) -> WakeFile:
-        """Create a file for one query. Raises OSError."""
+        """Create the file of one query. Raises OSError."""
         folder = ScratchFolder()
         path = folder.path / "wake"
         path.write_bytes(bytes(_SIZE))
@@ -41,7 +40,7 @@ class WakeFile:
 
     @classmethod
     def open(cls, path: str) -> WakeFile | None:
-        """Open the driver's file; return None, and log a warning, if that fails."""
+        """Open the driver's file; on failure, log a warning and return None."""
         try:
             found = cls(Path(path))
         # ValueError: the file is too short.
@@ -66,11 +65,11 @@ class WakeFile:
 
     @property
     def wakes(self) -> int:
-        """The number of times that the source was woken."""
+        """The number of times that the driver has woken the source."""
         return self._numbers[_WAKES]
 
     def wake(self) -> None:
-        """Make the source begin a batch at once; a batch that begins meanwhile counts as well."""
+        """Make the source begin a batch at once, unless a batch begins anyway."""
         self._numbers[_WAKES] += 1
 
     @property
@@ -79,6 +78,6 @@ class WakeFile:
         return bool(self._numbers[_IS_OPEN])
 
     def delete(self) -> None:
-        """Delete the created file, if it exists; processes that have mapped it keep the numbers."""
+        """Delete the file if this object created it. Processes that have mapped it keep it."""
         if self._folder is not None:
             self._folder.delete()
