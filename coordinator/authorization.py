@@ -1,4 +1,4 @@
-"""Authorization by Kafka's ACLs. Pure: the ACLs and the question are arguments.
+"""Authorization by Kafka's ACLs. Pure: the ACLs are arguments.
 
 A DENY takes precedence over every ALLOW; an operation that no ACL allows is denied. ALLOW of Read,
 Write, Delete or Alter implies Describe, and ALLOW of AlterConfigs implies DescribeConfigs; a DENY
@@ -80,11 +80,9 @@ class Authorizer:
         return answer
 
     def allows_any(self, principal: str, host: str, operation: str, resource_type: str) -> bool:
-        """Whether the principal may perform an operation on any resource of a type.
+        """Whether the principal may perform an operation on some resource of a type.
 
-        The resource need not exist.
-
-        Source: Authorizer.authorizeByResourceType.
+        The resource need not exist. Source: Authorizer.authorizeByResourceType.
         """
         if principal in self._super_users:
             return True
@@ -127,7 +125,6 @@ class Authorizer:
         return allowed or (self._without_acls and not found)
 
     def _about(self, resource_type: str, name: str) -> Iterator[AclBinding]:
-        """Yield the ACLs with patterns that match a resource."""
         by_name = self._by_name
         yield from by_name.get((resource_type, _LITERAL, name), ())
         if name != ANY_NAME:
@@ -138,7 +135,6 @@ class Authorizer:
 
 
 def _concerns(acl: AclBinding, principal: str, host: str, operation: str) -> bool:
-    """Whether the ACL applies to this principal, host and operation."""
     if acl.principal not in (principal, ANY_PRINCIPAL) or acl.host not in (host, ANY_HOST):
         return False
     if acl.permission == _ALLOW:
@@ -158,13 +154,12 @@ def _covers(acl: AclBinding, other: AclBinding) -> bool:
 
 
 def denial_of(event: RequestEvent) -> str:
-    """Return the error message for a denied request: principal, missing operation, group."""
+    """Return the error message of a denied request, with its principal, operation and group."""
     needed = DECIDED[event.api].operation
     return f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
 
 
 def _sender(event: RequestEvent) -> tuple[str, str]:
-    """Return a request's principal and host; Kafka writes a slash before an address."""
     return event.principal or ANONYMOUS, host_of(event.client_host)
 
 
@@ -174,5 +169,5 @@ def host_of(client_host: str | None) -> str:
 
 
 def super_users_of(setting: str) -> tuple[str, ...]:
-    """Return the principals of Kafka's setting super.users, which are separated by semicolons."""
+    """Split Kafka's setting super.users, principals separated by semicolons."""
     return tuple(user.strip() for user in setting.split(";") if user.strip())

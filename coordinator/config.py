@@ -43,7 +43,7 @@ def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     """Convert settings under Kafka's names to `kind`.
 
     Numbers and booleans may be strings, as in Kafka's property files. Raises ConfigError with the
-    name of the setting; for an unknown setting, also the nearest known name.
+    setting's name, and for an unknown setting with the most similar known name.
     """
     known = names_of(kind)
     for name in values:
@@ -56,16 +56,16 @@ def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the nearest known name, or "" if none is near."""
+    """Return "; did you mean ...?" with the most similar known name, or "" if none is similar."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class GroupCoordinatorConfig(KafkaSettings, frozen=True):
-    """The settings of the group coordinator, the section [group].
+    """The settings of the group coordinator, the section [group] of a configuration file.
 
-    Source: GroupCoordinatorConfig of Apache Kafka 4.1, the offsets topic's `max.message.bytes`, and
-    the settings of StandardAuthorizer.
+    Source: GroupCoordinatorConfig of Kafka 4.1, the offsets topic's `max.message.bytes`,
+    StandardAuthorizer.
     """
 
     offsets_topic_num_partitions: Positive = 50
@@ -83,13 +83,13 @@ class GroupCoordinatorConfig(KafkaSettings, frozen=True):
 
     @property
     def offsets_retention_ms(self) -> int:
-        """offsets.retention.minutes in ms."""
+        """The retention of committed offsets, ms."""
         return self.offsets_retention_minutes * 60_000
 
 
 def parse_config(
     settings: Mapping[str, Any], base: GroupCoordinatorConfig | None = None
 ) -> GroupCoordinatorConfig:
-    """Apply settings to `base` (default: Kafka's defaults). Raises ConfigError as `typed`."""
+    """Return `base` (default: Kafka's defaults) with these settings. Raises ConfigError."""
     below = {} if base is None else msgspec.to_builtins(base)
     return typed(GroupCoordinatorConfig, {**below, **settings})

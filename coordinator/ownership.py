@@ -1,55 +1,47 @@
 """Ownership of offsets partitions by coordinators: the cluster state, and each node's next actions.
 
-The `coordinators` table is a log of decisions. Each decision has an epoch, one more than the last
+The table `coordinators` is a log of decisions. Each decision has an epoch, one more than the last
 one, and is appended only if it was made on the newest cluster state: if two nodes decide at the
 same time, the second append is refused and that node decides again. Folding the log gives every
 node the same cluster state.
 
-A partition is claimed by a node. A `move` names another node as its target, and can be cancelled
-until the owner begins `unloading` the partition. Then the owner has `released` it, and the target
-claims it. A node is alive while its lease is renewed; the caller knows which nodes are alive. The
-partitions of a dead node may be claimed by a node that has fenced it.
+A node claims a partition. A `move` names another node as its target; it can be cancelled until the
+owner begins `unloading` the partition. After unloading, the owner has `released` it and the target
+claims it. A node is alive while its lease is renewed; the caller knows which nodes are alive, by
+its monotonic clock. A node may claim the partitions of a dead node after it has fenced that node.
 
-Shares are balanced: while some node has at least two partitions more than another one, the lowest
-numbered node that owns partitions decides moves from the fullest node to the emptiest one. This
-needs the fewest moves. Shares that differ by one stay as they are, so partitions never move back
-and forth. Concurrent events are handled as follows:
+The numbers of partitions are balanced: while some node has at least two partitions more than
+another one, the lowest numbered node that owns partitions decides moves from the fullest node to
+the emptiest one. This needs the fewest moves. A difference of one stays, so partitions never move
+back and forth.
 
-* Two nodes decide at the same time: the log refuses the second one, which decides again on the new
-  state. A node that considers the deciding node dead decides no move before it has fenced that node
-  and claimed its partitions.
-* A node starts: it receives partitions once its query runs and it has declared itself `ready`. So
-  no group waits for the start of a query, and a node that ends during its start receives none.
-  Partitions without an owner are claimed by ready nodes, if there are any.
-* A partition is to be moved: its owner decides for it until the target has read ahead the data that
-  the claim needs, so that no group waits for this. The owner waits a bounded time for the target
-  (`pipeline.ownership.prepared`).
-* A partition is moved to a node that is restarting: its owner keeps it until that node is ready. If
-  it was released before the node ended, ready nodes claim it.
-* Several nodes start at once, or a node starts while partitions move: at most `MOST_MOVING`
-  partitions move at a time, and each counts as the share of its target. So no partition moves on
-  before its new owner has claimed it, and a node that never claims blocks at most this many
-  partitions, until its lease ends.
-* A node is killed: partitions that were to move to it stay with their owners, or, if they were
-  released already, go to the nodes with the fewest partitions. If the deciding node is killed, the
-  next lowest one decides.
-* A node is killed and starts again within its lease: it owns the same partitions, so nothing moves.
-* A clock steps back: no rule here uses a clock. The caller uses its monotonic clock for leases.
-* A node is asked to stop: it declares itself `stopping`, and decides moves of all its partitions to
-  ready nodes. It decides for each partition until the target has read ahead, and receives no
-  further partition. Several nodes may stop together: partitions without a target stay with them,
-  and are claimed once they have stopped.
-* An operator moves partitions, or cancels a move: shares stay as the operator set them until a node
+* A node starts: it receives partitions once its query runs and it has declared itself `ready`, so
+  that no group waits for the start of a query. Ready nodes claim partitions without an owner; if
+  there is none, every live node that is not stopping may.
+* A partition moves: its owner decides for it until the target has read ahead the data that the
+  claim needs, or a bounded time has passed (`pipeline.ownership.prepared`).
+* The target of a move restarts: the owner keeps the partition until the target is ready. If it was
+  released already, ready nodes claim it.
+* Nodes start while partitions move: at most `MOST_MOVING` partitions move at a time, and each
+  counts for its target. So a partition does not move again before its target has claimed it, and a
+  node that never claims blocks at most this many partitions, until its lease ends.
+* A node is killed: partitions that were to move to it stay with their owners, or, if released
+  already, go to the nodes with the fewest partitions. If it decided the moves, the next lowest node
+  does, after it has fenced the dead one and claimed its partitions. A node that starts again within
+  its lease owns the same partitions.
+* A node is asked to stop: it declares itself `stopping`, receives no further partition, and decides
+  moves of all its partitions to ready nodes. Partitions without a target stay with it, and are
+  claimed once it has stopped.
+* An operator moves partitions, or cancels a move: the operator's distribution is kept until a node
   starts that owns nothing (`ClusterState.by_hand`).
 
-A node with a negative number belongs to an operator, for example to an import. It receives only the
-partitions that are moved to it, and balancing waits while it has any.
+A negative node number belongs to an operator, for example to an import. Such a node receives only
+the partitions that are moved to it, and balancing waits while it has any.
 
-Kafka's coordinator has no counterpart: the controller elects the leader of each partition of
-__consumer_offsets. The effects are those of GroupCoordinatorService.onElection and onResignation.
-Kafka's brokers return to balanced shares by the preferred leader's election
-(KafkaController.checkAndTriggerAutoLeaderRebalance), its consumers by the fewest moves
-(AbstractStickyAssignor). A broker that is asked to stop also gives up its leaderships first
+In Kafka the controller elects the leader of each partition of __consumer_offsets. The effects are
+those of GroupCoordinatorService.onElection and onResignation. Brokers return to balanced shares by
+preferred leader election (KafkaController.checkAndTriggerAutoLeaderRebalance), consumers by the
+fewest moves (AbstractStickyAssignor). A stopping broker also gives up its leaderships first
 (KIP-631, WantShutDown of BrokerHeartbeat).
 """
 
@@ -82,8 +74,8 @@ MOST_MOVING = 10
 class NodeState(Struct, frozen=True):
     """A node since its last start, which has the epoch `epoch`. Times in ms.
 
-    `ready`: its query has run since then. `stopping`: it moves its partitions away and then stops.
-    `process` describes the process that started, for users.
+    `ready`: its query has run since that start. `stopping`: it moves its partitions away and then
+    stops. `process` describes the started process, for users.
     """
 
     node_id: int
@@ -98,10 +90,10 @@ class NodeState(Struct, frozen=True):
 
 
 class PartitionState(Struct, frozen=True):
-    """An offsets partition: its owner since `claimed_at` (ms), None without an owner.
+    """An offsets partition and its owner since `claimed_at` (ms); `owner` None: no node owns it.
 
-    `epoch` is the epoch of the claim. `to_node` is the target of its move, decided in
-    `meant_epoch`. `unloading`: the owner has begun to unload the partition.
+    `epoch` is the epoch of the claim. `to_node` is the target of its move, which was decided in
+    `meant_epoch`. `unloading`: the owner has begun to unload it.
     """
 
     partition: int
@@ -121,7 +113,8 @@ class PartitionState(Struct, frozen=True):
 class ClusterState(Struct, frozen=True):
     """The nodes and partitions after the decision of `epoch`.
 
-    `by_hand`: an operator has moved a partition, or cancelled a move, since a node last joined.
+    `by_hand`: an operator moved a partition or cancelled a move after the last start of a node
+    without partitions.
     """
 
     epoch: int = NO_EPOCH
@@ -130,11 +123,11 @@ class ClusterState(Struct, frozen=True):
     by_hand: bool = False
 
     def owned_by(self, node_id: int) -> dict[int, PartitionState]:
-        """Return the partitions that a node owns."""
+        """Return the partitions that a node owns, also those it is unloading."""
         return {p: state for p, state in self.partitions.items() if state.owner == node_id}
 
     def meant_for(self, node_id: int) -> dict[int, PartitionState]:
-        """Return the partitions that move to a node: another node owns them, or no node."""
+        """Return the partitions that move to a node and that it does not own yet."""
         return {
             p: state
             for p, state in self.partitions.items()
@@ -245,8 +238,8 @@ def decide(
 ) -> Plan:
     """Decide the next actions of node `me`; `alive` are the nodes with a valid lease, and `me`.
 
-    A partition that moves to a node that is dead or not ready stays with its owner until the node
-    is ready. A partition in `held` also stays: its target still prepares for it.
+    A partition stays with its owner while its move's target is dead or not ready, or while the
+    partition is in `held` because the target still prepares for it.
     """
     stays = [node_id for node_id in alive if not _is_stopping(cluster, node_id)]
     ready = takers(cluster, alive)
@@ -273,10 +266,7 @@ def decide(
 
 
 def takers(cluster: ClusterState, alive: Collection[int]) -> frozenset[int]:
-    """Return the nodes that may receive partitions: ready and not stopping.
-
-    Operators' nodes are excluded.
-    """
+    """Return the live nodes that may receive partitions: ready, not stopping, not an operator's."""
     return frozenset(
         node_id
         for node_id, node in cluster.nodes.items()
@@ -290,7 +280,6 @@ def _is_stopping(cluster: ClusterState, node_id: int) -> bool:
 
 
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
-    """Return the number of partitions of each live node after all moves."""
     load = Counter(dict.fromkeys(alive, 0))
     for state in cluster.partitions.values():
         for node_id in (state.to_node, state.owner):
@@ -309,7 +298,7 @@ def _assign_free(
 ) -> dict[int, int]:
     """Assign each free partition to its move's target, else to the node with the fewest.
 
-    `candidates` are the ready nodes; if no node is ready, all nodes that are not stopping.
+    `candidates` are the ready nodes; if there are none, all nodes that are not stopping.
     """
     load = _loads(cluster, alive)
     nodes = [node_id for node_id in candidates if node_id >= 0]
@@ -376,8 +365,8 @@ def _movable(
 ) -> tuple[dict[int, list[int]], int] | None:
     """Return each owner's movable partitions, and the number of partitions that move.
 
-    The last partition of a list is moved first. None while a partition has no live owner, or
-    belongs to an operator: it must be claimed first.
+    The last partition of a list is moved first. None while a partition must be claimed first,
+    because it has no live owner, or belongs to an operator.
     """
     plain: dict[int, list[int]] = {}
     waiting: dict[int, list[int]] = {}
@@ -400,7 +389,7 @@ def _movable(
 
 
 def lease_app_id(node_id: int) -> str:
-    """Return the application id of a node's lease; its version is the last renewal (ms)."""
+    """Return the application id of a node's lease; its transaction version is a time (ms)."""
     return f"coordinator-lease-{node_id}"
 
 

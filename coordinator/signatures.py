@@ -1,16 +1,16 @@
-"""Signatures of requests: a sender proves that it is the principal that it claims to be.
+"""Signatures of requests: a sender proves that it is the principal that its request names.
 
-Any process that may append to `requests` can write any principal. So a coordinator can require a
-signature: an HMAC-SHA256 of the request by a key of the sender. A key belongs to one principal, or
-to a gateway, which may sign for every client that it has authenticated.
+Any process that may append to the table `requests` can write any principal. So a coordinator can
+require a signature: an HMAC-SHA256 of the request by a key. A key belongs to one principal, or to a
+gateway, which signs for every client that it has authenticated.
 
-A request that claims a principal without a valid signature is refused. It is not decided as
-ANONYMOUS, because it would then run under another principal than intended, and a missing key would
-stay unnoticed. A request without a principal is decided as ANONYMOUS.
+A request that names a principal without a valid signature is refused: as ANONYMOUS it would run
+under another principal, and a missing key would stay unnoticed. A request without a principal is
+decided as ANONYMOUS.
 
-The signed content is the request without `signature`, and without `sent_at`, which a producer sets
-when it writes: JSON without nulls and spaces, sorted keys, bytes as base64. A field that a later
-release adds is null in the requests of an earlier release, so it does not change their signatures.
+The signed content is the request without `signature`, and without `sent_at`, which the producer
+sets when it writes: JSON without nulls and spaces, sorted keys, bytes as base64. A field that a
+later release adds is null in requests of an earlier one, so their signatures stay valid.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RequestKey(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash that identifies the key without revealing its secret."""
+        """A hash that identifies the key without its secret."""
         text = f"{self.name}\n{self.principal}\n".encode() + self.secret
         return hashlib.sha256(text).hexdigest()[:32]
 
@@ -61,8 +61,8 @@ def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
 class VerifiedPrincipal(NamedTuple):
     """The name of the key that signed a request, and the problem with its principal.
 
-    `signer` None: no valid signature. `problem` None: the principal is verified, or the request
-    claims none.
+    `signer` None: no valid signature. `problem` None: the request's principal is verified, or it
+    names none.
     """
 
     signer: str | None
@@ -77,7 +77,7 @@ class Signatures:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The fingerprints of the keys by name."""
+        """The fingerprint of each key, by the key's name."""
         return {name: key.fingerprint for name, key in self._keys.items()}
 
     def matching(self, fingerprints: Mapping[str, str]) -> Signatures:
@@ -113,7 +113,7 @@ def _digest(event: RequestEvent, key: RequestKey) -> str:
 
 
 def signed_content(event: RequestEvent) -> bytes:
-    """Return the bytes of a request that are signed."""
+    """Return the bytes that are signed: canonical JSON without `signature` and `sent_at`."""
     bare = replace(event, signature=None, sent_at=None)
     return _encode(_without_nulls(msgspec.to_builtins(bare)))
 

@@ -92,10 +92,9 @@ class AclBinding(Struct, frozen=True, order=True, array_like=True):
 
 
 def host_text(host: str) -> str:
-    """Normalize a host, so that all spellings of an address are equal; names are unchanged.
+    """Normalize a host, so that all spellings of an IPv6 address are equal; names are unchanged.
 
-    An IPv6 address has many spellings. A server that listens for both families sees an IPv4 client
-    as IPv6: `::ffff:10.0.0.1`.
+    A server that listens for both families sees an IPv4 client as IPv6: `::ffff:10.0.0.1`.
     """
     if ":" not in host:
         return host

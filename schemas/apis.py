@@ -1,4 +1,4 @@
-"""The table of the APIs of Kafka that are served, one row each; other code reads this table.
+"""The table of the served APIs of Kafka, one row each; other code reads this table.
 
 To add an API that the coordinator decides: add its Structs and columns in `messages`, a row here,
 its handler in `coordinator.group`, and a line on a page. If gateways serve it, add its handler to
@@ -18,11 +18,11 @@ from group_coordinator.schemas.errors import ErrorCode
 
 
 class LingerMultiple(IntEnum):
-    """How long a request can wait: a factor of `trigger.linger.ms`.
+    """How long requests of an API may wait for others to share a commit: a factor of a linger time.
 
-    A node that owns 1/n of the offsets partitions waits up to (n - 1) * factor * linger.
-
-    tests/bench/LIMITS.md has the cost of four nodes with these numbers and with others.
+    A node that owns 1/n of the offsets partitions waits up to (n - 1) * factor *
+    `trigger.linger.ms`. tests/bench/LIMITS.md has the cost of four nodes with these numbers and
+    with others.
     """
 
     NONE = 0
@@ -33,7 +33,7 @@ class LingerMultiple(IntEnum):
 class Api(Struct, frozen=True):
     """One API. A gateway speaks the versions `lowest` to `highest`, if any; `key` is Kafka's.
 
-    `parks`: the answer may wait for other clients' requests. So the gateway must keep reading
+    `parks`: the answer may wait for other clients' requests, so the gateway keeps reading
     connections, however many such requests are in flight. `queue`: once a request is in this queue,
     the connection's next request of the same queue may start. The queues are "records", and "rows"
     of the table `requests` that do not wait for other clients. `runs_after_disconnect`: the request
@@ -65,7 +65,7 @@ class DecidedApi(Api, frozen=True, kw_only=True):
     `request` and `response` are the Structs of the columns. Events may have the versions 0 to
     `newest`, the newest of Kafka 4.1. `operation`, one of `acls.AclOperation`, is the operation
     that ACLs must allow on the group. `is_repeatable`: deciding a request twice is the same as
-    once. `is_audited`: the page of changes shows the principal of the request.
+    once. `is_audited`: the UI's page of changes shows the request's principal.
 
     `of_other_type` is Kafka's answer if the group is not a classic group, with two exceptions.
     Kafka answers OffsetFetch without offsets, after which a consumer would start from the

@@ -1,7 +1,4 @@
-"""Decoding of a request event from JSON, into a request or into an error that can be answered.
-
-`DECODE_ERRORS` are the exceptions of every msgspec decoder for bytes that it cannot decode.
-"""
+"""Decoding of a request event from JSON, into a request or into an error that can be answered."""
 
 from __future__ import annotations
 
@@ -47,11 +44,10 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def decode_request(text: str | bytes) -> RequestEvent | Malformed:
-    """Decode one request event from JSON; never raise an error.
+    """Decode one request event from JSON; return a `Malformed` with the reason if it is invalid.
 
-    Returns the event, or a `Malformed` with the reason. `request_id` and `group_id` of a
-    `Malformed` are None if the event lacks them. An event without a request id can only be
-    rejected.
+    Never raises. `request_id` and `group_id` of a `Malformed` are None if the event lacks them. An
+    event without a request id can only be rejected.
     """
     try:
         event = _decode_event(text)

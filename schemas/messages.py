@@ -4,7 +4,7 @@ Field names are those of Kafka's protocol guide in snake_case, with the same mea
 are `binary` in the tables and base64 in JSON. A field typed `X | None` may be null; a field without
 a default is required.
 
-Messages are frozen trees and never part of a reference cycle. Types with thousands of instances per
+Messages are frozen trees, never part of a reference cycle. Types with thousands of instances per
 batch have `gc=False`: otherwise the garbage collector would traverse them every few hundred
 allocations.
 """
@@ -166,10 +166,10 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     """One request of one client to the coordinator of `group_id`: a row of the `requests` table.
 
     Exactly the body named by `api` is expected. `sent_at` is the time by the producer's clock (ms).
-    It is used for latencies, and to order the requests that are waiting at a take-over; it never
-    decides whether a member is alive. `signature` proves that `principal` sent the request
+    It serves for latencies, and to order the requests that wait at a take-over; it never decides
+    whether a member is alive. `signature` proves that `principal` sent the request
     (`coordinator.signatures`). After `deadline`, ms since 1970 by the coordinator's clock, the
-    request is answered REQUEST_TIMED_OUT and changes nothing. Null: the request has no deadline.
+    request is answered REQUEST_TIMED_OUT and changes nothing; null: no deadline.
     """
 
     request_id: str

@@ -1,12 +1,12 @@
 """The records of the offsets topic, and the events of the audit log.
 
 An offsets-topic record has a key (`RECORD_KEY`) and a value (`RECORD_VALUES`); a record without a
-value is a tombstone. The columns mirror Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value;
-`reason` and `request_id` are added here.
+value is a tombstone. The columns mirror Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value,
+plus `reason` and `request_id`.
 
 Records of other kinds, such as Kafka's types 3 to 8 and 16 (KIP-848), belong to a later release.
-Their `key` and `value` columns hold Kafka's bytes; in the two known kinds these columns are null.
-So records of unknown kinds are kept and compacted without being decoded.
+Only their columns `key` and `value` are not null: they hold Kafka's bytes, so that such records are
+kept and compacted without being decoded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The row Structs of all tables, and their columns as DuckDB sees them.
 
-`Catalogue` is the state of the table `topics`, in the form that a coordinator's decisions use.
-
-This module does not import Arrow, because the imports of pyarrow and numpy would slow down commands
-that only query DuckDB. `schemas.tables` has the Arrow schemas of the same tables.
+This module does not import Arrow, because pyarrow and numpy would slow down commands that only
+query DuckDB. `schemas.tables` has the Arrow schemas of the same tables.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class TopicChange(Struct, frozen=True):
 
 
 class Catalogue(Struct, frozen=True, array_like=True):
-    """The topics that exist, and those that were deleted.
+    """The state of the table `topics`: the topics that exist, and those that were deleted.
 
     `partitions` maps each topic to its number of partitions. `deleted` maps each topic that was
     ever deleted to the time of its last deletion (ms); the topic may exist again.
@@ -58,8 +56,8 @@ class TopicTable(Struct, frozen=True):
     The row applies while the row of `topics` that created the topic has the same `at`. `table_id`
     is the id in the table's metadata. Either `key_column` or `partition_column` is set.
     `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
-    record's timestamp is that of its commit. `start_version` null: the topic begins with the
-    table's version 0, else with the rows that the table had in that version.
+    record's timestamp is that of its commit. The topic begins with the rows that the table had in
+    `start_version`; null: with version 0.
 
     `config` not null: gateways append to the table, which has the columns of `TOPIC_RECORDS`;
     `config` holds the topic's configs as a JSON object under Kafka's names.
@@ -139,8 +137,8 @@ class GatewayEvent(Struct, frozen=True):
     """A row of `gateways`: a gateway started to serve at an address, or stopped cleanly.
 
     An address keeps its `broker_id`. The row of an address with the greatest `number` applies.
-    `host` and `port` are those of the first listener. `listeners` null: an earlier release wrote
-    the row, and clients of every listener are sent to `host` and `port`.
+    `host` and `port` are those of the first listener. `listeners` null, from an earlier release:
+    clients of every listener are sent to `host` and `port`.
     """
 
     number: Int64

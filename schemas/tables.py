@@ -1,6 +1,5 @@
 """Schemas of the Delta tables, derived from the Structs; conversion of rows to and from Arrow.
 
-A field's type includes its integer width and whether it is a timestamp (`schemas.messages`).
 Every column is nullable, so that a malformed request can be written, seen and answered; required
 fields are checked when a request is decoded. A Struct without fields has no column, because Parquet
 has no empty struct; the column `api` identifies such answers.
@@ -55,10 +54,9 @@ def arrow_schema(struct: type[Struct]) -> pa.Schema:
 
 
 def table_of(rows: TableRows) -> Table:
-    """Return the table with its Arrow schema. A field without a default is a required column.
+    """Return the table with its Arrow schema; a field without a default is a required column.
 
-    So a field that a later release adds must be `X | None` and have a default. A table of an
-    earlier release lacks the column, and after it is added, older rows have null there.
+    So a field that a later release adds must be `X | None` and have a default.
     """
     required = [field.name for field in structs.fields(rows.row) if field.required]
     schema = arrow_schema(rows.row)
@@ -157,7 +155,8 @@ def to_arrow(
     """Turn Structs into an Arrow table with the table's schema.
 
     `columns` gives columns that the Structs lack, or that replace theirs. The table is built column
-    by column: nine of a response's ten body columns are null, and a null column costs nothing.
+    by column, because nine of a response's ten body columns are null, and a null column costs
+    nothing.
     """
     given = columns or {}
     arrays = [
@@ -169,8 +168,8 @@ def to_arrow(
 def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
     """Turn requests into rows of the `requests` table that keep their order.
 
-    A take-over orders waiting requests by `sent_at`, so the requests of one millisecond are
-    numbered in the microseconds.
+    A take-over orders waiting requests by `sent_at`, so its microseconds number the requests of one
+    millisecond.
     """
     times = [(request.sent_at, None) for request in requests]
     return to_arrow(REQUESTS, requests, {"sent_at": _numbered_times(times)})
@@ -179,8 +178,8 @@ def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
 def to_events(events: Sequence[GroupEvent]) -> pa.Table:
     """Turn events into rows of the `group_events` table that keep their order within a group.
 
-    All events of a batch have the batch's time, so the events of a group are numbered in the
-    microseconds of `at`.
+    All events of a batch have the batch's time, so the microseconds of `at` number a group's
+    events.
     """
     times = [(event.at, event.group_id) for event in events]
     return to_arrow(GROUP_EVENTS, events, {"at": _numbered_times(times)})

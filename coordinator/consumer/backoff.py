@@ -38,7 +38,7 @@ class ExponentialBackoff:
         self._jitter = jitter
 
     def __call__(self, attempts: int) -> int:
-        """Return the backoff (ms) after a failed attempt, which `attempts` failures preceded."""
+        """Return the backoff (ms) before the next attempt, after 1 + `attempts` failures."""
         # The doubling stops at 2**31: more would exceed the maximum, which is at most 2**31 - 1 ms
         # for a consumer. A record producer's settings are 64-bit, and there the cap is a limit.
         grown = self._first_ms * BASE ** min(attempts, 31)

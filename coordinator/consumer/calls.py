@@ -1,7 +1,6 @@
 """Calls that may need several requests: retried after a backoff, until their deadline.
 
-Source: the loops of Kafka's ConsumerCoordinator.commitOffsetsSync and fetchCommittedOffsets, and
-the pending commits of its commitOffsetsAsync, which are sent when the coordinator is found.
+Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync, fetchCommittedOffsets).
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class Operation(Generic[T]):
 class PendingCall:
     """A call that has not ended, with its retry state.
 
-    `attempt` sends the request, `fail` ends the call with an error. `what` names the call in error
-    messages. `retries`: whether retriable errors are retried; if False, the first failed
-    attempt ends the call. `deadline` is in absolute ms, None for no limit.
+    `attempt` sends the request, `fail` ends the call with an error; both take the time (ms). `what`
+    names the call in error messages. `retries` False: the first failed attempt ends it. `deadline`
+    is in absolute ms, None for no limit.
     """
 
     __slots__ = ("attempt", "attempts", "deadline", "fail", "retries", "retry_at", "what")
@@ -91,12 +90,12 @@ class PendingCalls:
         lookup.on_failed.append(self._on_lookup_failed)
 
     def start(self, now: int, call: PendingCall) -> None:
-        """Add a call; send it now if the coordinator is known, else when it is found."""
+        """Add a call, and send it as soon as the coordinator is known."""
         self._calls.append(call)
         self.tick(now)
 
     def end(self, call: PendingCall) -> None:
-        """Remove a call that has ended."""
+        """Remove a call."""
         if call in self._calls:
             self._calls.remove(call)
 

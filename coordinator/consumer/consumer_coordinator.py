@@ -1,10 +1,7 @@
 """The consumer coordinator: its input is calls, timers and answers, its output requests and events.
 
-It also serves a consumer without a group, and one that chooses its partitions (`assign`). These
-never join. Without a group no request is sent.
-
 Pure: the time is an argument of the calls, and the constructor takes the sources of request ids and
-of randomness. It is not thread-safe: the driver holds one lock around each call. The driver uses
+random numbers. It is not thread-safe: the driver holds one lock around each call. The driver uses
 two threads:
 
 * The user's thread calls `poll` and the user's calls: `subscribe`, commits, `seek`, `close`. Only
@@ -58,7 +55,7 @@ from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 class ConsumerCoordinator:
-    """One consumer, with or without a group.
+    """One consumer. Without a group it sends no request; with `assign` it does not join its group.
 
     `new_request_id` returns unique ids; `jitter` returns random numbers in [0, 1). `subscription`
     has the assigned partitions with their positions; the driver calls its `seek`, `pause`, `resume`
@@ -131,11 +128,10 @@ class ConsumerCoordinator:
     def assign(self, now: int, partitions: Iterable[TopicPartition]) -> None:
         """Assign these partitions in place of the previous ones, without joining the group.
 
-        No listener is called, because the group does not assign them. Without partitions this is
-        `unsubscribe`. With a group, a new partition starts at the group's committed offset; one
-        that stays assigned keeps its position. If automatic commits are on, a commit of the
-        previous positions is started. Raises SubscriptionError for an invalid partition, and while
-        the consumer is subscribed to topics or a pattern.
+        No listener is called. Without partitions this is `unsubscribe`. A new partition starts at
+        the group's committed offset; one that stays assigned keeps its position. If automatic
+        commits are on, the previous positions are committed. Raises SubscriptionError for an
+        invalid partition, and while the consumer is subscribed to topics or a pattern.
         """
         assigned = tuple(partitions)
         if not assigned:
@@ -158,9 +154,9 @@ class ConsumerCoordinator:
     def update_topics(self, topics: Mapping[str, int]) -> None:
         """Set the catalogue: every topic with its number of partitions.
 
-        The member joins only after the first catalogue. It joins again if the catalogue changes the
-        topics that its pattern matches. A leader also joins again if a topic of the group, or its
-        number of partitions, changes.
+        The member joins only after the first catalogue. It joins again if the topics that its
+        pattern matches change; a leader also if a topic of the group, or its number of partitions,
+        changes.
         """
         self._rebalance.update_topics(topics)
 
@@ -172,7 +168,7 @@ class ConsumerCoordinator:
     ) -> None:
         """Begin to close: commit automatically if enabled, give up all partitions, and leave.
 
-        Poll until `closed`. The poll at the timeout closes the consumer even if the coordinator
+        Poll until `closed`. The poll after `timeout_ms` closes the consumer even if the coordinator
         does not answer. With internal.leave.group.on.close false, no listener is called and the
         consumer does not leave.
         """
@@ -183,7 +179,7 @@ class ConsumerCoordinator:
     def commit_async(self, now: int, offsets: PartitionOffsets | None = None) -> int:
         """Start a commit of these offsets, or of all positions; return its id.
 
-        A CommitDone with this id has the result. Raises FencedInstanceIdError and
+        A CommitDone with this id has the result. Raises FencedInstanceIdError,
         GroupAuthorizationError, InvalidGroupIdError without a group, and ValueError for a negative
         offset.
         """
@@ -199,16 +195,12 @@ class ConsumerCoordinator:
     ) -> Operation[None]:
         """Start a commit of these offsets, or of all positions; return its operation.
 
-        Retriable failures are retried for `timeout_ms`, by default default.api.timeout.ms. `tick`
-        and `response` drive the operation, also while a listener runs.
-
-        The operation fails with CommitFailedError, RebalanceInProgressError, FencedInstanceIdError,
-        GroupAuthorizationError, TopicAuthorizationError, OffsetMetadataTooLargeError or
-        CoordinatorTimeoutError. Asynchronous commits made earlier end before it succeeds, so the
-        driver handles `completed_commits` before it returns to the user.
-
-        Raises FencedInstanceIdError and GroupAuthorizationError, InvalidGroupIdError without a
-        group, and ValueError for a negative offset.
+        Retriable failures are retried for `timeout_ms`, by default default.api.timeout.ms.
+        Asynchronous commits made earlier end before the operation succeeds, so the driver handles
+        `completed_commits` before it returns to the user. The operation fails with
+        CommitFailedError, RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
+        TopicAuthorizationError, OffsetMetadataTooLargeError or CoordinatorTimeoutError. Raises as
+        `commit_async`.
         """
         required_group_id(self.settings)
         self._membership.raise_failure()
@@ -216,7 +208,7 @@ class ConsumerCoordinator:
         return self._commits.commit_sync(now, offsets, self._timeout(timeout_ms))
 
     def completed_commits(self) -> list[CommitDone]:
-        """Return and remove the results of asynchronous commits that `poll` has not returned."""
+        """Remove and return the results of asynchronous commits that `poll` has not returned."""
         done = list(self._commits.completed)
         self._commits.completed.clear()
         return done
@@ -226,10 +218,9 @@ class ConsumerCoordinator:
     ) -> Operation[Committed]:
         """Start to fetch the group's committed offsets of these partitions; return the operation.
 
-        Its value has None for a partition without a committed offset. `tick` and `response` drive
-        it. It fails with CoordinatorTimeoutError after `timeout_ms` (default.api.timeout.ms),
-        GroupAuthorizationError, TopicAuthorizationError or UnknownTopicOrPartitionError. Raises
-        InvalidGroupIdError without a group.
+        Its value has None for a partition without one. It fails with CoordinatorTimeoutError after
+        `timeout_ms` (default.api.timeout.ms), GroupAuthorizationError, TopicAuthorizationError or
+        UnknownTopicOrPartitionError. Raises InvalidGroupIdError without a group.
         """
         required_group_id(self.settings)
         timeout_ms = self._timeout(timeout_ms)
@@ -241,11 +232,11 @@ class ConsumerCoordinator:
     # --- the user's thread ----------------------------------------------------------------------
 
     def poll(self, now: int) -> Event | None:
-        """Resume the steps of the user's thread; return the next event, None if there is none yet.
+        """Continue the user thread's work; return the next event, None if there is none yet.
 
         Call it until it returns None, and again after each answer and at `poll_deadline`. Raises
-        ConsumerError for an error that the user must handle. Raises RuntimeError if
-        `callback_done` was not called for the last event.
+        ConsumerError for an error that the user must handle, and RuntimeError if `callback_done`
+        was not called for the last event.
         """
         if self._in_callback:
             raise RuntimeError("poll() while the listener runs: callback_done() was not called")
@@ -301,8 +292,7 @@ class ConsumerCoordinator:
     def _refresh_positions(self, now: int) -> None:
         """Initialize unknown positions from the committed offsets, else by auto.offset.reset.
 
-        Without a group there are no committed offsets. Raises NoOffsetForPartitionError, and the
-        error of the fetch of committed offsets.
+        Raises NoOffsetForPartitionError, and the error of the fetch of committed offsets.
         """
         subscription = self.subscription
         if self._position_fetch is not None:
@@ -330,7 +320,7 @@ class ConsumerCoordinator:
     # --- leaving --------------------------------------------------------------------------------
 
     def _begin_leaving(self, now: int, begin: Callable[[int], Steps]) -> None:
-        """Drop the steps in progress; the next poll begins to leave with the steps of `begin`."""
+        """Drop the steps in progress; the next poll begins with the steps of `begin`."""
         if self._steps is not None and not isinstance(self._last_step, Wait | CallAssignor):
             # The listener has run for this event. Apply the event, or the listener would run
             # again. After an assignor's call nothing is applied: a join or an event would follow.
@@ -382,18 +372,18 @@ class ConsumerCoordinator:
         self._lookup.tick(now)
 
     def response(self, now: int, response: Response) -> bool:
-        """Handle an answer. Return False if its request is not in flight or the consumer is closed.
+        """Handle an answer; return False if its request is not in flight or the consumer is closed.
 
         If True, the driver wakes the user's thread.
         """
         return not self.closed and self._requests.complete(now, response)
 
     def take_requests(self) -> list[RequestEvent]:
-        """Return and remove the requests to send now, in order."""
+        """Remove and return the requests to send now, in order."""
         return self._requests.take()
 
     def take_log_lines(self) -> list[LogLine]:
-        """Return and remove the lines to log."""
+        """Remove and return the lines to log."""
         log_lines = list(self._log_lines)
         self._log_lines.clear()
         return log_lines
@@ -444,7 +434,7 @@ class ConsumerCoordinator:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member is the leader of its present generation."""
+        """Whether the member leads its present generation."""
         return self._rebalance.is_leader
 
     @property

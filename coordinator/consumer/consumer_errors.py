@@ -1,13 +1,12 @@
 """The consumer's errors, and its reaction to each error code of each API.
 
-Errors are raised if the user's thread must act, and are plain values in the results of commits.
-Their messages name the setting to check. `code` is the coordinator's error code, None if the
-consumer detected the error itself. `retriable`: whether the same call may succeed later without any
-change.
+Errors are raised if the user's thread must act, and are values in the results of commits. `code` is
+the coordinator's error code, None if the consumer detected the error itself. `retriable`: whether
+the same call may succeed later without any change.
 
-A code that is not in an API's table of reactions ends the attempt with an exception. For Heartbeat
-it counts as a failed heartbeat, and the next one is sent after the backoff. Source: the response
-handlers of Kafka's AbstractCoordinator and ConsumerCoordinator.
+A code that is not in an API's table of reactions ends the attempt with an exception; for Heartbeat
+it counts as a failed heartbeat. Source: the response handlers of Kafka's AbstractCoordinator and
+ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 
 
 class ConsumerError(RuntimeError):
-    """The base class of the consumer's errors. Raised itself for a code without an own class."""
+    """The base class of the consumer's errors, raised itself for a code without a class."""
 
     retriable = False
 
@@ -187,10 +186,7 @@ def error_name(code: int) -> str:
 def fatal_error(
     api: str, code: int, settings: ConsumerSettings, message: str | None = None
 ) -> ConsumerError:
-    """Return the exception for a code that is not retried.
-
-    `message` is the coordinator's error message, if there is one.
-    """
+    """Return the exception for a code that is not retried; `message` is the coordinator's."""
     kind, text = _FATAL.get(code, (ConsumerError, "an error that the consumer does not expect"))
     text = text.format(
         group=settings.group_id,

@@ -46,8 +46,8 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
 
     `max_poll_interval_ms` is also the rebalance timeout in JoinGroup.
     `partition_assignment_strategy` has names of Kafka's assignors, and classes or functions that
-    return a ConsumerPartitionAssignor. Without a group (`group_id` None) nothing is committed.
-    Raises ConfigError with the setting's name if values are invalid or contradict each other.
+    return a ConsumerPartitionAssignor. Raises ConfigError with the setting's name if values are
+    invalid or contradict each other.
     """
 
     group_id: str | None = None
@@ -93,15 +93,15 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def strategy_names(self) -> tuple[str, ...]:
-        """The names of the offered assignors, as far as they are known before construction."""
+        """The names of the offered assignors; for a function without a name, its text."""
         strategies = self.partition_assignment_strategy
         return tuple(str(getattr(strategy, "name", strategy)) for strategy in strategies)
 
     def new_assignors(self) -> tuple[ConsumerPartitionAssignor, ...]:
         """Return new assignors for one member, the preferred one first.
 
-        Raises ConfigError if an assignor is no ConsumerPartitionAssignor, has no name, or has the
-        name of another. Raises it also if the assignors have no common rebalance protocol.
+        Raises ConfigError if an assignor is no ConsumerPartitionAssignor, or has no name of its
+        own, or if the assignors have no common rebalance protocol.
         """
         assignors = tuple(map(_make_assignor, self.partition_assignment_strategy))
         names = [assignor.name for assignor in assignors]
@@ -157,7 +157,7 @@ def _make_assignor(strategy: Any) -> ConsumerPartitionAssignor:
 
 
 def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
-    """Return the settings that are given under Kafka's names.
+    """Convert settings under Kafka's names.
 
     The assignors may be a string with commas, of names or Kafka's Java classes. Without a group.id
     the default of enable.auto.commit is false. Raises ConfigError as `typed`.

@@ -1,6 +1,6 @@
 """Requests to the group's coordinator, and the lookup of the coordinator with FindCoordinator.
 
-An answer is ignored if its request has timed out or was abandoned. Source: the decisions of Kafka's
+An answer is ignored if its request has timed out or was abandoned. Source: Kafka's
 ConsumerNetworkClient, and AbstractCoordinator (ensureCoordinatorReady, lookupCoordinator,
 markCoordinatorUnknown).
 """
@@ -45,7 +45,7 @@ class InFlightRequest(Struct):
 
 
 class InFlightRequests:
-    """The outgoing requests, and those in flight with the handlers of their answers."""
+    """The requests to send, and those in flight with the handlers of their answers."""
 
     def __init__(self, settings: ConsumerSettings, new_request_id: Callable[[], str]) -> None:
         self._settings = settings
@@ -73,13 +73,13 @@ class InFlightRequests:
         self._outgoing.append(request)
 
     def take(self) -> list[RequestEvent]:
-        """Return and remove the requests to send now, in order."""
+        """Remove and return the requests to send now, in order."""
         taken = list(self._outgoing)
         self._outgoing.clear()
         return taken
 
     def complete(self, now: int, response: Response) -> bool:
-        """Pass an answer to its request's handler. Return False if the request is not in flight."""
+        """Pass an answer to its request's handler; return False if the request is not in flight."""
         request = self._in_flight.pop(response.request_id, None)
         if request is None:
             return False
@@ -87,7 +87,7 @@ class InFlightRequests:
         return True
 
     def expire(self, now: int) -> list[str]:
-        """Fail the requests past their deadline; return their APIs."""
+        """Fail the requests past their deadline; return the names of their APIs."""
         late = [key for key, request in self._in_flight.items() if now >= request.deadline]
         return self._fail_requests(now, late)
 
@@ -123,11 +123,11 @@ _API = "find_coordinator"
 
 
 class CoordinatorLookup:
-    """The group's coordinator, looked up while it is wanted and unknown.
+    """The group's coordinator, which FindCoordinator looks up on request.
 
     `node` is the coordinator, None while it is unknown. The callbacks `on_found` are called when it
     is found, `on_failed` with the error after a failed attempt. `failure` is an error that is not
-    retriable, which the user's thread raises.
+    retriable; the user's thread raises it.
     """
 
     def __init__(
@@ -151,15 +151,12 @@ class CoordinatorLookup:
         self.on_failed: list[Callable[[int, ConsumerError], None]] = []
 
     def request_lookup(self) -> None:
-        """Request a lookup by the next `tick`, if the coordinator is unknown."""
+        """Let the next `tick` look up the coordinator, if it is unknown."""
         if self.node is None:
             self._lookup_requested = True
 
     def mark_unknown(self, now: int, cause: str) -> None:
-        """Mark the coordinator as unknown, and fail its requests in flight.
-
-        FindCoordinator requests stay in flight.
-        """
+        """Mark the coordinator as unknown; fail all requests in flight except FindCoordinator."""
         if self.node is None:
             return
         text = f"the coordinator of group {self._settings.group_id!r} is unknown: {cause}"
@@ -168,7 +165,7 @@ class CoordinatorLookup:
         self._requests.fail_all(now, except_api=_API)
 
     def tick(self, now: int) -> None:
-        """Time out requests, and send FindCoordinator if the coordinator is wanted.
+        """Time out requests, and send FindCoordinator if a lookup is requested.
 
         A timeout of another request than FindCoordinator marks the coordinator as unknown.
         """
@@ -181,10 +178,7 @@ class CoordinatorLookup:
 
     @property
     def deadline(self) -> int | None:
-        """The time (absolute ms) of the next FindCoordinator.
-
-        None if the coordinator is not wanted, or the request is in flight.
-        """
+        """The time (absolute ms) of the next FindCoordinator; None if no lookup is due."""
         return self._retry_at if self._lookup_requested and not self._lookup_in_flight else None
 
     def _on_answer(self, now: int, response: Response | None) -> None:

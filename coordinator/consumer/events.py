@@ -32,10 +32,7 @@ class LosePartitions(Struct, frozen=True):
 
 
 class AssignPartitions(Struct, frozen=True):
-    """A request to run on_partitions_assigned for the new partitions.
-
-    The `assignment` of the ConsumerCoordinator has all partitions.
-    """
+    """A request to run on_partitions_assigned for the partitions that are new in the assignment."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
@@ -44,8 +41,7 @@ class AssignPartitions(Struct, frozen=True):
 class CallAssignor(Generic[T]):
     """A request to call `run`, which calls an assignor for its part of a rebalance.
 
-    The assignor may be the user's code. `result` is its result. `error` is its exception, which
-    `run` also raises.
+    The assignor may be the user's code. Its result is in `result`, or its exception in `error`.
     """
 
     __slots__ = ("_call", "error", "result")
@@ -56,7 +52,7 @@ class CallAssignor(Generic[T]):
         self.error: Exception | None = RuntimeError("the driver did not call run()")
 
     def run(self) -> None:
-        """Call the assignor, and store its result or error. Raises what the assignor raises."""
+        """Call the assignor, and store its result or error. Raises that error."""
         try:
             self.result = self._call()
         except Exception as error:
@@ -66,7 +62,7 @@ class CallAssignor(Generic[T]):
 
 
 class CommitDone(Struct, frozen=True):
-    """The result of an asynchronous commit. `error` None: the offsets are committed.
+    """The result of an asynchronous commit; `error` None: the offsets are committed.
 
     `commit_id` is the id that `commit_async` returned, None for an automatic commit.
     """

@@ -1,12 +1,10 @@
 """The buffer of records that are fetched ahead of the program, and the next partitions to fetch.
 
-Source: Fetcher, FetchBuffer, FetchCollector and CompletedFetch of Kafka's consumer. A partition has
-at most one fetch, in flight or buffered. When all its records are handed out, the next fetch is
-wanted, and runs while the program processes the records.
-
-Every fetch has the offset of its next record. Its records are handed out only if that offset is the
-partition's position. So a fetch that a seek, a reset or a rebalance has made stale is dropped, at
-whatever time it completes.
+A partition has at most one fetch, in flight or buffered. The next fetch runs while the program
+processes the records of the last one. Records are handed out only if the fetch's next offset is the
+partition's position, so a fetch that a seek, a reset or a rebalance has made stale is dropped,
+whenever it completes. Source: Fetcher, FetchBuffer, FetchCollector and CompletedFetch of Kafka's
+consumer.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from group_coordinator.coordinator.consumer.subscription_state import Subscripti
 
 
 class HasOffset(Protocol):
-    """A record with an offset, which is all that the buffer reads of it."""
+    """A record with an offset: the buffer reads nothing else of it."""
 
     @property
     def offset(self) -> int:
@@ -40,8 +38,8 @@ LookupResults = dict[TopicPartition, tuple[AutoOffsetReset, "int | Exception"]]
 class CompletedFetch(Generic[R]):
     """The result of a fetch from `offset` of a partition: records of `size` bytes, or an error.
 
-    `offset` advances as records are taken: it is the position at which the next one is handed out.
-    `next_offset` is the offset after the last record.
+    `offset` advances to the next record as records are taken. `next_offset` is the offset after the
+    last record.
     """
 
     __slots__ = ("_records", "_taken", "error", "next_offset", "offset", "partition", "size")
@@ -79,11 +77,10 @@ class CompletedFetch(Generic[R]):
 class FetchBuffer(Generic[R]):
     """The completed fetches of one consumer, and its pending lookups and fetches.
 
-    The user's thread calls `collect`, `discard_lookups` and `log_end`, the fetcher the other
-    methods. `partitions_to_fetch` and `pending_resets` follow the subscription as of the last
-    `collect`, because Kafka's consumer sends fetches only from `poll`. Partitions take turns when
-    records are handed out and when they are fetched. So a partition that always has records does
-    not starve the others.
+    The user's thread calls `collect`, `discard_lookups` and `log_end`, the fetcher's thread the
+    other methods, which use the subscription as of the last `collect`: Kafka's consumer, too, sends
+    fetches only from `poll`. Partitions take turns when records are fetched and handed out, so that
+    none starves.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -101,12 +98,11 @@ class FetchBuffer(Generic[R]):
     # --- the user's thread ----------------------------------------------------------------------
 
     def collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[R]]:
-        """Return at most max.poll.records records, and set the positions to the offsets after them.
+        """Return at most max.poll.records records, and advance the positions past them.
 
-        Raises the error of a fetch when its partition has its turn, and the error of a lookup. The
-        fetch or lookup is then repeated, and its error raised again if it fails again.
-        OffsetOutOfRangeError is raised only if auto.offset.reset is "none"; otherwise it resets the
-        partition's position.
+        Raises the error of a fetch when its partition has its turn, and the error of a lookup;
+        either is then repeated. OffsetOutOfRangeError is raised only if auto.offset.reset is
+        "none"; otherwise it resets the position.
         """
         try:
             self._reset(subscription)
@@ -157,9 +153,9 @@ class FetchBuffer(Generic[R]):
         subscription.request_reset(partition, reset)
 
     def discard_lookups(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard the lookups for these partitions, and the results of all lookups in flight.
+        """Discard the results of lookups for these partitions, and of all lookups in flight.
 
-        A later `collect` then uses only an offset that was looked up after this call.
+        So a later `collect` uses only offsets that are looked up after this call.
         """
         self._lookup_epoch += 1
         for partition in partitions:
@@ -206,7 +202,10 @@ class FetchBuffer(Generic[R]):
         self._log_ends[partition] = offset
 
     def pending_resets(self) -> tuple[int, dict[TopicPartition, AutoOffsetReset]]:
-        """Return the epoch for `complete_lookups`, and the end to look up for each partition."""
+        """Return the end of the log to look up for each partition with a pending reset.
+
+        Before it an epoch, which the caller passes to `complete_lookups`.
+        """
         pending = {
             partition: at
             for partition, at in self._resets.items()

@@ -1,7 +1,6 @@
 """The three timers of a member: the next heartbeat, the session, and the user's next poll.
 
-Times are absolute ms. `membership` reads the timers and sends the heartbeats. Source: Kafka's
-Heartbeat.
+Times are absolute ms. Source: Kafka's Heartbeat.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSet
 
 
 class Heartbeat:
-    """The deadlines of the next heartbeat, of the session, and of the user's next poll."""
+    """The deadlines of the next heartbeat, the session and the next poll."""
 
     def __init__(self, settings: ConsumerSettings, backoff: ExponentialBackoff, now: int) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
 """The leader's part of a rebalance: decode subscriptions, assign, check and encode assignments.
 
-Source: Kafka's ConsumerCoordinator (onLeaderElected, validateCooperativeAssignment). Kafka checks
-only cooperative moves. This leader also checks for assignments that would break the group.
+Source: Kafka's ConsumerCoordinator (onLeaderElected, validateCooperativeAssignment), which checks
+only cooperative moves. This leader refuses every assignment that would break the group.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def assign(
 ) -> tuple[SyncGroupAssignment, ...]:
     """Call the assignor; return all assignments for the leader's SyncGroup.
 
-    `counts` are the partition counts of the topics. Raises InvalidAssignmentError, and what the
-    assignor raises.
+    `counts` are the topics' numbers of partitions. Raises InvalidAssignmentError, and the
+    assignor's own errors.
     """
     assignments = assignor.assign(counts, subscriptions)
     for fault in _find_faults(assignments, counts, subscriptions):
@@ -121,8 +121,8 @@ def _check_cooperative_moves(
 ) -> None:
     """Raise InvalidAssignmentError if a partition moves from a member that still owns it.
 
-    Cooperative members keep their partitions while they join. `cooperative-sticky` is not checked,
-    as in Kafka: it ignores ownership claims of an older generation.
+    Cooperative members keep their partitions while they join. As in Kafka, `cooperative-sticky` is
+    not checked, because it ignores claims of an older generation.
     """
     owned = {m: frozenset(s.owned_partitions) for m, s in subscriptions.items()}
     owner = {partition: m for m, partitions in owned.items() for partition in partitions}

@@ -1,8 +1,8 @@
 """The rebalance in the user's thread: automatic commit, listener, join, listener.
 
-The steps are generators, written in the order of the rebalance, which the user's `poll` resumes. A
-`yield` hands the user's thread an event or a Wait, and returns the time of the next poll. The code
-of listeners and assignors runs in between; timers and answers are handled in the meantime.
+The steps are generators in the order of the rebalance, which the user's `poll` resumes. A `yield`
+hands the user's thread an event or a Wait, and returns the time of the next poll. Meanwhile
+listeners and assignors run, and timers and answers are handled.
 
 Eager members give up all partitions before they join. Cooperative members keep theirs and join.
 Then they give up only the partitions that the leader took away, and join again, so that other
@@ -153,7 +153,7 @@ class Rebalance:
     def needs_join(self, now: int) -> bool:
         """Whether to begin or to continue a join.
 
-        Requests a join if the subscription, or the partition counts of a leader, have changed.
+        Requests one if the subscription changed, or the partition counts that a leader assigned.
         """
         membership, subscription = self._membership, self._subscription
         if not subscription.is_subscribed:
@@ -174,8 +174,8 @@ class Rebalance:
     def run(self, now: int) -> Steps:
         """Join until the member has an assignment; return the time (ms) at the end.
 
-        Raises ConsumerError for an error that the user must handle. The progress is kept in the
-        membership and the subscription, so another `run` continues after an error.
+        Raises ConsumerError for an error that the user must handle. The membership and the
+        subscription keep the progress, so another `run` continues after an error.
         """
         membership = self._membership
         offered: tuple[frozenset[str], list[bytes | None]] | None = None
@@ -283,7 +283,6 @@ class Rebalance:
     def _protocols(
         self, topics: frozenset[str], user_data: list[bytes | None]
     ) -> tuple[JoinGroupProtocol, ...]:
-        """Return the protocols for JoinGroup, one for each assignor with its user data."""
         self._joined_topics = topics
         owned = self._subscription.assigned
         generation_id = self._membership.generation.generation_id
@@ -342,7 +341,7 @@ class Rebalance:
         return now
 
     def _take_assigned_counts(self, now: int) -> None:
-        """Take the assigned partition counts from the members' assignments, once fetched.
+        """Take the numbers of assigned partitions from the members' assignments, once fetched.
 
         The result is ignored if the generation has changed since the query.
         """
@@ -408,9 +407,9 @@ class Rebalance:
         return (yield AssignPartitions(added, generation.generation_id))
 
     def _add_matched_topics(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Subscribe to assigned topics that this member had not matched when it joined.
+        """Subscribe to assigned topics that were not known when this member joined.
 
-        They match the pattern, and only the leader's newer catalogue had them at the join.
+        They match the pattern, and only the leader's newer catalogue had them then.
         """
         if self._subscription.pattern is None or self._joined_topics is None:
             return

@@ -2,7 +2,6 @@
 
 This is the part of Kafka's AbstractCoordinator that runs no user code, so any thread may drive it.
 `member_rebalance` decides when to join, and does the work before and after a join.
-`consumer_errors` has the reaction to each error code.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ _AFTER_BACKOFF = (Reaction.RETRY, Reaction.FIND_COORDINATOR)
 
 
 class JoinSucceeded(Struct, frozen=True):
-    """A successful attempt to join. `assignment` is the leader's assignment, encoded."""
+    """A successful attempt to join; `assignment` is the member's encoded assignment."""
 
     assignment: bytes
 
 
 class JoinFailed(Struct, frozen=True):
-    """A failed attempt to join. `without_backoff`: whether to join again without a backoff."""
+    """A failed attempt to join; `without_backoff`: whether the next attempt follows at once."""
 
     error: ConsumerError
     without_backoff: bool = False
@@ -136,7 +135,7 @@ class Membership:
         self.request_rejoin(now, reason)
 
     def reset_on_error(self, now: int, api: str, code: int) -> None:
-        """Reset after ILLEGAL_GENERATION, which keeps the member id, or UNKNOWN_MEMBER_ID."""
+        """Reset after UNKNOWN_MEMBER_ID, or after ILLEGAL_GENERATION, which keeps the member id."""
         reason = f"encountered {error_name(code)} from {api} response"
         self.reset(now, reason, keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
 
@@ -150,7 +149,7 @@ class Membership:
     # --- join -----------------------------------------------------------------------------------
 
     def join(self, now: int, protocols: tuple[JoinGroupProtocol, ...]) -> None:
-        """Send JoinGroup. `outcome` will be the result of it and of the SyncGroup after it.
+        """Send JoinGroup; `outcome` will be the result of it and of the SyncGroup after it.
 
         If the member becomes the leader, `elected` is set first, and the caller must call `sync`.
         """
@@ -193,7 +192,7 @@ class Membership:
             self.sync(now, ())
 
     def sync(self, now: int, assignments: tuple[SyncGroupAssignment, ...]) -> None:
-        """Send SyncGroup. `assignments` are those of all members if this leader assigned."""
+        """Send SyncGroup; a leader that assigned passes the `assignments` of all members."""
         self.elected = None
         if self.state is not MemberState.COMPLETING_REBALANCE:
             self.fail(ConsumerError("the generation was lost while the leader assigned"), True)
@@ -347,7 +346,7 @@ class Membership:
                 )
 
     def fence(self, now: int, error: ConsumerError) -> None:
-        """Fence the member: another consumer has its group.instance.id.
+        """Fence the member, because another consumer has its group.instance.id.
 
         `raise_failure` raises the error from now on.
         """
@@ -373,7 +372,7 @@ class Membership:
         """Leave the group, and reset the membership.
 
         LeaveGroup is sent once, without retries, if the coordinator may know the member. A static
-        member sends it only with LEAVE_GROUP, because its restart then needs no rebalance.
+        member sends it only with LEAVE_GROUP: otherwise its restart needs no rebalance.
         """
         static = self._settings.group_instance_id is not None
         leaves = operation is GroupMembershipOperation.LEAVE_GROUP or (

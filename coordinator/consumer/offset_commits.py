@@ -1,16 +1,13 @@
 """OffsetCommit, synchronous, asynchronous and automatic, and its effect on the membership.
 
 Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
-OffsetCommitResponseHandler, maybeAutoCommitOffsetsAsync). The reaction to each error code is in
-`consumer_errors`.
-
-Two differences from Kafka:
+OffsetCommitResponseHandler, maybeAutoCommitOffsetsAsync). Two differences from Kafka:
 
 * ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID for a commit of an older generation does not reset the
   member's newer generation. Kafka's consumer resets it in state Stable, and loses partitions that
   it owns.
 * A member's commit fails if the member leaves before the coordinator is found. Kafka's consumer
-  sends such a commit without a generation. An empty group accepts it, and its offsets may go back.
+  sends it without a generation; an empty group accepts it, and its offsets may go back.
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ _API = "offset_commit"
 
 
 class PendingCommit:
-    """A commit that has not ended. `commit_id` None: an automatic or a synchronous commit.
+    """A commit that has not ended; `commit_id` None: an automatic or a synchronous commit.
 
     `of_member`: whether the consumer was subscribed when the commit was made. Such a commit is sent
     only with the generation of a Stable member; another commit is sent without a generation.
@@ -298,7 +295,7 @@ def _topics(offsets: PartitionOffsets) -> tuple[OffsetCommitTopic, ...]:
 def _deciding_code(response: Response) -> int:
     """Return the code that decides the commit, 0 (NONE) if all partitions were committed.
 
-    The first error code decides. TOPIC_AUTHORIZATION_FAILED decides only if there is no other.
+    The first error code decides, TOPIC_AUTHORIZATION_FAILED only if there is no other.
     """
     body = response.offset_commit
     topics = () if body is None else body.topics
@@ -309,7 +306,7 @@ def _deciding_code(response: Response) -> int:
 
 
 class AutoCommit:
-    """The timer of automatic commits; it does nothing if enable.auto.commit is false."""
+    """The timer of automatic commits; without effect if enable.auto.commit is false."""
 
     def __init__(
         self,
@@ -335,7 +332,7 @@ class AutoCommit:
         return self._next_at if self.is_enabled else None
 
     def restart(self, now: int) -> None:
-        """Restart the interval at `now` (absolute ms), for example after a new assignment."""
+        """Restart the interval at `now` (absolute ms)."""
         self._next_at = now + self._settings.auto_commit_interval_ms
 
     def poll(self, now: int) -> None:

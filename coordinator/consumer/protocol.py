@@ -1,9 +1,8 @@
 """The consumer protocol: the bytes that members and their leader exchange through the group.
 
-Versions 0-3 are written and read. A newer version is read as version 3: it may only add fields at
-the end (ConsumerProtocol.java), and bytes after the known fields are ignored. Version 1 added the
-owned partitions (KIP-429), version 2 the generation, version 3 the rack (KIP-881). The group
-coordinator reads only the topics: see `coordinator.group.classic_group`.
+Versions 0-3 are written and read. A newer version is read as version 3, because it may only add
+fields at the end (ConsumerProtocol.java). Version 1 added the owned partitions (KIP-429), version 2
+the generation, version 3 the rack (KIP-881).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Subscription(Struct, frozen=True):
 
     `owned_partitions` are those that a cooperative member keeps while it rejoins; an eager member
     has none. `generation_id` is the generation that assigned them, -1 if unknown.
-    `group_instance_id` is not encoded: the leader takes it from the members in JoinGroup's answer.
+    `group_instance_id` is not encoded: the leader takes it from JoinGroup's answer.
     """
 
     topics: tuple[str, ...]
@@ -73,7 +72,7 @@ class TopicPartitions(Struct):
 def encode_subscription(s: Subscription, version: int = NEWEST_PROTOCOL_VERSION) -> bytes:
     """Return a subscription's bytes, with topics and partitions sorted. Raises ProtocolError.
 
-    An older version omits the fields that it does not have.
+    An older version omits its unknown fields.
     """
     message = struct(_SUBSCRIPTION)(
         topics=sorted(s.topics),
@@ -124,10 +123,9 @@ def decode_subscription(blob: bytes) -> Subscription:
 
 
 def decode_assignment(blob: bytes) -> Assignment:
-    """Decode an assignment. Raises ProtocolError.
+    """Decode an assignment. Raises ProtocolError, also for empty bytes.
 
-    Empty bytes are an error too. SyncGroup answers them to a member that the leader left out, and
-    the caller decides how to handle that.
+    SyncGroup answers empty bytes to a member that the leader omitted.
     """
     read = _decode(_ASSIGNMENT, blob)
     return Assignment(flatten(read.assigned_partitions), read.user_data)

@@ -84,11 +84,11 @@ class Queries:
         what: str,
         timeout_ms: int | None = None,
     ) -> Operation[T]:
-        """Send a request; return its operation. The value is the result of `read`.
+        """Send a request; return its operation, which has the result of `read` as its value.
 
         Retriable failures are retried for `timeout_ms`, None for no limit. `read` is called with
-        the body of an answer with code NONE. It raises ConsumerError for other errors, and the
-        request is retried if that is retriable. `what` names the query in error messages.
+        the body of an answer with code NONE, and may raise ConsumerError; the request is retried if
+        that is retriable. `what` names the query in error messages.
         """
         operation: Operation[T] = Operation()
 

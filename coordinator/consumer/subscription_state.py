@@ -1,7 +1,7 @@
 """The user's subscription, and the assigned partitions with their positions.
 
-A position is the offset of the next row to hand to the user, and the offset that a commit commits.
-Source: Kafka's SubscriptionState, without its state of broker fetches.
+A position is the offset of the next row for the user, and the offset that a commit commits. Source:
+Kafka's SubscriptionState, without its state of broker fetches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OffsetAndMetadata(Struct, frozen=True):
 
 
 class PositionState(Enum):
-    """The state of a position: known, or how it is to be found."""
+    """Whether a position is known, or how it is to be found."""
 
     INITIALIZING = "the committed offset has to be fetched"
     AWAIT_RESET = "the earliest or latest offset has to be looked up"
@@ -35,9 +35,9 @@ class PositionState(Enum):
 class TopicPartitionState:
     """The state of one assigned partition.
 
-    `offset` is the position, None while it is unknown. `reset` is the end to look up, if any.
-    `paused`: whether the user has paused the partition. `pending_revocation`: whether it is about
-    to be revoked, so that no more rows are handed out.
+    `offset` is the position, None while it is unknown. `reset` is the end of the log to look up, if
+    any. `paused`: whether the user has paused the partition. `pending_revocation`: whether it is
+    about to be revoked, so that no more rows are handed out.
     """
 
     __slots__ = ("offset", "paused", "pending_revocation", "reset", "state")
@@ -56,7 +56,7 @@ class TopicPartitionState:
         self.reset = None
 
     def request_reset(self, reset: AutoOffsetReset) -> None:
-        """Make the position unknown, until the offset of this end is looked up."""
+        """Make the position unknown, until the offset of this end of the log is looked up."""
         self.state = PositionState.AWAIT_RESET
         self.offset = None
         self.reset = reset
@@ -86,8 +86,8 @@ class SubscriptionState:
 
     `mode` changes only from and to NONE. `topics` are the subscribed topics; for a pattern, the
     catalogue's topics that it matches. `group_topics` are the topics of all members, which the
-    leader watches. `assignment_id` changes with every assignment, so that an offset fetch for an
-    earlier assignment is detected.
+    leader watches. `assignment_id` changes with every assignment, to detect an offset fetch for an
+    earlier one.
     """
 
     def __init__(self) -> None:
@@ -116,9 +116,9 @@ class SubscriptionState:
         self.topics = names
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to the topics with a name that the pattern matches completely.
+        """Subscribe to the topics that the pattern matches completely; `match` sets them.
 
-        `match` sets them. Raises SubscriptionError.
+        Raises SubscriptionError.
         """
         self._set_mode(SubscriptionType.AUTO_PATTERN)
         self.pattern = pattern
@@ -218,8 +218,7 @@ class SubscriptionState:
     def request_reset(self, partition: TopicPartition, reset: AutoOffsetReset) -> None:
         """Request a reset to the earliest or latest offset, which the driver looks up.
 
-        `awaiting_reset` lists the request. Raises SubscriptionError for a partition that is not
-        assigned.
+        Raises SubscriptionError for a partition that is not assigned.
         """
         self._position(partition).request_reset(reset)
 
@@ -251,11 +250,11 @@ class SubscriptionState:
 
     @property
     def initializing(self) -> tuple[TopicPartition, ...]:
-        """The partitions with positions that wait for a fetch of committed offsets."""
+        """The partitions with a position that is yet to be set to the committed offset."""
         return self._in_state(PositionState.INITIALIZING)
 
     def awaiting_reset(self) -> dict[TopicPartition, AutoOffsetReset]:
-        """Return the partitions with a pending reset, and the end to look up."""
+        """Return the partitions with a pending reset, and the end of the log to look up."""
         return {
             partition: position.reset
             for partition, position in self.assignment.items()

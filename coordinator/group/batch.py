@@ -1,28 +1,28 @@
 """One group in one micro-batch: decide all its requests, then fire every timer that is due.
 
-Pure and repeatable: the same state, events and time give the same bytes. The rules implemented here
-are the stream's, not Kafka's:
+Pure and repeatable: the same state, events and time give the same bytes. These rules are the
+stream's, not Kafka's:
 
 * The signer is checked first. A row with a missing or wrong signature never replaces a signed
   request, and takes no room in the deduplication window.
 * A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
   remembers at most `request.dedup.max.ids` requests of this window. A further request is answered
   COORDINATOR_NOT_AVAILABLE, because a forgotten request could be repeated and set an offset back.
-* At a take-over a group loads the ids of the requests that were answered recently, and remembers
-  them for one more window.
+  At a take-over a group loads the ids of recently answered requests, and remembers them for one
+  more window.
 * A request with records in the log is answered from them and not decided again
   (`coordinator.group.recorded`).
 * A malformed event is answered with the reason, or rejected if it has no request id.
 * A bug in a handler affects one request only: the request is answered UNKNOWN_SERVER_ERROR, the
   group is restored, and the traceback goes to the audit log.
-* The offsets of a topic that was deleted from the catalogue are deleted before the group's next
+* When a topic is deleted from the catalogue, its offsets are deleted before the group's next
   requests are decided.
-* Clocks may differ and may be set back, so times never order the actions of two processes. Epochs
+* Clocks may differ and may be set back, so times never order the actions of two processes: epochs
   order starts and claims (`coordinator.group.machine`). If the clock is set back, timers move back
   with it. At a take-over a group's time continues from the newest time in its log
   (`coordinator.group.log_time`).
-* Members are not removed because the coordinator was silent. Requests come before timers. After a
-  restart every timer restarts. Timers that are long overdue are held back for one batch, so that
+* Members are not removed because the coordinator was silent. Requests come before timers, and after
+  a restart every timer restarts. Timers that are long overdue are held back for one batch, so that
   waiting heartbeats are decided first.
 """
 
@@ -95,13 +95,13 @@ NO_EPOCH = -1
 class BatchSettings(Struct, frozen=True):
     """The settings of a coordinator's decisions. Times in ms.
 
-    `start_epoch` is the epoch of the coordinator's start. A timer that is more than
+    `start_epoch` is the epoch of the process's start. A timer that is more than
     `silence_tolerance_ms` overdue means that the coordinator was silent. `topics` is the catalogue.
     `claims` maps each owned offsets partition to the epoch of its claim; None: the coordinator owns
     all partitions without claims. `unloading` is the same map for the partitions that it releases.
     `acls` None: no ACL was ever added, and every operation is allowed. `keys` maps the names of the
-    keys that may sign requests to their fingerprints; None: a principal is accepted without a
-    signature. The settings do not contain the keys' secrets.
+    keys that may sign requests to their fingerprints, without secrets; None: a principal is
+    accepted without a signature.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -120,9 +120,9 @@ class BatchSettings(Struct, frozen=True):
 class GroupOutput(Struct, array_like=True):
     """The output of one group in one batch. Its records must be visible before its responses.
 
-    The stream adds the last three fields (`pipeline.stream.stateful`). `batch_ms` is the batch's
-    time. `timer` identifies the group if the batch has set or removed its timer; then `wake_ms` is
-    the time of the group's next call (absolute ms), None if no call is due.
+    The stream sets the last three fields (`pipeline.stream.stateful`). `batch_ms` is the batch's
+    time. `timer` is the group's key if the batch set or removed its timer; `wake_ms` is then the
+    time of the group's next call (absolute ms), None if no call is due.
     """
 
     responses: list[Response]
@@ -154,7 +154,7 @@ def new_member_uuid(request_id: str) -> str:
 
 
 def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int) -> Response:
-    """Return the answer to a malformed event, with the reason."""
+    """Return the answer to a malformed event."""
     return Response(
         request_id=request_id,
         group_id=group_id,
@@ -199,8 +199,8 @@ class GroupBatch:
     def _begin_decision(self, group: ClassicGroup | None, state: bytes | None = None) -> None:
         """Begin a decision. If a handler fails, the group is restored from `_restore_point`.
 
-        `state`, if given, is the encoded form of `group`. `_decided` lists this decision's requests
-        so far, and the answers to events that were not decided.
+        `state`, if given, is the encoded form of `group`. `_decided` lists the requests of this
+        decision, and the answers to events that were not decided.
         """
         self.decision = self.coordinator.begin_decision(self.group_id, group, self.now)
         if state is None and group is not None:
@@ -233,7 +233,10 @@ class GroupBatch:
     # --- requests -------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Restart timers after a start of the coordinator; move them back if the clock was."""
+        """Restart all timers after a start of the coordinator.
+
+        If the clock was set back, move the deadlines back by as much.
+        """
         snapshot, group = self.snapshot, self.decision.group
         set_back_ms = snapshot.touched_at - self.now
         is_new_start = snapshot.start_epoch < self.settings.start_epoch
@@ -355,12 +358,10 @@ class GroupBatch:
         return requests
 
     def _answer(self, answer: Response) -> None:
-        """Answer an event that is not decided."""
         self.decision.responses.append(answer)
         self._decided.append(answer)
 
     def _refuse(self, event: RequestEvent, code: ErrorCode, why: str) -> None:
-        """Answer a request with an error instead of deciding it."""
         self.decision.request_id = event.request_id
         refuse_because(self.decision, event, code, why)
         self._answer(self.decision.responses.pop())
@@ -442,7 +443,6 @@ class GroupBatch:
         return self.now + self.settings.config.offsets_retention_check_interval_ms
 
     def _expire_offsets(self) -> int | None:
-        """Run the cleanup; return the time of the next one, None for never."""
         self._begin_new_decision()
         try:
             cleanup(self.decision)
@@ -454,10 +454,7 @@ class GroupBatch:
         return self._next_cleanup()
 
     def _next_cleanup(self) -> int | None:
-        """Return the time of the next cleanup that has work to do, None for never.
-
-        It is at least one check interval from now.
-        """
+        """Return the time of the next cleanup with work to do, at least one check interval away."""
         group = self.decision.group
         if group is None:
             return None

@@ -1,8 +1,7 @@
-"""The data of one group, and queries on it.
+"""The data of one group, and queries on it. Source: Apache Kafka, ClassicGroup.
 
 A group is one Struct, so that it is stored and restored as one value. Nothing here answers requests
-or writes records (the handlers do), and the time is an argument.
-Source: Apache Kafka, ClassicGroup.
+or writes records: the handlers do.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _INT32 = struct.Struct(">i")
 
 
 class DelayedJoin(Struct, frozen=True, array_like=True):
-    """The delayed join; `deadline` in absolute ms.
+    """The deadline (absolute ms) of the join phase of a rebalance.
 
     `initial` marks the initial rebalance delay of an Empty group (KIP-134): `delay_ms` is the
     current delay, `remaining_ms` is how much it may still be extended while members join.
@@ -49,7 +48,7 @@ class DelayedJoin(Struct, frozen=True, array_like=True):
 
 
 class ClassicGroup(Struct, array_like=True):
-    """A group, its members, its timers and its committed offsets.
+    """A group, its members, its timers and its committed offsets. Deadlines are absolute, in ms.
 
     `members` keeps the order of joining: if the leader leaves, the member that joined first leads.
     (Kafka takes the first one of its hash map.) `static_members` maps instance ids to member ids.
@@ -57,10 +56,8 @@ class ClassicGroup(Struct, array_like=True):
     `supported_protocols` counts the members that offer each protocol. `pending_joins` maps the ids
     assigned by a two-step join (KIP-394) to their deadlines. `pending_syncs` are the members that
     have not sent their SyncGroup. `announced_leader_id` is the leader in the newest audit event.
-    Deadlines are absolute, in ms.
-
-    `unknown_kinds` names the record kinds of the group that this release does not know. Such a
-    group has no members and no offsets, and no request is decided for it.
+    `unknown_kinds` names the group's record kinds that this release does not know; such a group has
+    no members and no offsets, and no request is decided for it.
     """
 
     group_id: str
@@ -133,10 +130,10 @@ class ClassicGroup(Struct, array_like=True):
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
-        """Remove a member or a pending member id.
+        """Remove a member or a pending member id; return the member, None for a pending id.
 
-        If it led, the member that joined first becomes the leader. Returns the member, None for a
-        pending id. The caller must answer the member's parked requests.
+        If the leader is removed, the member that joined first becomes the leader. The caller must
+        answer the removed member's parked requests.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -153,7 +150,7 @@ class ClassicGroup(Struct, array_like=True):
         return member
 
     def rename_static(self, old_id: str, new_id: str) -> ClassicGroupMember:
-        """Give a static member a new id; it keeps its place in the order and its leadership."""
+        """Give a static member a new id; it keeps its place in the order, and the leadership."""
         renamed = self.members[old_id]
         renamed.member_id = new_id
         self.members = {
@@ -188,10 +185,9 @@ class ClassicGroup(Struct, array_like=True):
         return parked
 
     def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE if the group has the member, else the error.
+        """Return NONE, FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID for a member's request.
 
-        FENCED_INSTANCE_ID: the instance id belongs to another member id. UNKNOWN_MEMBER_ID: the
-        group has no such member.
+        FENCED_INSTANCE_ID: the instance id belongs to another member id.
         """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
@@ -208,11 +204,11 @@ class ClassicGroup(Struct, array_like=True):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The rebalance timeout: the largest of the members' timeouts, at least 0."""
+        """The largest rebalance timeout of the members, at least 0."""
         return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def elect_joined_leader(self) -> bool:
-        """Ensure that the leader has a parked join, else elect the first member that has one.
+        """Replace a leader without a parked join by the first member that has one.
 
         Returns False if no member has a parked join.
         """
@@ -232,8 +228,8 @@ class ClassicGroup(Struct, array_like=True):
     ) -> bool:
         """Whether a member that offers these protocols may join.
 
-        The protocol type must be the group's, and one of the protocols must be offered by all
-        current members. An Empty group accepts every non-empty type and list.
+        The protocol type must be the group's, and all current members must offer one of the
+        protocols. An Empty group accepts every non-empty type and list.
         """
         names = {protocol.name for protocol in protocols}
         if self.state is EMPTY:
@@ -262,8 +258,8 @@ class ClassicGroup(Struct, array_like=True):
     def select_protocol(self) -> str:
         """Select a protocol by majority vote among those that all members offer.
 
-        Of protocols with equally many votes, the one voted for first wins. Raises LookupError if
-        the group has no member.
+        On a tie, the protocol that was voted for first wins. Raises LookupError if the group has no
+        member.
         """
         everybody = len(self.members)
         candidates = {n for n, count in self.supported_protocols.items() if count == everybody}
@@ -277,7 +273,8 @@ class ClassicGroup(Struct, array_like=True):
     def begin_generation(self, now: int) -> None:
         """Begin the next generation.
 
-        With members: select the protocol and become CompletingRebalance. Without: become Empty.
+        The group selects a protocol and becomes CompletingRebalance; without members it becomes
+        Empty.
         """
         self.generation_id += 1
         if self.members:
@@ -291,10 +288,7 @@ class ClassicGroup(Struct, array_like=True):
         self.pending_syncs.clear()
 
     def learn_subscriptions(self) -> None:
-        """Set `subscribed_topics` from the members' subscriptions.
-
-        It becomes None if one of them cannot be parsed.
-        """
+        """Set `subscribed_topics` from the members' subscriptions; None if one cannot be parsed."""
         if not self.uses_consumer_protocol:
             self.subscribed_topics = None
         elif not self.members:
@@ -304,10 +298,7 @@ class ClassicGroup(Struct, array_like=True):
             self.subscribed_topics = subscribed_topics(blobs)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may consume the topic.
-
-        True for every topic if the consumers' subscriptions cannot be parsed.
-        """
+        """Whether a member may consume the topic; True if a subscription cannot be parsed."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
@@ -320,8 +311,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
     """Return the sorted union of the topics of ConsumerProtocolSubscription blobs.
 
     None if a blob cannot be parsed. As in Kafka's coordinator, a blob is parsed as version 0,
-    whatever version it claims: every later version begins with version 0's fields. The coordinator
-    reads nothing else of the consumer protocol.
+    whatever version it claims, because every later version begins with version 0's fields.
     """
     topics: set[str] = set()
     try:

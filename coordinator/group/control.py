@@ -1,8 +1,7 @@
 """Control events: events that a coordinator sends to a group of the same stream.
 
 A control event arrives through the stream as requests do, and is executed before the requests of
-its batch. It loads the group from its records, adds answered requests to its deduplication window,
-or unloads it.
+its batch.
 """
 
 from __future__ import annotations
@@ -46,16 +45,17 @@ class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
 
 
 class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
-    """Change nothing.
+    """No change: the event only makes Spark run a new stream.
 
-    The event wakes a new stream: Spark runs no batch and no timer of it before its first event.
+    Spark runs no batch and no timer of a stream before its first event.
     """
 
 
 class Recorded(Struct, frozen=True, tag_field="control", tag="recorded"):
-    """A request with records in the log: the rows of the offsets topic that carry its id.
+    """A request with records in the log: a coordinator was killed before it answered the request.
 
-    A coordinator was killed before it could answer the request (`coordinator.group.recorded`).
+    `records` are the rows of the offsets topic that carry the request's id
+    (`coordinator.group.recorded`).
     """
 
     records: list[msgspec.Raw]
@@ -75,10 +75,7 @@ def remember_event(digests: bytes, log_ms: int | None = None) -> str:
 
 
 def recorded_event(request: str, records: str) -> str:
-    """Return the `Recorded` event of a request.
-
-    `request` is its JSON; `records` is the JSON of its records, joined by commas.
-    """
+    """Return a `Recorded` event of a request's JSON and its records' JSON, joined by commas."""
     return f'{PREFIX}:"recorded","records":[{records}],"request":{request}}}'
 
 

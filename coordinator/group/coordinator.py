@@ -1,13 +1,11 @@
 """The group coordinator: decide requests and timers of a group, load it, and unload it.
 
-`begin_decision` returns a `Decision` over a group at a time. `decide`, `fire_due`, `load`, `unload`
-and `offset_deletion.cleanup` add responses, records and events to that `Decision` and change its
-group.
+`begin_decision` returns a `Decision` on a group at a time. `decide`, `fire_due`, `load`, `unload`
+and `offset_deletion.cleanup` add responses, records and events to it and change its group.
 
-Pure: the time is an argument of each decision. How ids are made, and whether the log accepts
-records, are arguments of the constructor. Every request is answered exactly once: at once, or when
-it is no longer parked. Source: Apache Kafka, GroupCoordinatorService (the checks that need no
-group) and GroupMetadataManager.
+Pure: the time, the generator of ids and the log's acceptance of records are arguments. Every
+request is answered exactly once: at once, or when it is no longer parked. Source: Apache Kafka,
+GroupCoordinatorService (the checks that need no group) and GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -100,11 +98,12 @@ HANDLERS: dict[str, Handler] = {
 class GroupCoordinator:
     """Decides for any group of any partition; keeps no group itself.
 
-    `new_id` makes the unique part of a member id from a request id. `append_to_log` returns whether
-    the log accepts records; by default it refuses batches over max.message.bytes. `topics` maps
-    each topic to its number of partitions; None accepts every name. `owner_of` returns the node
-    that coordinates an offsets partition, None if no node does now. `authorizer` None allows every
-    operation. A request's principal must be verified before (`coordinator.group.batch`).
+    `new_id` makes the unique part of a member id from a request id. `append_to_log` returns NONE,
+    or the code with which the log refuses records; by default it refuses batches over
+    max.message.bytes. `topics` maps each topic to its number of partitions; None accepts every
+    name. `owner_of` returns the node that coordinates an offsets partition, None if no node does
+    now. `authorizer` None allows every operation. The caller must have verified a request's
+    principal (`coordinator.group.batch`).
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class GroupCoordinator:
     # --- requests, timers, load and unload ------------------------------------------------------
 
     def begin_decision(self, group_id: str, group: ClassicGroup | None, now: int) -> Decision:
-        """Begin a decision over a group (None: it does not exist) at time `now` (ms)."""
+        """Begin a decision on a group (None: it does not exist) at time `now` (ms)."""
         return Decision(
             group_id,
             group,
@@ -199,7 +198,7 @@ class GroupCoordinator:
     def load(self, decision: Decision, records: Iterable[CoordinatorRecord]) -> None:
         """Restore a group from its records: Stable with new sessions, Empty, or no group.
 
-        Of a group with records of unknown kinds, only their kinds are restored
+        A group with records of unknown kinds is restored without members and offsets
         (`record_helpers.replay`).
         """
         decision.group = group = replay(decision.group_id, records)

@@ -1,8 +1,8 @@
 """Decision: a group at one time, and the output of the handlers that act on it.
 
 A handler has no other output than the responses, records and events that it adds to its `Decision`,
-and the changes that it makes to the group. An answer may depend on a record. So the caller must
-append `records` before it shows `responses` to clients.
+and the changes that it makes to the group. The caller must append `records` before it shows
+`responses` to clients, because an answer may depend on a record.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def make_response(
     body: Struct,
     message: str | None = None,
 ) -> Response:
-    """Return a response with the body in the field of its API."""
+    """Return a response with the body in the field that is named after its API."""
     number, name = _CODES[code]
     response = Response(
         request_id=request_id,
@@ -281,7 +281,7 @@ def make_response(
 
 
 def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Shape a join's answer for its version: below 7 no protocol type, and "" for no name."""
+    """Adapt a join's answer to its version: below 7 no protocol type, and "" for no name."""
     if version >= 7:
         return body
     return JoinGroupResponse(
@@ -296,5 +296,5 @@ def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
 
 
 def shape_sync(body: SyncGroupResponse, version: int) -> SyncGroupResponse:
-    """Shape a sync's answer for its version: below 5 no protocol type and no protocol name."""
+    """Adapt a sync's answer to its version: below 5 no protocol type and no protocol name."""
     return body if version >= 5 else SyncGroupResponse(assignment=body.assignment)

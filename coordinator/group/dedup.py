@@ -4,15 +4,14 @@ A producer that retries an append although its commit succeeded writes its event
 remembers request ids as 8-byte digests, in two structures:
 
 * `RequestWindow` holds every request of the window that is not safe to repeat: a repeated commit
-  would set an offset back. It keeps each request for the whole window. While it is full, no further
-  request of this kind is decided (`coordinator.group.batch`), so its size is bounded.
-* `RecentRequests` holds the last requests of all kinds. Repeating a heartbeat or a fetch changes
-  nothing, so a bounded number is enough. 5,000 members that heartbeat every 3 s would make 100,000
-  digests a minute, which would be written with the group's state after every batch.
+  would set an offset back. While it is full, no further request of this kind is decided
+  (`coordinator.group.batch`), so its size is bounded.
+* `RecentRequests` holds the last requests of all kinds. A bounded number is enough, because
+  repeating a heartbeat or a fetch changes nothing. All of a window would be too many: 5,000 members
+  that heartbeat every 3 s send 100,000 a minute, and the digests are stored after every batch.
 
-Where requests are signed, the key of a request is made of its id and its signer. Any process that
-may append rows can guess or copy an id. Its row must not be mistaken for the signed request, nor
-the signed request for its row. So events are identified before anything is remembered or decided.
+Where requests are signed, a request's digest depends on its id and its signer: any process that may
+append rows can copy an id, and its row must not replace the signed request.
 """
 
 from __future__ import annotations
@@ -49,9 +48,10 @@ Run = tuple[int, memoryview]
 class RequestWindow(Struct, array_like=True):
     """Every digest of the window, in sorted runs, oldest first.
 
-    The digests of a batch become a new run. Runs of the same chunk of time are merged while the
-    newer is at least half as large as the older; when the chunk ends, all of its runs are merged.
-    So there are at most 9 runs, plus the logarithm of the newest chunk's size.
+    The digests of a batch become a new run. Runs of the same chunk of time (an eighth of the
+    window) are merged while the newer is at least half as large as the older; when the chunk ends,
+    all of its runs are merged. So there are at most 9 runs, plus the logarithm of the newest
+    chunk's size.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -89,7 +89,7 @@ class RequestWindow(Struct, array_like=True):
                 self._merge()
 
     def forget(self, now: int, window_ms: int) -> None:
-        """Delete the runs that are older than the window that ends at `now`."""
+        """Delete the digests that are older than the window, which ends at `now`."""
         _forget(self.runs, now, window_ms)
 
     def _ends_in_one_chunk(self, chunk_ms: int) -> bool:
@@ -117,7 +117,7 @@ class RecentRequests(Struct, array_like=True):
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
 
     def repeats(self, digests: list[int]) -> set[int]:
-        """Return the subset of `digests` that is remembered."""
+        """Return those of `digests` that are remembered."""
         known = b"".join([chunk for _, chunk in self.chunks])
         if len(digests) > _FEW:
             return set(memoryview(known).cast("Q")).intersection(digests)
@@ -144,7 +144,6 @@ class RecentRequests(Struct, array_like=True):
             excess -= count
 
     def _add(self, added: bytes, now: int, chunk_ms: int) -> None:
-        """Append digests to the newest chunk, or start a chunk; a chunk spans `chunk_ms`."""
         if self.chunks:
             at, chunk = self.chunks[-1]
             if at // chunk_ms == now // chunk_ms:
@@ -153,7 +152,7 @@ class RecentRequests(Struct, array_like=True):
         self.chunks.append((now, added))
 
     def forget(self, now: int, window_ms: int) -> None:
-        """Delete the chunks that are older than the window that ends at `now`."""
+        """Delete the digests that are older than the window, which ends at `now`."""
         _forget(self.chunks, now, window_ms)
 
     @property
@@ -163,10 +162,10 @@ class RecentRequests(Struct, array_like=True):
 
 
 def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None:
-    """Delete the chunks that are older than the window that ends at `now`; the oldest come first.
+    """Delete the chunks that are older than the window, which ends at `now`; the oldest come first.
 
-    A chunk with a time after `now` was written before the clock was set back. It is redated to
-    `now`: otherwise a clock that was a day ahead would keep the chunk for a day.
+    A chunk with a time after `now` is redated to `now`: its clock was set back since, and a clock
+    that was a day ahead would keep the chunk for a day.
     """
     gone = 0
     while gone < len(chunks) and chunks[gone][0] <= now - window_ms:
@@ -188,7 +187,7 @@ def _holds(known: bytes, digest: int) -> bool:
 def dedup_keys(
     request_id: str, signer: str | None, signers: Collection[str] | None
 ) -> tuple[int, ...]:
-    """Return the key under which a request is remembered, and further keys that it repeats.
+    """Return the digest under which a request is remembered, then further digests that it repeats.
 
     `signer` is the name of the key that signed the request, None if it is unsigned. `signers` are
     the names of all keys, None where requests are not signed. The plain digest of the id matches
@@ -205,10 +204,7 @@ def dedup_keys(
 
 @cache
 def _mask(signer: str | None) -> int:
-    """Return the mask that, by XOR, derives a signer's key from a request's digest.
-
-    So the request id is hashed once.
-    """
+    """Return the number that, by XOR, turns an id's digest into its key: the id is hashed once."""
     return digest("nobody" if signer is None else f"signer {signer}")
 
 
@@ -234,7 +230,7 @@ def digests_of(packed: bytes) -> list[int]:
 
 
 class IdentifiedEvent(Struct, gc=False):
-    """An event that can be answered, with its deduplication keys (`dedup.dedup_keys`).
+    """An event with a request id, its deduplication keys (`dedup_keys`) and its verified signer.
 
     `signer` and `problem` are as in `signatures.VerifiedPrincipal`.
     """
@@ -246,10 +242,10 @@ class IdentifiedEvent(Struct, gc=False):
     problem: str | None = None
 
     def may_be_copied(self, now: int) -> bool:
-        """Whether the event may be a copy of an earlier one.
+        """Whether the event may be a copy of an earlier one: unsigned, or after its deadline.
 
-        That is the case if it is unsigned, or if its deadline has passed. Such an event is also
-        compared with parked requests, because a join may be parked for longer than the window.
+        Such an event is also compared with parked requests, because a join may be parked for longer
+        than the window.
         """
         deadline = self.event.deadline if isinstance(self.event, RequestEvent) else None
         return self.signer is None or (deadline is not None and now > deadline)

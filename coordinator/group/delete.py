@@ -32,7 +32,7 @@ def delete_groups(decision: Decision, event: RequestEvent, body: DeleteGroupsReq
 def delete_group(decision: Decision, reason: str) -> ErrorCode:
     """Delete an Empty group with all its offsets; keep it if the log refuses the tombstones.
 
-    The group's tombstone is written only if the log holds a record of the group. (Kafka's Java
+    Its own tombstone is written only if the log holds a record of the group. (Kafka's Java
     coordinator always writes it, the Scala one from generation 1 on.)
     """
     group = decision.present

@@ -1,8 +1,8 @@
-"""The state of a group that the state store keeps between batches, encoded as one value.
+"""The state of a group that Spark's state store keeps between batches, encoded as one value.
 
 The first byte is a version, and the rest is MessagePack. Fields are positional: a new field goes to
 the end and has a default, so that older states of the version can be read. A release with another
-version cannot read them: its start loads the groups from their records
+version cannot read them: it loads the groups from their records when it starts
 (`pipeline.node.resumption`).
 """
 
@@ -27,7 +27,7 @@ _WAY_OUT = (
 
 
 class UnknownSnapshot(ValueError):
-    """Error for a state with damaged bytes. Another version is found earlier, by a node's start."""
+    """Error for a state that this release cannot read: damaged, or of another version."""
 
 
 class GroupSnapshot(Struct, array_like=True):
@@ -37,10 +37,9 @@ class GroupSnapshot(Struct, array_like=True):
     due timers were first held back because the coordinator had been silent. `cleanup_at` is the
     time of the next cleanup of expired offsets. `recent` and `window` are the deduplication window.
     `topics_seen_at` is the time of the newest topic deletion that is applied to the group, None if
-    unknown. `claim_epoch` is the epoch of the claim under which the state was written,
-    `start_epoch` that of the coordinator's start. `log_time` replaces the coordinator's clock while
-    the clock is earlier than the group's log; all times of the group are measured by it. States of
-    earlier releases lack the last five fields.
+    unknown. The state was written under the claim of `claim_epoch`, after the start of
+    `start_epoch`. `log_time` replaces the coordinator's clock while that is earlier than the
+    group's log. States of earlier releases lack the last five fields.
     """
 
     group: ClassicGroup | None = None
@@ -55,7 +54,7 @@ class GroupSnapshot(Struct, array_like=True):
     log_time: LogTime | None = None
 
     def is_under(self, claim_epoch: int) -> bool:
-        """Whether the state was written under this claim; True if its claim is unknown."""
+        """Whether the state was written under this claim, or under an unknown one."""
         return self.claim_epoch is None or self.claim_epoch == claim_epoch
 
 
@@ -64,7 +63,7 @@ _decoder = msgspec.msgpack.Decoder(GroupSnapshot)
 
 
 def encode(snapshot: GroupSnapshot) -> bytes:
-    """Encode a snapshot; pack its new offsets first."""
+    """Encode a snapshot; pack the group's new offsets first."""
     if snapshot.group is not None:
         snapshot.group.offsets.pack()
     buffer = bytearray((VERSION,))

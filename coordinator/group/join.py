@@ -104,7 +104,6 @@ def join_group(decision: Decision, event: RequestEvent, body: JoinGroupRequest) 
 
 
 def _create_group(decision: Decision) -> ErrorCode:
-    """Create a group and append its first record; create nothing if the append fails."""
     group = ClassicGroup(decision.group_id, state_timestamp=decision.now, recorded=True)
     error = decision.append(decision.group_record(new_group_value(group), "group created"))
     if error is NONE:
@@ -113,7 +112,7 @@ def _create_group(decision: Decision) -> ErrorCode:
 
 
 def _accepts(decision: Decision, member_id: str) -> bool:
-    """Whether the member fits into group.max.size (KIP-389)."""
+    """Whether the group has room for the member under group.max.size (KIP-389)."""
     group = decision.present
     limit = decision.config.group_max_size
     if group.state in (EMPTY, DEAD):
@@ -252,7 +251,6 @@ def _update_member(call: JoinCall, member: ClassicGroupMember, what: str) -> Non
 
 
 def _apply_update(call: JoinCall, member: ClassicGroupMember) -> None:
-    """Update the member from the join, and park the join in place of one parked before."""
     decision, body = call.decision, call.body
     decision.present.set_protocols(member, body.protocols)
     member.rebalance_timeout_ms = call.rebalance_timeout_ms
@@ -317,7 +315,6 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
 
 
 def _fence(decision: Decision, member: ClassicGroupMember, new_id: str) -> None:
-    """Answer the requests parked under the old member id FENCED_INSTANCE_ID."""
     decision.note("member_fenced", f"replaced by {new_id}", member)
     decision.complete_join(
         member, ErrorCode.FENCED_INSTANCE_ID, JoinGroupResponse(member_id=member.member_id)
@@ -330,7 +327,7 @@ def _replaced(new_id: str, old_id: str) -> str:
 
 
 def replaced_id(record: CoordinatorRecord, new_id: str) -> str | None:
-    """Return the member id that `new_id` replaced, if this record is of that replacement."""
+    """Return the member id that `new_id` replaced, None if the record is of something else."""
     reason, opening = record.reason or "", _replaced(new_id, "")
     return reason.removeprefix(opening) if reason.startswith(opening) else None
 

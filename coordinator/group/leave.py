@@ -37,7 +37,7 @@ _NO_JOIN = JoinGroupResponse()
 
 
 def leave_group(decision: Decision, event: RequestEvent, body: LeaveGroupRequest) -> None:
-    """Remove the named members, with one code each, and rebalance the group."""
+    """Remove the named members, answer with one code for each, and rebalance the group."""
     group = decision.group
     if group is None:
         codes = [ErrorCode.UNKNOWN_MEMBER_ID for _ in body.members]
@@ -108,7 +108,7 @@ def answer_leave(
 
 
 def answer_removed(decision: Decision, member: ClassicGroupMember) -> None:
-    """Answer a removed member's parked requests, so that a live client joins again.
+    """Answer a removed member's parked requests UNKNOWN_MEMBER_ID, so that its client joins again.
 
     Kafka answers the join and drops the sync; here every request is answered.
     """
@@ -138,7 +138,7 @@ def expire_session(decision: Decision, member_id: str) -> None:
 
 
 def expire_pending_join(decision: Decision, member_id: str) -> None:
-    """Remove a pending member id that was never used; the rebalance stops waiting for it."""
+    """Remove an assigned member id that no join used; the rebalance stops waiting for it."""
     group = decision.present
     del group.pending_joins[member_id]
     decision.note(

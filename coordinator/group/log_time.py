@@ -3,25 +3,25 @@
 A group's time never decreases. At a take-over it continues from the newest time in the group's log,
 and runs 10% slower than the clock until the clock has caught up.
 
-The reason: the clock of a partition's new owner may be slower than the previous owner's. With this
-clock alone, the new owner's answers would be dated before earlier answers. A third owner would then
-search the wrong minute for the requests of the last minute, and decide a repeated request again.
-Also, a request with a deadline by the first owner's clock would be decided minutes too late.
+The reason: the new owner's clock may be earlier than the previous owner's, and would date new
+answers before earlier ones. A third owner would then search the wrong minute for recent requests,
+and decide a repeated one again. Also, a request with a deadline by the first owner's clock would be
+decided minutes too late.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-# The most that a log may be ahead of the clock, ms. A log that is further ahead is ignored: a clock
-# that was once a day ahead would keep the times of all others ahead for ten days.
+# The most that a log may be ahead of the clock, ms. A log that is further ahead is ignored: after
+# one clock that was a day ahead, all later times would be ahead for ten days.
 MOST_BEHIND_MS = 300_000
 # While the clock advances by _PARTS, the group's time advances by _PARTS - 1.
 _PARTS = 10
 
 
 class LogTime(Struct, frozen=True, array_like=True):
-    """A group's time: it was `newest` when the clock was `since`; both in ms."""
+    """A group's time, which was `newest` when the clock was `since`; both in ms."""
 
     newest: int
     since: int
@@ -38,5 +38,5 @@ class LogTime(Struct, frozen=True, array_like=True):
 
 
 def log_time(newest: int, clock_ms: int) -> LogTime | None:
-    """Return the group's time from now on; None if the clock itself can be used."""
+    """Return the group's time from now on, None if the clock itself can be used."""
     return LogTime(newest, clock_ms) if 0 < newest - clock_ms <= MOST_BEHIND_MS else None

@@ -1,9 +1,9 @@
-"""The machine that decides for all groups of a stream, one group of one batch at a time.
+"""The decisions for all groups of a stream, one group of one batch at a time.
 
 Pure and repeatable: the same settings, state, events and time give the same bytes. Requests to
-groups of offsets partitions that this coordinator does not own are ignored. A state that was
-written under an earlier claim of the partition is discarded: another coordinator may have decided
-for the group since then.
+groups of offsets partitions that this coordinator does not own are ignored. A state from an earlier
+claim of the partition is discarded, because another coordinator may have decided for the group
+since.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from group_coordinator.schemas.rows import Catalogue
 class BatchMachine:
     """Processes one group of one batch at a time; keeps settings, but no group.
 
-    `keys` are the request keys with their secrets. Only those are used that have a name and
-    fingerprint in `settings.keys`.
+    `keys` are the request keys with their secrets; only those that `settings.keys` lists with the
+    same fingerprint are used.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BatchMachine:
         self.set_settings(settings or BatchSettings())
 
     def set_settings(self, settings: BatchSettings) -> None:
-        """Use these settings from now on."""
+        """Replace the settings."""
         self.settings = settings
         self.coordinator = GroupCoordinator(
             settings.config,
@@ -99,12 +99,12 @@ class BatchMachine:
         return result
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
-        """Use this catalogue from now on; None accepts every topic."""
+        """Replace the catalogue; None accepts every topic."""
         self.settings = replace(self.settings, topics=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def set_acls(self, acls: tuple[AclBinding, ...] | None) -> None:
-        """Use these ACLs from now on; None allows every operation."""
+        """Replace the ACLs; None allows every operation."""
         self.settings = replace(self.settings, acls=acls)
         config = self.settings.config
         self.coordinator.authorizer = None
@@ -136,7 +136,7 @@ class BatchMachine:
         """Delete the state of a group if this coordinator does not own its partition.
 
         Parked requests are answered only if the group is unloaded while the coordinator still owns
-        the partition. Otherwise another coordinator may have answered them already.
+        the partition: otherwise another coordinator may have answered them.
         """
         if group_id is None or state is None or UNLOAD_EVENT not in events:
             return BatchResult(None, None, None)

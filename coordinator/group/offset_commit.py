@@ -74,7 +74,7 @@ def answer_commit(
 ) -> None:
     """Answer with one code per partition.
 
-    The top-level code is that of the partitions if they all have the same one, else NONE.
+    The top-level code is the partitions' code if they share one, else NONE.
     """
     distinct = set(codes)
     # `int` of an Enum's member is slow, so a code that all partitions share is converted once.
@@ -132,7 +132,7 @@ def _commit(
 ) -> ErrorCode:
     """Store the valid offsets; return the code of a failed append, which then holds for all.
 
-    Creates the group of a simple consumer, even if no offset is stored, as Kafka does.
+    Creates the group of a consumer without membership, even if no offset is stored, as Kafka does.
     """
     group = decision.group or ClassicGroup(decision.group_id, state_timestamp=decision.now)
     if group.state in (STABLE, PREPARING_REBALANCE):

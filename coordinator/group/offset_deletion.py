@@ -111,9 +111,8 @@ def _decide(
 def deleted_since(catalogue: Catalogue, seen_at: int | None) -> set[str]:
     """Return the topics that were deleted since the group's last decision.
 
-    `seen_at` (ms) is the time of the newest deletion that was applied to the group: offsets of a
-    topic that was deleted later were committed before its deletion. None: the time is unknown, as
-    for a group that was loaded from its records. Then a topic that was created again is left out,
+    `seen_at` (ms) is the time of the newest deletion that is applied to the group. None: unknown,
+    as for a group that was loaded from its records; then a topic that was created again is omitted,
     because the offsets may belong to the new topic.
     """
     if seen_at is None:
@@ -122,10 +121,7 @@ def deleted_since(catalogue: Catalogue, seen_at: int | None) -> set[str]:
 
 
 def delete_offsets(decision: Decision, topics: Iterable[str]) -> None:
-    """Delete all committed offsets of these topics, whatever the group's state is.
-
-    Its members' subscriptions do not matter either.
-    """
+    """Delete all committed offsets of these topics, in every group state, also if subscribed."""
     offsets = decision.present.offsets
     deleted = []
     for topic in sorted(topics):
@@ -177,7 +173,7 @@ def expired_offsets(group: ClassicGroup, now: int, retention_ms: int) -> list[tu
 def next_expiry(group: ClassicGroup, config: GroupCoordinatorConfig) -> int | None:
     """Return the time (ms) at which the first offset expires if the group does not change.
 
-    None: no offset expires. A time after `LAST_MS` counts as never, because timers have 64 bits.
+    None: no offset expires, or only after `LAST_MS`, because timers have 64 bits.
     """
     base = _base_timestamp(group)
     if base is None:
@@ -201,7 +197,10 @@ def _expires_at(value: OffsetCommitValue, base: BaseTimestamp, retention_ms: int
 
 
 def _base_timestamp(group: ClassicGroup) -> BaseTimestamp | None:
-    """Return the function for an offset's base timestamp; None while no offset may expire."""
+    """Return the function for the time at which an offset's retention begins.
+
+    None while no offset of the group may expire.
+    """
     if group.protocol_type is None:
         return _committed_at
     if group.state is EMPTY:

@@ -1,14 +1,14 @@
 """A group's committed offsets; the cost of a commit depends on its size, not on the offsets held.
 
-The state of a group is stored after every batch, and encoding its offsets would dominate the cost,
-although a commit reads no offset. So they are kept in runs, as in a log-structured merge tree:
-each run is packed once, the oldest run comes first, and a later run wins. The offsets committed in
-a batch become a new run, and two runs are merged while the newer is at least half as large as the
-older. Run sizes therefore fall geometrically: n offsets have at most log2(n) runs, and an offset is
-repacked about log2(n) times. Reading or deleting an offset unpacks all of them, once per batch.
+The state of a group is stored after every batch, and encoding all its offsets would dominate the
+cost, although a commit reads no offset. So they are kept in runs, as in a log-structured merge
+tree: each run is packed once, the oldest run comes first, and a later run wins. The offsets
+committed in a batch become a new run, and two runs are merged while the newer is at least half as
+large as the older. So n offsets have at most log2(n) runs, and an offset is repacked about log2(n)
+times. Reading or deleting an offset unpacks all of them, once per batch.
 
-Copying the bytes of the state, here and in the state store, still costs time in proportion to the
-offsets held. An unchanged run is a view of the bytes that were read, so it is copied only once.
+Only copying the state's bytes takes time in proportion to the offsets held. An unchanged run is a
+view of the bytes that were read, so it is copied only once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _decode_raw = msgspec.msgpack.Decoder(dict[str, dict[int, Raw]]).decode
 class Offsets(Struct, array_like=True, dict=True, eq=False):
     """Committed offsets by topic and partition; every topic has at least one partition.
 
-    `runs` are the packed offsets, `fresh` those committed since, `topics` the union of both.
+    `runs` are the packed offsets, `fresh` those committed since the last `pack`.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -70,11 +70,11 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
         return self.topics.get(topic, {})
 
     def items(self) -> ItemsView[str, dict[int, OffsetCommitValue]]:
-        """Return the topics with their committed offsets."""
+        """Return the committed offsets by topic."""
         return self.topics.items()
 
     def values(self) -> ValuesView[dict[int, OffsetCommitValue]]:
-        """Return the committed offsets of each topic."""
+        """Return each topic's committed offsets by partition."""
         return self.topics.values()
 
     def commit(self, topic: str, partition: int, value: OffsetCommitValue) -> None:

@@ -26,7 +26,7 @@ def partition_for(group_id: str, num_partitions: int) -> int:
 
 
 class PartitionSet(Struct, frozen=True):
-    """A set of offsets partitions: their numbers, out of `of` partitions in all."""
+    """A set of offsets partitions, out of `of` partitions in all."""
 
     partitions: Collection[int]
     of: int

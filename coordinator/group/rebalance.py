@@ -55,10 +55,7 @@ def prepare(decision: Decision, reason: str) -> None:
 
 
 def complete_if_all_joined(decision: Decision) -> None:
-    """Complete the running rebalance if all members joined.
-
-    The initial rebalance always waits for its delay.
-    """
+    """Complete the running rebalance if all members joined, except during the initial delay."""
     group = decision.present
     if (
         group.state is PREPARING_REBALANCE
@@ -95,7 +92,7 @@ def fire_delayed_join(decision: Decision) -> None:
 def complete(decision: Decision) -> None:
     """End the join phase: remove members that did not rejoin, begin the generation, answer joins.
 
-    Static members are not removed here.
+    Static members are not removed: their sessions decide.
     """
     group = decision.present
     group.delayed_join = None
@@ -149,10 +146,7 @@ def _answer_joins(decision: Decision, before: GroupState) -> None:
 def current_generation(
     group: ClassicGroup, member: ClassicGroupMember, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """Return the answer to a join in the current generation.
-
-    Only the leader receives the list of members.
-    """
+    """Return the answer to a join in the current generation; the leader's has the member list."""
     is_leader = member.member_id == group.leader_id
     return JoinGroupResponse(
         generation_id=group.generation_id,

@@ -38,10 +38,7 @@ _key_of = attrgetter(*RECORD_KEY)
 def group_value(
     group: ClassicGroup, assignments: Mapping[str, bytes] | None = None
 ) -> GroupMetadataValue:
-    """Return the value of the group's record.
-
-    `assignments`, by member id, replace the members' assignments.
-    """
+    """Return the value of the group's record; `assignments` by member id replace the members'."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -83,11 +80,10 @@ def _member_value(
 
 
 def size_limit(config: GroupCoordinatorConfig) -> Append:
-    """Return an append that refuses, as Kafka's log does, a batch over max.message.bytes.
+    """Return an `Append` that refuses, as Kafka's log does, a batch over max.message.bytes.
 
-    Kafka's coordinator maps the log's MESSAGE_TOO_LARGE to UNKNOWN_SERVER_ERROR. An append is
-    refused for no other reason: if the log cannot be written, the batch fails and no request of it
-    is answered.
+    Kafka's coordinator maps the log's MESSAGE_TOO_LARGE to UNKNOWN_SERVER_ERROR. If the log cannot
+    be written at all, the whole batch fails and no request of it is answered.
     """
 
     def append(records: Sequence[CoordinatorRecord]) -> ErrorCode:
@@ -103,9 +99,9 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 def replay(group_id: str, records: Iterable[CoordinatorRecord]) -> ClassicGroup | None:
     """Restore a group from its records; return None if all its keys end with tombstones.
 
-    The last record of a key wins: in the order of `log_offset`, or in the given order where it is
-    null. A group with a record of an unknown kind is restored without members and offsets; its
-    `unknown_kinds` explain why no request is decided for it.
+    The last record of a key wins: by `log_offset`, or in the given order where that is null. A
+    group with a record of an unknown kind is restored without members and offsets, and
+    `unknown_kinds` names the kinds.
     """
     value: GroupMetadataValue | None = None
     group = ClassicGroup(group_id)

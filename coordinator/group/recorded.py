@@ -1,15 +1,15 @@
 """Answers to requests that already have records in the log.
 
-A coordinator appends a request's records, then its answer, and may be killed between the two. Then
-the request is decided: its records, which carry its id, are in the log, and the next coordinator
-loads the group from them. Deciding the request again would record it twice: an offset would step
-back, and a group that the request deleted would not be found. So the next coordinator answers such
-a request from its records, whatever the group's current state is, and appends nothing.
+A coordinator appends a request's records, which carry its id, then its answer, and may be killed
+between the two. The next coordinator loads the group from the records. Deciding the request again
+would record it twice: an offset would step back, or a group that the request deleted would not be
+found. So the next coordinator answers it from its records, whatever the group's state is now, and
+appends nothing.
 
 Two answers cannot be derived from the records. If a LeaveGroup removed the last member, each other
-member that it names is answered NONE, even if the group never had that member. A partition without
-a record that the current catalogue, ACLs and settings do not refuse is answered
-COORDINATOR_NOT_AVAILABLE, so that the client retries.
+member that it names is answered NONE, even if the group never had it. A partition without a record,
+which the current catalogue, ACLs and settings do not refuse, is answered COORDINATOR_NOT_AVAILABLE,
+so that the client retries.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _RETRY = ErrorCode.COORDINATOR_NOT_AVAILABLE
 def answer_recorded(
     decision: Decision, event: RequestEvent, records: Sequence[CoordinatorRecord]
 ) -> bool:
-    """Answer a request from the records that carry its id; return False if it is not decided yet.
+    """Answer a request from the records that carry its id; return False if it must be decided.
 
-    It is not decided if the records are not the result of its decision. For example, a join that
+    It must be decided if the records are not the result of its decision. For example, a join that
     creates a group appends the group's first record and is then parked. If that group was deleted
-    since, the group is created here without another record.
+    since, it is created here without another record.
     """
     answer = _ANSWERS.get(event.api)
     if answer is not None and answer(decision, event, getattr(event, event.api), records):

@@ -1,12 +1,11 @@
 """The five states of a group, and the transitions between them.
 
-Rules of this module:
+A group is in exactly one state, and only `ClassicGroup.transition_to` changes it; a load sets
+Stable directly. A transition that VALID_PREVIOUS_STATES does not list is a bug: it raises
+IllegalTransition.
 
-1. A group is in exactly one state, and changes it through `Group.transition_to` alone.
-2. A transition that VALID_PREVIOUS_STATES does not list is a bug: it raises IllegalTransition.
-
-Source: Apache Kafka, ClassicGroupState. The state is never stored in the offsets topic: a loaded
-group with members is Stable, one without is Empty.
+Source: Apache Kafka, ClassicGroupState. The offsets topic does not store the state: a loaded group
+with members is Stable, one without is Empty.
 """
 
 from __future__ import annotations

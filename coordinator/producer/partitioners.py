@@ -1,8 +1,7 @@
 """Partitioners: they choose the partition of a record. A partitioner belongs to one topic.
 
-The hash of one key is Kafka's murmur2; `pipeline.topics.columns` hashes whole columns. Source:
-Kafka's BuiltInPartitioner, RoundRobinPartitioner, Utils.murmur2 and Utils.toPositive; KIP-480
-(sticky).
+Source: Kafka's BuiltInPartitioner, RoundRobinPartitioner, Utils.murmur2 and Utils.toPositive;
+KIP-480 (sticky). `pipeline.topics.columns` computes the same hash for whole columns of keys.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class Partitioner(Protocol):
         ...
 
     def on_new_batch(self, partition: int, count: int) -> int:
-        """Return the partition of a record that begins a new batch.
+        """Return the partition of a record without a key that begins a new batch.
 
-        Called for a record without a key if `partition`, which the method `partition` chose, has no
-        open batch with enough room for the record.
+        Called if `partition`, the result of the method `partition`, has no open batch with room for
+        it.
         """
         ...
 
@@ -63,9 +62,8 @@ class Partitioner(Protocol):
 class DefaultPartitioner:
     """Kafka's default: partition by the key's hash; without a key, a sticky partition (KIP-480).
 
-    A record without a key goes to the sticky partition. When its batch is full or drained, the next
-    batch begins in another partition, chosen at random. So batches are few and large, and the
-    partitions get equal shares over time.
+    When the sticky partition's batch is full or drained, another partition becomes the sticky one,
+    chosen at random. So batches are few and large, and the partitions get equal shares over time.
     """
 
     def __init__(self, random_index: RandomIndex) -> None:
@@ -112,10 +110,7 @@ class CallablePartitioner:
         self._topic, self._function = topic, function
 
     def partition(self, key: bytes | None, value: bytes | None, count: int) -> int:
-        """Return the function's result.
-
-        Raises ValueError if that is not a partition of the topic, and what the function raises.
-        """
+        """Return the function's result; raise ValueError if the topic has no such partition."""
         partition = self._function(self._topic, key, value, count)
         if not isinstance(partition, int) or not 0 <= partition < count:
             raise ValueError(

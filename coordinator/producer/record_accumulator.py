@@ -1,9 +1,7 @@
 """Records that a producer has accepted and not yet written: a deque of batches per partition.
 
 Pure: no thread, lock or clock. Times are ms of one monotonic clock. Sizes are bytes, as
-`record_size` counts them.
-
-Source: Kafka's RecordAccumulator and BufferPool.
+`record_size` counts them. Source: Kafka's RecordAccumulator and BufferPool.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _HEADER_OVERHEAD = 10
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the size of a record in bytes, as all limits count it: content plus overhead."""
+    """Return the size of a record, bytes: content plus overhead. All limits count it."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += _HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
@@ -34,9 +32,9 @@ class RecordBatch:
     """Records of one partition that are written together and share one delivery.
 
     `keys`, `values` and `timestamps` (ms) are lists, or columns of a table. `headers` None: no
-    record has headers. `created` is the time (ms) of the first record. `delivery` belongs to the
-    caller, which completes it with the outcome of the write. `callbacks` are pairs of a record's
-    index in the batch and its callback.
+    record has headers. `created` is the time (ms) at which the batch was begun. The caller
+    completes `delivery` with the outcome of the write. `callbacks` are pairs of a record's index in
+    the batch and its callback.
     """
 
     __slots__ = (
@@ -73,7 +71,7 @@ class RecordBatch:
     def clear(self) -> None:
         """Free the keys, values, headers and callbacks after the delivery is completed.
 
-        The timestamps stay, because the handles of sent records refer to the batch and read them.
+        The timestamps stay: the handles of sent records read them from the batch.
         """
         self.keys = self.values = self.headers = None
         self.callbacks = []
@@ -101,7 +99,7 @@ class TopicQueue:
         return any(self._batches.values())
 
     def choose_partition(self, key: bytes | None, value: bytes | None, size: int) -> int:
-        """Return the partition of a record that is sent without a partition; `size` in bytes."""
+        """Return the partition of a record that is sent without one; `size` in bytes."""
         partition = self._partitioner.partition(key, value, self.count)
         if key is None and self._open_batch(partition, size) is None:
             return self._partitioner.on_new_batch(partition, self.count)
@@ -136,9 +134,8 @@ class TopicQueue:
     def append_columns(
         self, partition: int, columns: Sequence[Any], size: int, largest: int, now: float
     ) -> RecordBatch:
-        """Append a batch of columns: keys, values, timestamps and headers. Return the batch.
+        """Append a closed batch of columns: keys, values, timestamps and headers. Return the batch.
 
-        The batch takes the last place in the partition's deque, and no record is added to it.
         `size` is the size of all records, `largest` that of the largest one, in bytes.
         """
         batch = self._begin_batch(partition, now)
@@ -169,8 +166,8 @@ class TopicQueue:
     def drain(self, most_bytes: int) -> list[RecordBatch]:
         """Remove and return the batches of one commit, oldest first within each partition.
 
-        They have at most `most_bytes` together. The first batch is taken even if it is larger. No
-        record is added to a batch after it was drained.
+        They have at most `most_bytes` together, but the first batch is taken even if it is larger.
+        No record is added to a drained batch.
         """
         taken: list[RecordBatch] = []
         remaining = most_bytes
@@ -204,7 +201,7 @@ class TopicQueue:
 class BufferPool:
     """The memory pool of `buffer.memory` bytes, with a FIFO queue of blocked senders.
 
-    `blocked` has one ticket for each sender that waits for memory, the longest waiting first.
+    `blocked` has one ticket (any object) for each sender that waits for memory, oldest first.
     """
 
     def __init__(self, total: int) -> None:
@@ -213,9 +210,9 @@ class BufferPool:
         self.blocked: deque[object] = deque()
 
     def fits(self, size: int, ticket: object | None = None) -> bool:
-        """Whether `size` bytes are free for a sender.
+        """Whether `size` bytes are free for the sender with this ticket.
 
-        While senders are blocked, only the ticket at the head of the queue gets memory.
+        While senders are blocked, only the first ticket of the queue gets memory.
         """
         if self.blocked and self.blocked[0] is not ticket:
             return False

@@ -20,11 +20,11 @@ class RecordProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     * `delivery.timeout.ms`: the time after which an unwritten batch fails, counted from the `send`
       of its first record.
     * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: the number of retries of a failed
-      commit, and the backoff before each. The backoff doubles with each retry, with 20% jitter.
-    * `enable.idempotence`: whether a retry after an unknown outcome is deduplicated by the topic's
-      log, so that no record is written twice.
+      commit, and the backoff before each. It doubles with each retry, with 20% jitter.
+    * `enable.idempotence`: whether the topic's log deduplicates a retry after an unknown outcome,
+      so that no record is written twice.
     * `principal`: the principal that ACLs must allow to write. `super.users` and
-      `allow.everyone.if.no.acl.found` have the same meaning as for the coordinator.
+      `allow.everyone.if.no.acl.found` are those of the coordinator.
     """
 
     batch_size: PositiveLong = 1 << 20

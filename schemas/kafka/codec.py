@@ -1,8 +1,8 @@
 """Kafka's binary keys and values of `__consumer_offsets`.
 
 The codec writes OffsetCommitKey 1, GroupMetadataKey 2, OffsetCommitValue 3 (1 with an expire
-timestamp) and GroupMetadataValue 3. Kafka 4.1 writes the same versions, except OffsetCommitValue:
-it writes version 4, which adds the topic id as a tagged field. Kafka 4.1 reads version 3 too.
+timestamp) and GroupMetadataValue 3. Kafka 4.1 writes the same versions, except OffsetCommitValue 4,
+which adds the topic id as a tagged field; it also reads version 3.
 
 The codec reads every version that a release of Kafka wrote or announced: OffsetCommitKey 0-1,
 GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4. Records of Kafka's new consumer
@@ -59,8 +59,8 @@ _OFFSET, _GROUP = "OffsetCommitValue", "GroupMetadataValue"
 class Decoded(Struct, frozen=True):
     """A decoded key and value; in a tombstone all of `RECORD_VALUES` are null.
 
-    `key` and `value` are the bytes of a record of `CONSUMER_GROUP_KINDS`; for other kinds they are
-    null.
+    `key` and `value` are null, except for a record of `CONSUMER_GROUP_KINDS`: then they are its
+    bytes.
     """
 
     record_type: str
@@ -78,7 +78,7 @@ class Decoded(Struct, frozen=True):
         return all(getattr(self, name) is None for name in RECORD_VALUES)
 
     def record(self, partition: int, timestamp: Timestamp, reason: str) -> CoordinatorRecord:
-        """Return a row of the offsets topic that is not appended yet. `timestamp` in ms."""
+        """Return the record as a row of the offsets topic, not yet appended; `timestamp` in ms."""
         return CoordinatorRecord(
             partition=partition,
             record_type=self.record_type,
@@ -101,7 +101,7 @@ class UnknownKey(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reason for skipping the record, for users."""
+        """Why the record is skipped, for users."""
         return f"unknown key version {self.version}"
 
 
@@ -203,7 +203,6 @@ def _decode_group(value: bytes) -> GroupMetadataValue:
 
 
 def _version(what: str, data: bytes) -> int:
-    """Return the version in the first two bytes. Raises InvalidMessage."""
     if len(data) < _VERSION.size:
         raise InvalidMessage(f"a {what} of {len(data)} bytes, too short for its version")
     (version,) = _VERSION.unpack_from(data)

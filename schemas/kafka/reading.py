@@ -1,8 +1,8 @@
 """Readers of Kafka's messages: one function for each message and version, compiled at first use.
 
 A reader decodes fields in place and creates the Structs of `structs`. Adjacent fixed-size fields,
-and the length or the tag count after them, are unpacked in one step. A string that runs past the
-end of its message is truncated first; the end is checked once, after the last field.
+and the length or the tag count after them, are unpacked in one step. The end of the message is
+checked once, after the last field; until then a string that runs past it is truncated.
 
 Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (flexible versions, tagged
 fields); MessageDataGenerator.java (negative lengths are nulls).

@@ -1,7 +1,7 @@
 """Writers of Kafka's messages: one function for each message and version, compiled at first use.
 
-A writer encodes an object with the attributes of the Structs in `structs` into parts, and joins the
-parts once, so that records are copied only once. Adjacent fixed-size fields, and the length or the
+A writer encodes an object with the attributes of the Structs in `structs` into parts, and joins
+them once, so that records are copied only once. Adjacent fixed-size fields, and the length or the
 tag count after them, are packed in one step. Fields that the version lacks are left out.
 
 Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (flexible versions, tagged
@@ -31,7 +31,7 @@ def writer(name: str, version: int) -> Writer:
     """Return the function that encodes the message `name` in one version.
 
     The function takes any object with the message's attributes and returns bytes. It raises
-    NotEncodable for a number that is too large, a string that is too long, and a forbidden null.
+    NotEncodable for a number or string that is too large, and a forbidden null.
     """
     compiled: Writer = _WriterCompiler(name, version).compile()
     return compiled

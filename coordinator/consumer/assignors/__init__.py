@@ -1,7 +1,6 @@
 """Kafka's assignors: range, roundrobin, sticky and cooperative-sticky.
 
-`assignor(name)` creates one. `ConsumerPartitionAssignor` is their interface, also for assignors of
-users. Assignors depend neither on the group nor on its coordinator.
+`assignor(name)` creates one. `ConsumerPartitionAssignor` is their interface, also for users' own.
 """
 
 from __future__ import annotations

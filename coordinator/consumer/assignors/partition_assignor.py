@@ -17,8 +17,8 @@ from group_coordinator.coordinator.consumer.protocol import (
 class RebalanceProtocol(StrEnum):
     """The handling of owned partitions in a rebalance (KIP-429).
 
-    EAGER: a member revokes all of them before it joins. COOPERATIVE: a member keeps all of them,
-    revokes only those that the leader takes away, and then joins again.
+    EAGER: a member revokes all of them before it joins. COOPERATIVE: a member keeps them, revokes
+    only those that the leader takes away, and then joins again.
     """
 
     EAGER = "eager"
@@ -28,12 +28,9 @@ class RebalanceProtocol(StrEnum):
 class ConsumerPartitionAssignor(ABC):
     """The interface of an assignor. Each member has its own instance.
 
-    `name` is the protocol name in JoinGroup. `protocols` are the rebalance protocols that it
-    supports, the preferred one first. All methods are called within `poll`, which raises their
-    exceptions. Heartbeats continue meanwhile.
-
-    Racks (KIP-881) are ignored: Kafka matches a member's rack with those of a partition's replicas,
-    and here no partition has replicas.
+    `name` is the protocol name in JoinGroup. `protocols` are the supported rebalance protocols, the
+    preferred one first. `poll` calls all methods and raises their exceptions; heartbeats continue
+    meanwhile. Racks (KIP-881) are ignored, because no partition has replicas.
     """
 
     name: str
@@ -50,13 +47,13 @@ class ConsumerPartitionAssignor(ABC):
         """Return each member's assignment by member id. Only the leader's assignor is called.
 
         `counts` are the numbers of partitions of the topics that exist; `subscriptions` are those
-        of all members, by member id. Kafka's own skip topics that do not exist and topics without
-        subscribers, and the order of both mappings makes no difference.
+        of all members, by member id. Kafka's own assignors skip topics that do not exist or have no
+        subscribers, and do not depend on the order of both mappings.
         """
         ...
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: B027
-        """Handle the assignment of this member.
+        """Handle this member's new assignment.
 
         Called after partitions were revoked, and before the new ones are assigned.
         """
@@ -80,8 +77,7 @@ def subscribed_counts(
 def in_member_order(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids: static members by instance id, then dynamic ones by member id.
 
-    A static member's instance id outlives its member id, so it keeps its place when it restarts
-    (KIP-345).
+    So a static member keeps its place when it restarts with a new member id (KIP-345).
     """
 
     def sort_key(member_id: str) -> tuple[bool, str, str]:

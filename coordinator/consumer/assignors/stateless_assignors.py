@@ -1,13 +1,11 @@
-"""The range and round-robin assignors, which do not depend on earlier assignments.
+"""The range and round-robin assignors. Source: RangeAssignor, RoundRobinAssignor.
 
-Source: RangeAssignor, RoundRobinAssignor.
-
-Range: of each topic, each member gets a run of consecutive partitions. Topics with the same
+Range: each member gets a run of consecutive partitions of each topic. Topics with the same
 subscribers and number of partitions are divided alike, so that partition n of each goes to the same
 member.
 
 Round-robin: all partitions in order are assigned to the members in turn. A member that does not
-subscribe to a partition's topic loses that turn.
+subscribe to a partition's topic is skipped for it.
 """
 
 from __future__ import annotations

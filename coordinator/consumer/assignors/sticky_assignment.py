@@ -1,19 +1,16 @@
 """The sticky assignment: each member keeps its partitions as far as a balanced assignment allows.
 
-Source: AbstractStickyAssignor, ConstrainedAssignmentBuilder if all members have the same
-subscription, else GeneralAssignmentBuilder.
-
 With one subscription, every member gets the same number of partitions or one more, and keeps as
-many of its own as that allows. Linear in the partitions.
+many of those that it owned as that allows. Linear in the partitions.
 
 With different subscriptions, owned partitions stay; each free one goes to the subscriber with the
 fewest partitions; then partitions move from a member to a subscriber that has at least two fewer,
 until there is no such pair. The result is balanced as Kafka's isBalanced defines it.
 
-Kafka checks the whole balance for each partition. Here a topic is handled at a time: its partitions
-have the same subscribers, and a heap yields the one with the fewest. A member that must give up a
-partition of a topic gives one that it did not own before, if it has one; Kafka gives the partition
-at hand, so here slightly fewer partitions move.
+Source: AbstractStickyAssignor (ConstrainedAssignmentBuilder, GeneralAssignmentBuilder). Kafka
+checks the whole balance for each partition; here a heap yields the subscriber of a topic with the
+fewest partitions. Slightly fewer partitions move than in Kafka: a member that must give up a
+partition of a topic first gives one that it did not own before.
 """
 
 from __future__ import annotations
@@ -30,7 +27,8 @@ def assign_constrained(
 ) -> dict[str, list[TopicPartition]]:
     """Divide the partitions of `counts` (sorted by topic) among the members of `owned`.
 
-    `owned` has every member, sorted by id; of its partitions the first are kept in preference.
+    `owned` has every member, sorted by id. A member that keeps only some of its partitions keeps
+    the first ones.
     """
     if not owned:
         return {}
@@ -56,7 +54,7 @@ def assign_constrained(
             assigned[member_id].append(free.popleft())
         filled.extend(m for m in below_least if len(assigned[m]) == least)
         below_least = [m for m in below_least if len(assigned[m]) < least]
-    # What is left goes, one each, to members that may still have one more.
+    # The remaining partitions go, one each, to members that may still have one more.
     for member_id, partition in zip(filled, free, strict=False):
         assigned[member_id].append(partition)
     return assigned
@@ -70,9 +68,9 @@ def assign_general(
 ) -> dict[str, list[TopicPartition]]:
     """Divide the partitions of `counts` among their subscribers.
 
-    `topics`: each member's subscribed topics. `owned`: the partitions that it owns, also of topics
-    that it no longer subscribes to. `former`: the owner of a partition in an older generation, who
-    is preferred if the partition must move.
+    `topics` are each member's subscribed topics, `owned` its partitions, also of other topics.
+    `former` maps a partition to its owner in an older generation, which is preferred if the
+    partition must move.
     """
     subscribers: dict[str, list[str]] = {topic: [] for topic in counts}
     for member_id in sorted(topics):
@@ -104,7 +102,7 @@ def _keep(topic_states: list[_TopicState], owned: Mapping[str, Sequence[TopicPar
 
 
 def _move_until_balanced(topic_states: list[_TopicState], new_only: bool) -> None:
-    """Move partitions until none can move; with `new_only`, those that had no owner.
+    """Move partitions until none can move; with `new_only`, only those that had no owner before.
 
     This ends because every move makes the loads more even.
     """
@@ -117,7 +115,7 @@ def _move_until_balanced(topic_states: list[_TopicState], new_only: bool) -> Non
 
 
 class _TopicState:
-    """A topic's partitions while they are divided. All topics share `load`, by member id."""
+    """A topic's partitions while they are divided; `load` by member id is common to all topics."""
 
     __slots__ = (
         "_former",
@@ -141,7 +139,7 @@ class _TopicState:
         self.name = name
         self.subscribers = dict.fromkeys(subscribers)
         self._load = load
-        # By partition number: the holder now, and the owner before. "" is nobody.
+        # By partition number: the holder now, and the owner before. "" is no member.
         self.holders = [""] * count
         self._owners = [""] * count
         self._former = {
@@ -149,7 +147,7 @@ class _TopicState:
             for number in (range(count) if former else ())
             if (member_id := former.get(TopicPartition(name, number), "")) in self.subscribers
         }
-        # The partitions whose holder is not their owner: by holder, and by (owner, holder).
+        # The partitions that are not with their owner: by holder, and by (owner, holder).
         self._not_owned: dict[str, dict[int, None]] = {}
         self._held_by_others: dict[tuple[str, str], dict[int, None]] = {}
 
@@ -173,7 +171,7 @@ class _TopicState:
             self._put(number, member_id)
 
     def even_out(self, new_only: bool) -> bool:
-        """Go once through the partitions and move those that can move; True if any has moved."""
+        """Go once through the partitions and move those that can move; return whether any moved."""
         load = self._load
         least = min(load[member_id] for member_id in self.subscribers)
         if max(load[member_id] for member_id in set(self.holders)) <= least + 1:
@@ -185,7 +183,8 @@ class _TopicState:
             if new_only and owner:
                 continue
             holder = self.holders[number]
-            # An entry whose member's load has grown is stale; for a shrunk load one was pushed.
+            # An entry is stale if its member's load has grown since; for a shrunk load one was
+            # pushed.
             while by_load[0][0] != load[by_load[0][1]]:
                 heapreplace(by_load, (load[by_load[0][1]], by_load[0][1]))
             for target in (self._former.get(number, holder), by_load[0][1]):
@@ -199,8 +198,8 @@ class _TopicState:
     def _give(self, number: int, target: str) -> None:
         """Move a partition, or another of this topic if that lets an owner keep its own.
 
-        Two members never swap partitions of a topic that each of them owned: that would be two
-        moves instead of none.
+        Two members never swap partitions that each of them owned: that would be two moves instead
+        of none.
         """
         holder = self.holders[number]
         if numbers := self._held_by_others.get((target, holder)):

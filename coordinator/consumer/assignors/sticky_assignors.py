@@ -1,23 +1,22 @@
 """The sticky and cooperative sticky assignors: balance first, then as few moves as possible.
 
-Source: StickyAssignor (KIP-54), CooperativeStickyAssignor (KIP-429), AbstractStickyAssignor
-(allSubscriptionsEqual, prepopulateCurrentAssignments).
-
 Sticky: members are eager, and send their last assignment and its generation as user data.
 
-Cooperative sticky: members keep their partitions while they join. A partition that is to move has
-no owner in the first round: its former owner finds it missing from its assignment, revokes it and
-joins again. The second round assigns it.
+Cooperative sticky: members keep their partitions while they join. A partition that is to move is
+assigned to no member in the first round. Its former owner revokes it and joins again, and the
+second round assigns it.
 
 Ownership: the claim of the newest generation counts. A partition that several members claim in that
-generation belongs to none of them. Kafka reads claims in no certain order, and may also take such a
-partition from a claimant of a still newer generation; here the order makes no difference.
+generation belongs to no member. (Kafka depends on the order in which it reads claims, and may
+take such a partition from a claimant of a newer generation too.)
 
 User data: `sticky` version 0 has the previous assignment, version 1 also its generation.
 `cooperative-sticky` version 0 has the generation. The bytes contain no version number: a reader
-tries the newest version first. Bytes that cannot be read count as no claim, as in Kafka, so that a
-member with another client library cannot stop the group's assignment. kafka-python 3.0 puts a
-version number before its own sticky user data; neither Kafka's members nor this module can read it.
+tries the newest version first. As in Kafka, unreadable bytes count as no claim, so that a member
+with another client library, such as kafka-python 3.0, cannot stop the group's assignment.
+
+Source: StickyAssignor (KIP-54), CooperativeStickyAssignor (KIP-429), AbstractStickyAssignor
+(allSubscriptionsEqual, prepopulateCurrentAssignments).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _STICKY = "StickyAssignorUserData"
 
 
 class Claim(Struct, frozen=True):
-    """The partitions that a member says it owned, and their generation, -1 if unknown."""
+    """The partitions that a member claims to have owned, and their generation, -1 if unknown."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
@@ -95,9 +94,9 @@ def decode_generation(user_data: bytes | None) -> int:
 class Ownership(Struct, frozen=True):
     """The owners of partitions according to the members' claims.
 
-    `owners`: the only claimant of the newest generation that claims the partition. `disputed`: the
-    partitions with several such claimants. `former`: the latest claimant of a generation older than
-    the newest of all.
+    `owners` maps a partition to the only claimant of the newest generation that claims it;
+    `disputed` are the partitions with several. `former` maps a partition to its latest claimant of
+    an older generation than the newest of all.
     """
 
     owners: dict[TopicPartition, str]
@@ -107,7 +106,7 @@ class Ownership(Struct, frozen=True):
     def by_member(
         self, counts: Mapping[str, int], claims: Mapping[str, Claim]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the existing partitions of each member, sorted by number, then topic."""
+        """Return the existing partitions that each member owns, sorted by number, then topic."""
         owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in sorted(claims)}
         for partition, member_id in self.owners.items():
             if 0 <= partition.partition < counts.get(partition.topic, 0):
@@ -201,8 +200,8 @@ class CooperativeStickyAssignor(ConsumerPartitionAssignor):
     ) -> dict[str, Assignment]:
         """Divide the partitions, except those that another member has to give up first.
 
-        A partition that several members claim in one generation is left out too, so that all of
-        them give it up. (Kafka leaves it out only if all members have the same subscription.)
+        A partition that several members claim in one generation is left out too: all of them give
+        it up. (Kafka leaves it out only if all members have the same subscription.)
         """
         claims = {member_id: _claim(member) for member_id, member in subscriptions.items()}
         ownership = resolve_ownership(claims)
@@ -221,7 +220,7 @@ class CooperativeStickyAssignor(ConsumerPartitionAssignor):
 
 
 def _claim(member: Subscription) -> Claim:
-    """Return the claim of a member; before version 2 only the user data has the generation."""
+    """Return a member's claim; before subscription version 2 the generation is in user data."""
     generation = member.generation_id
     if generation == NO_GENERATION:
         generation = decode_generation(member.user_data)
