@@ -78,8 +78,8 @@ class SameTable:
     """A comparison of a table with the one that was read before; for one thread.
 
     It looks up the newest commit that was read: one `stat` on a disk, one HEAD in a store, two
-    after new commits. Only if the commit differs or is gone, as after a clean-up, the table is
-    opened.
+    after new commits. The table is opened only by the first comparison, and if the commit differs
+    or is gone, as after a clean-up.
     """
 
     def __init__(
@@ -136,11 +136,7 @@ class SameTable:
             if newest is not None:
                 self._known = newest
                 return
-        elif known is None and self.table_id is None:
-            # Nothing is known of the table yet but its position.
-            self._known = self._seen(at)
-            if self._known is not None:
-                return
+        # The first comparison opens the table, to learn its id.
         self._open(at)
 
     def _open(self, at: int) -> None:

@@ -27,7 +27,6 @@ has begun, and it gets its selection as an argument.
 from __future__ import annotations
 
 import logging
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,7 +49,7 @@ from group_coordinator.pipeline.node.waiting_requests import (
     write_waiting_requests,
 )
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.offset import Bootstrap
+from group_coordinator.pipeline.stream.offset import Bootstrap, table_number
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
 from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables import table_uri
@@ -131,12 +130,8 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
 
 
 def number_of_requests_table(root: str) -> int:
-    """Return a number that identifies the table of requests; a recreated table has another one.
-
-    It is 48 bits of a hash of the table's id, because a transaction's version is an integer.
-    """
-    table_id = str(open_delta(table_uri(root, REQUESTS)).metadata().id)
-    return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")
+    """Return the `table_number` of the table of requests."""
+    return table_number(str(open_delta(table_uri(root, REQUESTS)).metadata().id))
 
 
 def append_bootstrap(

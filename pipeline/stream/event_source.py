@@ -94,6 +94,7 @@ def read_events(
         longest_wait_ms=settings.trigger_max_interval_ms,
         wake_file=wake_file,
         linger_ms=settings.trigger_linger_ms,
+        requests_table=bootstrap.requests_table,
     )
     text = msgspec.json.encode(options).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()

@@ -26,10 +26,11 @@ from group_coordinator.pipeline.delta import (
     Position,
     SameTable,
     TableAway,
+    TableReplacedError,
     appended,
     open_files,
 )
-from group_coordinator.pipeline.stream.offset import Offset
+from group_coordinator.pipeline.stream.offset import Offset, table_number
 from group_coordinator.pipeline.stream.packed_events import (
     AFTER_BOOTSTRAP,
     AFTER_MISSED,
@@ -150,6 +151,8 @@ class SourceOptions(Struct, frozen=True):
     `selection` names the partitions that the stream reads at first; `run` is the number of this
     run. A read waits for requests for `wait_ms`, or up to `longest_wait_ms` if the driver's
     `wake_file` says that no timer is due. `linger_ms`: see `pipeline.stream.waiting`.
+    `requests_table` is the `table_number` of `requests` when the stream began; None if an earlier
+    release began it.
     """
 
     requests: str
@@ -166,6 +169,7 @@ class SourceOptions(Struct, frozen=True):
     longest_wait_ms: int = 0
     wake_file: str = ""
     linger_ms: int = 0
+    requests_table: int | None = None
 
 
 class EventTables:
@@ -241,6 +245,7 @@ class EventTables:
         """
         with suppress(TableAway):
             self._same.check_if_due(at.requests.version - 1)
+            self._check_number()
 
     def check_gone(self, at: Offset) -> None:
         """Raise EventsGoneError if the next events were deleted: a read would wait for ever.
@@ -255,6 +260,7 @@ class EventTables:
         ):
             try:
                 self._gone_checks[uri](version)
+                self._check_number()
             except LogGone as gone:
                 raise _events_gone(uri, version) from gone
             except TableAway as away:
@@ -263,6 +269,13 @@ class EventTables:
                 self._is_away = True
                 return
         self._is_away = False
+
+    def _check_number(self) -> None:
+        """Raise TableReplacedError if the table was replaced before its first comparison."""
+        table_id, number = self._same.table_id, self._options.requests_table
+        if table_id is not None and number not in (None, table_number(table_id)):
+            why = f"its id is {table_id}, and the stream began with another table"
+            raise TableReplacedError(self._options.requests, why)
 
     def _bootstrap(self, most: int) -> _TableReading:
         uri = self._options.bootstrap

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -63,8 +64,7 @@ class Bootstrap(Struct, frozen=True):
     `uri` and `version` name the bootstrap's table and the first version to read of it.
     `first_version` is the first version of `requests` that the bootstrap does not cover.
     `state_version` is the format of the groups' states in the checkpoint. `requests_table` is the
-    number of the table `requests`, which changes if it is created again; None if an earlier release
-    wrote the bootstrap.
+    `table_number` of `requests`; None if an earlier release wrote the bootstrap.
     """
 
     uri: str
@@ -72,3 +72,11 @@ class Bootstrap(Struct, frozen=True):
     first_version: int
     state_version: int = VERSION
     requests_table: int | None = None
+
+
+def table_number(table_id: str) -> int:
+    """Return a number that identifies a table by its id; a recreated table has another one.
+
+    The number is 48 bits of a hash, because a bootstrap stores it as a transaction's version.
+    """
+    return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")

@@ -154,6 +154,18 @@ def test_a_position_beyond_the_log_of_a_new_start_is_another_table(folder: Path)
         SameTable(str(folder)).check(500)
 
 
+def test_a_first_comparison_learns_the_id_of_a_table_whose_log_is_cleaned_up_later(
+    folder: Path,
+) -> None:
+    same = SameTable(str(folder))
+    same.check(5)
+    # The other table's log has a checkpoint, so version 5 may have been freed and written again.
+    remake(9)(folder)
+    DeltaTable(str(folder)).create_checkpoint()
+    with pytest.raises(TableReplacedError, match="has the id"):
+        same.check(7)
+
+
 def test_where_nothing_was_read_yet_there_is_no_other_table(folder: Path) -> None:
     SameTable(str(folder)).check(-1)
 

@@ -27,6 +27,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import Layout
 from group_coordinator.pipeline.delta.identity import TableReplacedError
 from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.node.bootstrap import number_of_requests_table
 from group_coordinator.pipeline.stream import event_tables, packed_events, request_pages
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
@@ -477,6 +478,21 @@ def test_requests_that_were_made_anew_end_the_read(root, log, read, monkeypatch,
     if made < 3:
         with pytest.raises(TableReplacedError, match="and was read up to version 3"):
             read().read(end)
+
+
+@pytest.mark.parametrize("made", [3, 5])
+def test_requests_recreated_before_the_first_comparison_end_the_read(root, log, read, made):
+    number = number_of_requests_table(root)
+    for request in range(3):
+        log.append([heartbeat(str(request))])
+    reader = read(requests_table=number)
+    _, end = reader.read(reader.initialOffset())
+    shutil.rmtree(Path(root, "requests"))
+    ensure_table(root, REQUESTS)
+    for request in range(made):
+        RequestLog(root).append([heartbeat(f"new-{request}")])
+    with pytest.raises(TableReplacedError, match="began with another table"):
+        read(requests_table=number).read(end)
 
 
 def test_requests_that_are_away_are_waited_for(root, log, read, monkeypatch, caplog):

@@ -506,6 +506,7 @@ class SimulatedEngine:
             longest_wait_ms=self._settings.trigger_max_interval_ms,
             wake_file=timers.path,
             linger_ms=self._settings.trigger_linger_ms,
+            requests_table=bootstrap.requests_table,
         )
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, looks)
         return SparkQuery(lambda: query, sink, self._root, bootstrap_end, pinned.run)
