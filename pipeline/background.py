@@ -1,11 +1,10 @@
 """Background work, each piece in a separate thread.
 
-All threads of the product are created here, because each must end before the interpreter does. A
-thread that is within delta-rs, DuckDB or Arrow at that time crashes the process with a segmentation
-fault: Python ends the thread, and its stack is unwound through Rust or C++.
-
-So when the main thread and the user's non-daemon threads have ended, all remaining threads are
-stopped and joined. This happens whether or not the user has called `close`.
+All threads of the product are created here, because each must end before the interpreter does:
+Python ends a thread by unwinding its stack, and if the thread is within delta-rs, DuckDB or Arrow,
+the process crashes with a segmentation fault. So when the main thread and the user's non-daemon
+threads have ended, all remaining threads are stopped and joined, even if the user has not called
+`close`.
 
 A simulation replaces the threads (`use`) and runs the work as steps in simulated time.
 """
@@ -32,20 +31,20 @@ log = logging.getLogger(__name__)
 Work = Callable[[], None]
 _T = TypeVar("_T")
 
-# How long the exit of the process waits for threads before it logs a warning, s.
+# The wait for threads at the exit after which a warning is logged, s.
 _QUIET_EXIT_S = 5.0
 
 
 class CannotStart(Failure):
-    """A failure to start a thread: the process is exiting, or has reached its limit of threads."""
+    """A thread cannot start: the process is exiting, or has reached its limit of threads."""
 
 
 class BackgroundThread(threading.Thread):
     """A thread that the exit of the process stops and joins. `stop` asks it to end, at once."""
 
     def __init__(self, name: str, work: Work, stop: Work) -> None:
-        # A daemon: Python joins other threads before it runs the callbacks of `atexit`, which stop
-        # the threads here. A thread that is no daemon would keep the process alive for ever.
+        # A daemon thread, because Python joins other threads before the callbacks of `atexit`,
+        # which stop the threads here; the process would never end.
         super().__init__(target=work, name=name, daemon=True)
         self.stop = stop
 
@@ -110,10 +109,10 @@ _background: Background = _Threads()
 
 
 def start(name: str, work: Work, stop: Work) -> BackgroundThread:
-    """Start a thread of that name, which runs the work until `stop` is called.
+    """Start a thread that runs the work until `stop` is called. Raises CannotStart.
 
     `stop` only asks the work to end, and must return at once. It is called at the latest at the
-    exit of the process, which joins the thread. Raises CannotStart.
+    exit of the process, which joins the thread.
     """
     worker = BackgroundThread(name, work, stop)
     with _lock:
@@ -134,17 +133,14 @@ def start(name: str, work: Work, stop: Work) -> BackgroundThread:
 
 
 def repeat(name: str, interval_s: float, work: Work) -> Repeating:
-    """Run the work every `interval_s` in a thread of that name, until it is stopped.
-
-    Raises CannotStart.
-    """
+    """Run the work every `interval_s` in a thread until it is stopped. Raises CannotStart."""
     return _background.repeat(name, interval_s, work)
 
 
 def run(name: str, work: Work) -> bool:
-    """Run the work once, in a thread of that name that the exit of the process joins.
+    """Run the work once, in a thread that the exit of the process joins.
 
-    Return False if the work will not run: the main thread has ended, or no thread can be started.
+    Returns False if the work will not run: the main thread has ended, or no thread can be started.
     """
     return _background.run(name, work)
 
@@ -201,7 +197,7 @@ class Stop:
     def wait_readable(self, fd: int, timeout_s: float | None = None) -> bool:
         """Wait until the descriptor has data or is at its end.
 
-        Return False if the thread was stopped, or after `timeout_s`.
+        Returns False if the thread was stopped, or after `timeout_s`.
         """
         readable, _, _ = select.select([fd, self._reader.fileno()], [], [], timeout_s)
         return readable == [fd]
@@ -226,7 +222,7 @@ _has_ended = False
 
 
 def _nothing_to_stop() -> None:
-    """Do nothing: work that runs once ends by itself, so it needs no stop."""
+    """Do nothing, because work that runs once ends by itself."""
 
 
 def _end_all() -> None:

@@ -1,7 +1,7 @@
 """The wall clock, the monotonic clock and sleeping, for all code that a simulation may run.
 
-A simulation replaces the machine's clocks (`use`). Spark, connections of gateways, and the handling
-of processes and signals use the machine's clocks directly.
+A simulation replaces the machine's clocks (`use`). Spark, gateways' connections, and the handling
+of processes and signals use them directly.
 """
 
 from __future__ import annotations

@@ -17,10 +17,9 @@ class UsageError(Failure):
 
 
 class CannotListen(UsageError):
-    """An address that a server cannot listen on.
+    """A server cannot listen on an address: it is in use, or not of this machine.
 
-    Another process has it, or it is not an address of this machine. `error` is the operating
-    system's error.
+    `error` is the operating system's error.
     """
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
@@ -55,8 +54,8 @@ def first_line(error: Exception) -> str:
 def without_traceback(error: E) -> E:
     """Remove an error's traceback, cause and context, so that it may be stored.
 
-    A traceback keeps the local variables of its frames alive. If one of them refers to the error,
-    only the garbage collector frees them.
+    A traceback keeps its frames' local variables alive. If one of them refers to the error, only
+    the garbage collector frees them.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

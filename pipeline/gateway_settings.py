@@ -1,10 +1,8 @@
 """Settings of the gateway: the section [gateway], with its listeners. Kafka's names are kept.
 
-A listener has a name, a security protocol and its addresses. A client receives the addresses of the
-gateways for the listener on which it connected. So a client that uses TLS is never sent to a
-listener without TLS.
-
-Source: Apache Kafka, ListenerName, Endpoint, SecurityProtocol; listeners, advertised.listeners,
+A listener has a name, a security protocol and its addresses. A client receives the gateways'
+addresses for its own listener, so a client that uses TLS is never sent to one without TLS. Source:
+Apache Kafka, ListenerName, Endpoint, SecurityProtocol; listeners, advertised.listeners,
 listener.security.protocol.map (KIP-103).
 """
 
@@ -52,12 +50,12 @@ class Listener(NamedTuple):
 
     @property
     def requires_authentication(self) -> bool:
-        """Return whether clients must authenticate."""
+        """Whether clients must authenticate."""
         return self.protocol.startswith("SASL_")
 
     @property
     def has_tls(self) -> bool:
-        """Return whether the listener uses TLS."""
+        """Whether the listener uses TLS."""
         return self.protocol.endswith("SSL")
 
     def __str__(self) -> str:
@@ -183,7 +181,7 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def configured_listeners(self) -> tuple[Listener, ...]:
-        """Return the configured listeners; without any, `single_listener` is used."""
+        """The configured listeners; without any, `single_listener` is used."""
         return read_listeners(
             self.listeners, self.advertised_listeners, self.listener_security_protocol_map
         )
@@ -197,19 +195,19 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Return the SASL mechanisms that clients may use."""
+        """The SASL mechanisms that clients may use."""
         return tuple(each.strip() for each in self.sasl_enabled_mechanisms.split(","))
 
     @property
     def tls(self) -> Tls | None:
-        """Return the certificate and key of TLS listeners; None if none is configured."""
+        """The certificate and key of TLS listeners; None if none is configured."""
         if not self.ssl_certificate_location:
             return None
         return Tls(self.ssl_certificate_location, self.ssl_key_location)
 
     @property
     def protocol(self) -> str:
-        """Return the `security.protocol` of the only listener."""
+        """The `security.protocol` of the only listener."""
         kinds = {
             (False, False): "PLAINTEXT",
             (False, True): "SSL",

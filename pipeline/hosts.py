@@ -31,7 +31,7 @@ class HostNames:
     """The host names that a server accepts: `localhost`, any address, and the given names.
 
     Another name may belong to a site that resolves its name to this machine (DNS rebinding). Its
-    pages could otherwise read through a browser what only this machine or its network may read.
+    pages could then read, through a browser, data that only this machine or its network may read.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # The interval at which a waiting thread wakes up for signals, s. Python calls handlers only in the
-# main thread. A signal does not wake it if another thread received it, or if it arrived just before
-# the main thread blocked in C.
+# main thread, which a signal does not wake if another thread received it, or if it arrived just
+# before the thread blocked in C.
 _POLL_S = 0.2
 # What ends the thread that reads the signals of a DuckDB query; no signal has the number 0.
 _END = b"\0"
@@ -32,10 +32,10 @@ _BY_DUCKDB = "Query interrupted"
 class SignalEvent:
     """A replacement of threading.Event that signal handlers may set.
 
-    A handler runs in the main thread, between any two of its steps. While that thread waits for a
-    threading.Event, it holds the event's lock during some steps. A handler that sets the event then
-    would wait for the lock for ever, and the process would never stop. `SimpleQueue.put` is
-    reentrant, so a handler may call it at any step.
+    A handler runs in the main thread, between any two of its steps. A thread that waits for a
+    threading.Event holds its lock during some steps, and a handler that sets the event then would
+    wait for the lock for ever. `SimpleQueue.put` is reentrant, so a handler may call it at any
+    step.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ def _handled_by(handle: Callable[[int], object]) -> Iterator[None]:
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
     """Call `act` in the main thread for each SIGINT or SIGTERM in the block.
 
-    A shell starts a background job with SIGINT ignored, and Python keeps that setting. Within the
-    block SIGINT is handled even then.
+    SIGINT is handled even if a shell started this process as a background job, which ignores
+    SIGINT.
     """
     with _handled_by(lambda _number: act()):
         yield
@@ -103,9 +103,9 @@ def interrupted_by_signals() -> Iterator[None]:
 def interrupts_deferred() -> Iterator[None]:
     """Defer a SIGINT or SIGTERM in the block to its end.
 
-    Use it to start a child process. An interrupt between the start and the assignment would leave
-    the process without an owner that stops it. Only the main thread is ever interrupted, so the
-    block has no effect in other threads.
+    Use it to start a child process: an interrupt between the start and the assignment would leave
+    the process without an owner that stops it. It has no effect in other threads than the main one,
+    which are never interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -123,8 +123,7 @@ def interrupts_deferred() -> Iterator[None]:
 def duckdb_interrupted() -> Iterator[None]:
     """Raise KeyboardInterrupt if Ctrl-C ends a DuckDB statement in the block.
 
-    DuckDB itself raises a plain RuntimeError then, which is not a `duckdb.Error`. The user would
-    see it as a bug of the program.
+    DuckDB raises a plain RuntimeError, which the user would see as a bug of the program.
     """
     try:
         yield
@@ -139,9 +138,9 @@ def query_interrupted_by_sigint(connection: duckdb.DuckDBPyConnection) -> Iterat
     """Interrupt the connection's query on a SIGINT in the block, if this is the main thread.
 
     DuckDB checks for a signal only between two steps of a query, and one step may take hours.
-    Python's signal handler does not help, because it runs in the main thread, which is within that
-    step. But Python's C code writes a byte to a socket at once (`signal.set_wakeup_fd`). A second
-    thread reads this socket and interrupts the query.
+    Python's handler cannot run in that time, because the main thread is within the step. But
+    Python's C code writes a byte to a socket at once (`signal.set_wakeup_fd`), and a second thread
+    reads it and interrupts the query.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

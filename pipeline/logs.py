@@ -1,8 +1,8 @@
 """The log of a process: one line per record on standard error, and all records in a file.
 
-`is_file_only` selects the records that need no action by the operator. They go only to the file,
-unless the process is verbose. A record may have fields (`extra=`) and a `detail`, such as Spark's
-stack trace. The file contains the detail; the terminal has it only if verbose.
+Records that need no action by the operator (`is_file_only`) go only to the file, unless the process
+is verbose. A record may have fields (`extra=`) and a `detail`, such as Spark's stack trace, for the
+file and a verbose terminal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LogFormat(StrEnum):
 def is_file_only(record: logging.LogRecord) -> bool:
     """Return whether a record goes to the file only: it is minor, or is also reported elsewhere.
 
-    If the record has an attribute `file_only` that is not None, the attribute decides.
+    An attribute `file_only` of the record that is not None decides.
     """
     marked: bool | None = getattr(record, "file_only", None)
     if marked is not None:
@@ -119,8 +119,7 @@ def _detail(record: logging.LogRecord) -> str:
 class LogFile(RotatingFileHandler):
     """A log file of at most 10 MB with all records; the two previous files are kept.
 
-    A failed write does not end the process. A full disk causes one warning, and records that cannot
-    be written are dropped.
+    A full disk causes one warning, and records that cannot be written are dropped.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,11 +1,10 @@
 """All settings: the defaults, and a user's file that overrides single keys.
 
 A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator]
-this project's, [upkeep] those of compaction and retention. [gateway] is in
-`pipeline.gateway_settings`. [spark] holds Spark's own, which override conf/spark-defaults.conf.
+this project's, [upkeep] those of compaction and retention, [gateway] those of
+`pipeline.gateway_settings`. [spark] has Spark's own, which override conf/spark-defaults.conf.
 
-conf/coordinator.toml describes each setting. A test compares it with the Structs, and no other code
-reads it.
+conf/coordinator.toml describes each setting; only a test reads it, to compare it with the Structs.
 A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested
 tables, and `flatten` joins them again.
 """
@@ -71,7 +70,7 @@ class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def longest_trigger_ms(self) -> int:
-        """Return the longest time that a batch waits for requests or timers, ms."""
+        """The longest time that a batch waits for requests or timers, ms."""
         return max(self.trigger_interval_ms, self.trigger_max_interval_ms)
 
 
@@ -104,13 +103,13 @@ class UpkeepSettings(KafkaSettings, frozen=True, kw_only=True):
 
     @property
     def vacuum_retention_hours(self) -> int:
-        """Return `vacuum_retention_ms` in hours, rounded up: Delta's VACUUM takes whole hours."""
+        """`vacuum_retention_ms` in hours, rounded up, because Delta's VACUUM takes whole hours."""
         return -(-self.vacuum_retention_ms // HOUR_MS)
 
     def __post_init__(self) -> None:
-        # Retention deletes whole files, and a file holds up to a day of rows. The clocks of a
-        # client and a coordinator may differ by another day. If an answer were deleted before its
-        # request, a coordinator that starts without its streaming checkpoint would answer it again.
+        # Retention deletes whole files of up to a day of rows, and clocks may differ by another
+        # day. If an answer were deleted before its request, a coordinator without its streaming
+        # checkpoint would answer the request again.
         if self.responses_retention_ms < self.requests_retention_ms + 2 * DAY_MS:
             raise ValueError(
                 "responses.retention.ms must be at least two days more than requests.retention.ms"

@@ -1,8 +1,4 @@
-"""Execution of planned changes by requests to the coordinator.
-
-This module does not write the coordinator's own tables. A deletion or a reset is a request event,
-and the coordinator decides whether the group's state allows it.
-"""
+"""Execution of planned changes: requests to the coordinator, which decides about them."""
 
 from __future__ import annotations
 
@@ -33,8 +29,8 @@ from group_coordinator.schemas.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-# The prefix of the request ids of offset changes. The history uses it to distinguish an operator's
-# changes from commits. The id of the change follows; all requests of the change share it.
+# The prefix of the request ids of offset changes, which distinguishes them from commits in the
+# history. The id of the change follows; all its requests share it.
 RESET_PREFIX = "offsets-reset/"
 TIMEOUT_S = 30.0
 _HINTS = {
@@ -47,10 +43,7 @@ _HINTS = {
 
 
 class GroupOutcome(Struct, frozen=True):
-    """The result of a group's change.
-
-    `error` is the reason why the coordinator refused the change or a part of it; None means none.
-    """
+    """The result of a group's change; `error` says why a part of it was refused, if any."""
 
     group_id: str
     error: str | None = None
@@ -69,10 +62,9 @@ def execute_changes(
 def execute_plans(
     root: str, plans: Sequence[GroupPlan], timeout_s: float = TIMEOUT_S
 ) -> list[GroupOutcome]:
-    """Make the changes of all plans, and return the outcome of each plan.
+    """Make the changes of all plans, in one commit of requests; return the outcome of each plan.
 
-    All requests are written in one commit. Each group's coordinator decides separately, so the
-    changes of some groups may be refused. Raises NoAnswer and what RequestClient raises.
+    Each group's coordinator may refuse its changes. Raises NoAnswer and what RequestClient raises.
     """
     requests = [request for plan in plans for request in _requests(plan)]
     errors = _send(root, requests, timeout_s)
@@ -82,7 +74,7 @@ def execute_plans(
 def delete_groups(
     root: str, group_ids: Sequence[str], timeout_s: float = TIMEOUT_S
 ) -> list[GroupOutcome]:
-    """Delete Empty groups and their offsets, and return the outcome of each group.
+    """Delete Empty groups with their offsets; return the outcome of each group.
 
     Raises what `execute_plans` raises.
     """
@@ -95,15 +87,15 @@ def delete_groups(
 
 
 def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
-    """Delete a topic and, as Kafka does, its committed offsets; raises UnknownTopic.
+    """Delete a topic and, as Kafka does, its committed offsets; return how many groups have any.
 
-    Returns how many groups have such offsets. A coordinator deletes them before it decides a
-    group's next request. So each of these groups is sent a DescribeGroups, which waits until a
-    coordinator runs.
+    A coordinator deletes these offsets before it decides a group's next request, so each group is
+    sent a DescribeGroups, which waits until a coordinator runs.
 
-    The topic's own table is marked as deleted first, so that no writer appends to it any more. If
-    the process is killed before the topic is removed from the catalogue, the deletion must be
-    repeated. `check` is called after each read of the catalogue; it raises to cancel the deletion.
+    The topic's own table is first marked as deleted, so that no writer appends to it. If the
+    process is killed before the topic is removed from the catalogue, the deletion must be repeated.
+    `check` is called after each read of the catalogue; it raises to cancel the deletion. Raises
+    UnknownTopic.
     """
     # Imported here because these modules import pyarrow, which plans do not need.
     from group_coordinator.pipeline.tables import RequestLog
@@ -126,7 +118,7 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
 
 
 def _send(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
-    """Send the requests; returns the reason of each group with a refused request."""
+    """Send the requests; return the reason of each group with a refused request."""
     from group_coordinator.pipeline.admin.deadline_requests import send_with_deadline
 
     if not requests:

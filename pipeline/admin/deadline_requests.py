@@ -1,20 +1,18 @@
 """Requests with a deadline: the coordinator decides them in time or changes nothing.
 
 An operator that stops waiting for an answer must know that no change happens later. So a request
-has a deadline by the clock of its coordinator (`schemas.messages.RequestEvent.deadline`). After the
-deadline, the coordinator answers REQUEST_TIMED_OUT. The time of that clock is first read from the
-answer to a FindCoordinator, which changes nothing. Consequences:
+has a deadline by its coordinator's clock (`schemas.messages.RequestEvent.deadline`), after which
+the coordinator answers REQUEST_TIMED_OUT. That clock is first read from the answer to a
+FindCoordinator, which changes nothing. Consequences:
 
 * If no coordinator answers, only the FindCoordinator requests are written.
-* The clocks of the operator's machine and of the coordinator may differ by any amount, because only
-  times of the coordinator's clock are compared.
-* If the coordinator's clock is set back after it was read, a request may be decided late, at most
-  by the same amount. The same applies after a take-over by a coordinator with a slower clock. The
-  exception is a group with a time that continues from its log (`coordinator.group.log_time`): its
-  requests are not decided late.
-* If a crash interrupts a micro-batch that began before the deadline, the batch is run again. Its
-  requests are then decided as of the batch's original time, because parts of their results may have
-  been written. Such a change is made after the deadline, and the message of `NoAnswer` says so.
+* The clocks of the operator's machine and of the coordinator may differ by any amount.
+* If the coordinator's clock is set back, or a coordinator with a slower clock takes over, a request
+  may be decided late, at most by the difference. A group with a time that continues from its log
+  (`coordinator.group.log_time`) is an exception.
+* If a crash interrupts a micro-batch that began before the deadline, the repeated batch decides as
+  of its original time, because parts of its results may have been written. Such a change is made
+  after the deadline, and the message of `NoAnswer` says so.
 """
 
 from __future__ import annotations
@@ -36,18 +34,17 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S = 30.0
-# How long after the deadline the client waits for an answer (s): a request that was decided just
-# before the deadline is answered when its batch is written.
+# How long the client waits after the deadline, s: a request that was decided just before it is
+# answered when its batch is written.
 _ANSWER_S = 2.0
-# Requests that are sent together become one commit: with these limits, the client does not write
-# before `flush`.
+# With these limits, the client writes nothing before `flush`, and then one commit.
 _ONE_COMMIT = ProducerSettings(linger_ms=60_000, batch_size=1 << 30, buffer_memory=1 << 30)
 
 
 def send_with_deadline(
     root: str, requests: Sequence[RequestEvent], timeout_s: float = TIMEOUT_S
 ) -> list[Response]:
-    """Send requests in one commit and return their answers, in the order of the requests.
+    """Send requests in one commit; return their answers, in the order of the requests.
 
     A request is decided within `timeout_s` or answered REQUEST_TIMED_OUT. Raises NoAnswer if an
     answer is missing, and what RequestClient raises.
@@ -75,7 +72,7 @@ def send_with_deadline(
 def _read_clocks(
     client: RequestClient, root: str, requests: Sequence[RequestEvent], timeout_s: float
 ) -> dict[str, int]:
-    """Return the time of each group's coordinator (ms since 1970); raises NoAnswer."""
+    """Return the time of each group's coordinator, ms since 1970. Raises NoAnswer."""
     questions = [
         time_request(each, f"admin/{uuid.uuid4()}")
         for each in {each.group_id: each for each in requests}.values()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
 
-# The time after its commit within which a row is expected to be indexed (s).
+# The time within which a committed row is expected to be indexed, s.
 _INDEXING_GRACE_S = 10
 
 
@@ -43,10 +43,10 @@ class ListedGroup(Struct, frozen=True):
 
 
 class PartitionLag(Struct, frozen=True):
-    """A group's offset and lag in a partition, and the member to which it is assigned.
+    """A group's offset and lag in a partition that it has committed or is assigned, and its member.
 
-    Unknown values are None. Partitions with a committed offset and assigned ones are included. The
-    end is known only for a topic with a table. `lag` is 0 if the group has committed beyond it.
+    Unknown values are None; the end is known only for a topic with a table. `lag` is 0 if the group
+    has committed beyond the end.
     """
 
     group_id: str
@@ -64,10 +64,8 @@ class PartitionLag(Struct, frozen=True):
 class MemberSummary(Struct, frozen=True):
     """A member of a group's last stored generation.
 
-    `assignment` has a dictionary for each topic, with its name as `topic` and its `partitions`.
-
-    `num_partitions` and `assignment` are None if the assignment is not in the format of Kafka's
-    consumers.
+    `assignment` has a dictionary for each topic, with its name as `topic` and its `partitions`. It
+    and `num_partitions` are None if it is not in the format of Kafka's consumers.
     """
 
     group_id: str
@@ -82,7 +80,7 @@ class MemberSummary(Struct, frozen=True):
 class GroupSummary(Struct, frozen=True):
     """A group's coordinator, assignor (`protocol`), state and size.
 
-    `host`, `port` and `node_id` are None if the group has no coordinator.
+    `host`, `port` and `node_id` are None without a coordinator.
     """
 
     group_id: str
@@ -96,7 +94,7 @@ class GroupSummary(Struct, frozen=True):
 
 
 def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGroup]:
-    """Return all groups, or the groups in one of the states, ordered by group id."""
+    """Return all groups, or those in one of the states, ordered by group id."""
     chosen = "WHERE lower(state) IN (SELECT unnest(?))" if states else ""
     query = (
         "SELECT group_id, kind, state, protocol_type, protocol, generation, num_members, "
@@ -122,8 +120,8 @@ def unindexed_topics(
 ) -> dict[str, datetime]:
     """Return the topics with unindexed rows in their tables, each with the time since when (UTC).
 
-    The known ends of such a topic are too low. Rows are left out for `_INDEXING_GRACE_S` seconds,
-    in which a gateway or a member that reads the topic can index them.
+    The known ends of such a topic are too low. Rows committed less than `_INDEXING_GRACE_S` ago do
+    not count, because a gateway or member that reads the topic may still index them.
     """
     chosen, parameters = in_clause("topic", sorted(topics))
     sql = f"""

@@ -1,7 +1,7 @@
 """Plans from the history of offsets: undo, return to a time, copy, deletion, and comparison.
 
-The history is retained for `offsets_history.retention.ms` (`conf/coordinator.toml`). If it has no
-offset of a partition at a time, the partition is not changed, because a commit may have expired.
+The history is retained for `offsets_history.retention.ms`. A partition is not changed if the
+history has no offset of it at a time, because a commit may have expired.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True):
-    """A partition's committed offsets at two times, and their difference.
-
-    An offset is None if none is known; `moved` is None if one of the offsets is.
-    """
+    """A partition's committed offsets at two times, and their difference; None if unknown."""
 
     topic: str
     partition: int
@@ -46,10 +43,10 @@ class Difference(Struct, frozen=True):
 def plan_undo(root: str, group_id: str) -> GroupPlan:
     """Return the plan to undo the last change of the group's offsets by an operator.
 
-    Such a change is a reset, a return to a time, a copy, a deletion of offsets, or an undo. If a
-    partition had no offset before the change, its offset is deleted. It stays if the change is
-    older than the retention of the history, because an earlier commit may have expired. Raises
-    Failure if there is no such change.
+    Such a change is a reset, a return to a time, a copy, a deletion of offsets, or an undo. A
+    partition without an offset before the change loses its offset, unless the change is older than
+    the history's retention, because an earlier commit may have expired. Raises Failure if there is
+    no such change.
     """
     rows = (
         Catalog(root)
@@ -113,9 +110,9 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
 def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -> GroupPlan:
     """Return the plan to copy the committed offsets of `group_id` to `to_group`.
 
-    `topics` are in the format of `parse_scope`; none means all. `to_group` may be a new group; its
-    offsets of other partitions stay. Raises UnknownGroup for an unknown source. Raises Failure if
-    the groups are the same, a topic is wrong, or the source has no such offsets.
+    `topics` are in the format of `parse_scope`; none means all. `to_group` may be new; its offsets
+    of other partitions stay. Raises UnknownGroup for an unknown source, Failure if the groups are
+    the same, a topic is wrong, or the source has no such offsets.
     """
     catalog = Catalog(root)
     if to_group == group_id:
@@ -134,7 +131,7 @@ def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -
 def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -> list[GroupPlan]:
     """Return the plans to delete committed offsets of the topics; without topics, all offsets.
 
-    Raises UnknownGroup. A group without such offsets has a `problem` in its plan.
+    A group without such offsets has a `problem` in its plan. Raises UnknownGroup.
     """
     catalog = Catalog(root)
     check_groups(catalog, group_ids, root)
@@ -157,8 +154,7 @@ def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -
 def differences(root: str, group_id: str, from_ms: int, to_ms: int) -> list[Difference]:
     """Return the group's offsets at two times (ms since 1970) and their differences.
 
-    A partition is included if its offset is known at one of the times. Raises Failure if no offset
-    is known at either time.
+    A partition is included if its offset is known at one of the times. Raises Failure if none is.
     """
     catalog = Catalog(root)
     earlier = _as_of(catalog, group_id, from_ms)

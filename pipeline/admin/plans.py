@@ -1,7 +1,4 @@
-"""Plans of changes to a group's committed offsets, and the partitions to which they apply.
-
-An operator reviews a plan before it is executed.
-"""
+"""Plans of changes to a group's committed offsets, and the partitions to which they apply."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetChange(Struct, frozen=True):
-    """One partition's committed offset before and after a change; None means no offset."""
+    """A partition's committed offset before and after a change, None without an offset."""
 
     topic: str
     partition: int
@@ -30,8 +27,8 @@ class OffsetChange(Struct, frozen=True):
 class GroupPlan(Struct, frozen=True):
     """The changes of one group, in the order of topics and partitions.
 
-    `problem` is the reason why there is no plan for the group; then there are no changes. `notes`
-    describe deviations from the operator's request, such as an offset that was limited to the log.
+    `problem` says why there is no plan for the group; then there are no changes. `notes` describe
+    deviations from the operator's request, such as an offset limited to the log.
     """
 
     group_id: str
@@ -41,11 +38,11 @@ class GroupPlan(Struct, frozen=True):
 
 
 class UnknownGroup(Failure):
-    """A group that does not exist under the root."""
+    """A group does not exist under the root."""
 
 
 def group_states(catalog: Catalog, group_ids: Sequence[str]) -> dict[str, str]:
-    """Return the state of each of the groups that exists; without ids, of all groups."""
+    """Return the state of each existing group of `group_ids`, or of all groups without ids."""
     chosen, parameters = in_clause("group_id", group_ids) if group_ids else ("true", [])
     query = f"SELECT group_id, state FROM groups WHERE {chosen} ORDER BY group_id"
     return dict(catalog.query(query, parameters).rows)
@@ -77,7 +74,7 @@ def committed_offsets_of(
 
 
 class TopicScope(Struct, frozen=True):
-    """A topic, or some of its partitions; if `partitions` is None, all of them."""
+    """A topic, or some of its partitions; None means all."""
 
     topic: str
     partitions: tuple[int, ...] | None = None
@@ -111,9 +108,9 @@ def partitions_of(
 ) -> list[tuple[str, int]]:
     """Return the (topic, partition) pairs of the scopes, sorted; without scopes, all committed.
 
-    The partitions of a whole topic are those of the catalogue; for a topic that is not in it, the
-    committed ones. Raises Failure for a partition that the topic does not have. Raises Failure for
-    a whole topic that is neither in the catalogue nor committed.
+    A whole topic has the partitions of the catalogue or, if it is not there, the committed ones.
+    Raises Failure for a partition that a topic does not have, and for a whole topic that is neither
+    in the catalogue nor committed.
     """
     found = set(committed) if not (scopes := list(scopes)) else set()
     for scope in scopes:

@@ -1,13 +1,13 @@
 """Plans of offset resets, with the eight scenarios of Kafka's --reset-offsets.
 
-As in Kafka, a wanted offset outside of a partition's log is limited to the log, and the plan notes
-it. The scenarios to-current, to-datetime and by-duration fall back to the log's end if there is no
-such offset; shift-by needs a committed offset.
+As in Kafka, an offset outside of a partition's log is limited to the log, and the plan notes it.
+The scenarios to-current, to-datetime and by-duration fall back to the log's end if there is no such
+offset; shift-by needs a committed offset.
 
-The ends of a log are those of the topic's index (view `topic_ends`). They are unknown for a topic
-without a table. Its committed offsets can be kept, set to an offset or shifted, but not below 0.
-Times and durations are in ISO 8601, as Kafka's tools accept it.
-Source: Apache Kafka 4.1, ConsumerGroupCommand.resetOffsets and OffsetsUtils.
+The ends of a log are those of the topic's index (view `topic_ends`). Without a table they are
+unknown: offsets can then be kept, set or shifted, but not below 0. Times and durations are in ISO
+8601, as Kafka's tools accept it. Source: Apache Kafka 4.1, ConsumerGroupCommand.resetOffsets and
+OffsetsUtils.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-# Kafka's names of the scenarios, and the kind of value that each needs; empty means no value.
-# `plan_offsets` implements the eighth, from-file.
+# Kafka's names of the scenarios, and the kind of value that each needs, "" for none. `plan_offsets`
+# is the eighth, from-file.
 SCENARIOS = {
     "to-earliest": "",
     "to-latest": "",
@@ -52,7 +52,7 @@ _INACTIVE = ("Empty", "Dead")
 
 
 class ResetScenario(Struct, frozen=True):
-    """The scenario of a reset: one of `SCENARIOS`, and its value.
+    """The scenario of a reset, one of `SCENARIOS`, and its value.
 
     The value is an offset, a number of records, or a time in ms since 1970.
     """
@@ -62,10 +62,9 @@ class ResetScenario(Struct, frozen=True):
 
 
 def parse_scenario(name: str, text: str = "") -> ResetScenario:
-    """Return the scenario `name` with the value that `text` has.
+    """Return the scenario `name` with the value in `text`.
 
-    Raises Failure for an unknown name, a wrong time or a wrong duration, and UsageError for a wrong
-    number.
+    Raises Failure for an unknown name, a wrong time or duration, UsageError for a wrong number.
     """
     kind = SCENARIOS.get(name)
     if kind is None:
@@ -91,10 +90,10 @@ def plan_resets(
     """Return the plans to reset the groups; without ids, all groups.
 
     `topics` are in the format of `parse_scope`; none means the partitions that a group has
-    committed. A group that has members, or that cannot be reset this way, has a `problem` in its
-    plan. A group that does not exist is treated as one without commits, and the reset creates it.
-    A reset to a time brings the topics' indexes up to date, as each reader of a topic does. Raises
-    Failure for a malformed topic, and what `Catalog` raises.
+    committed. A group that has members, or cannot be reset this way, has a `problem` in its plan. A
+    group that does not exist counts as one without commits, and the reset creates it. A reset to a
+    time brings the topics' indexes up to date. Raises Failure for a malformed topic, and what
+    `Catalog` raises.
     """
     scopes = [parse_scope(each) for each in topics]
     catalog = Catalog(root)
@@ -157,7 +156,7 @@ def parse_offsets(text: str, group_ids: Sequence[str]) -> dict[str, dict[tuple[s
 def export_offsets(plans: Iterable[GroupPlan], with_group: bool) -> str:
     """Return the wanted offsets in the format of `parse_offsets`, as Kafka's --export prints them.
 
-    Deletions of offsets are left out.
+    Deletions are left out.
     """
     return "".join(
         f"{plan.group_id + ',' if with_group else ''}{each.topic},{each.partition},{each.wanted}\n"
@@ -168,7 +167,7 @@ def export_offsets(plans: Iterable[GroupPlan], with_group: bool) -> str:
 
 
 class _NotApplicable(Failure):
-    """A scenario that cannot be applied to a partition of the group; the message says why."""
+    """A scenario cannot be applied to a partition of the group; the message says why."""
 
 
 class _LogEnds(Struct, frozen=True):

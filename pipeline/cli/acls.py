@@ -53,8 +53,8 @@ Consumer = Annotated[
 # The operations of the two options, by kind of resource. Source: Kafka's AclCommand.
 _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
 _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
-# The ACLs that allow all operations to all users again. Removing all ACLs does not: too large a
-# removal must not open a root.
+# The ACLs that allow all operations to all users again. Removing all ACLs denies everything, so
+# that too large a removal does not open a root.
 OPEN = "--allow-principal 'User:*' --topic '*' --group '*' --cluster --transactional-id '*'"
 _FIRST = (
     "These are the first ACLs of this root. From then on, operations that no ACL allows are denied "
@@ -80,18 +80,15 @@ class _AclOptions(Struct, frozen=True):
     consumer: Consumer = False
 
     def resources(self) -> list[tuple[str, str]]:
-        """Return the kind and the name of each resource."""
         return _resources(self.topic, self.group, self.cluster, self.transactional_id)
 
     def principals(self) -> list[tuple[str, str, str]]:
-        """Return each principal with a host and a permission, ALLOW or DENY."""
         return [
             *_principals(self.allow_principal, self.allow_host, "ALLOW"),
             *_principals(self.deny_principal, self.deny_host, "DENY"),
         ]
 
     def bindings(self) -> list[AclBinding]:
-        """Return the ACLs that the options name."""
         given = ((_PRODUCER, self.producer), (_CONSUMER, self.consumer))
         kinds = [each for each, asked in given if asked]
         pattern_type = self.pattern_type.upper()

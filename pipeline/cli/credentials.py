@@ -1,7 +1,7 @@
 """The verbs `users` and `keys`: they manage the files of credentials.
 
 A gateway authenticates clients by the file of users. Gateways and clients sign requests with keys,
-which prove the principals of the requests to a coordinator.
+which prove the requests' principals to a coordinator.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def users_add(
 def _password(name: str) -> str:
     """Read the password from a prompt or standard input.
 
-    It is not an argument, because all users of the machine can read the arguments of a running
-    command.
+    All users of a machine can read a running command's arguments, so it is not an argument.
     """
     if sys.stdin.isatty():
         return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True))

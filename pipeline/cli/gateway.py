@@ -49,7 +49,7 @@ def read_address(text: str) -> tuple[str, int]:
 def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | None:
     """Return the advertised host and port; None if clients use the address of `listen`.
 
-    Raises UsageError if `listen` means all addresses of the machine: clients cannot connect to it.
+    Raises UsageError if `listen` means all addresses, because clients cannot connect to it.
     """
     if advertise is not None:
         return read_address(advertise)
@@ -140,7 +140,7 @@ def _serving_refusal_metrics(
 def read_listeners(
     settings: GatewaySettings, listen: str | None, advertise: str | None
 ) -> tuple[Listener, ...]:
-    """Return the listeners that the settings name, else that of the options. Raises UsageError."""
+    """Return the listeners of the settings, or else that of the options. Raises UsageError."""
     named = settings.configured_listeners
     if not named:
         where = listen or _LISTEN
@@ -193,18 +193,17 @@ async def _serve(
 def _shorten_switch_interval() -> None:
     """Shorten the switch interval, so that computing threads yield to the event loop sooner.
 
-    A large Fetch, for example, is computed in a thread. The loop releases the interpreter lock in
-    every system call. It waits up to `_SWITCH_S` to get the lock back from such a thread.
+    The loop releases the interpreter lock in every system call, and waits up to `_SWITCH_S` to get
+    it back from a thread, such as one that computes a large Fetch.
     """
     sys.setswitchinterval(_SWITCH_S)
 
 
 def _collect_garbage_less_often() -> None:
-    """Run the garbage collector less often: reference counts free nearly all objects.
+    """Run the garbage collector less often, because reference counts free nearly all objects.
 
-    With Python's defaults the collector scans the requests that wait for answers again and again,
-    and stops the loop meanwhile. It finds no garbage there, because an answered request is freed at
-    once (`pipeline.gateway.connection`).
+    By default it would scan the waiting requests again and again, and stop the loop meanwhile. It
+    finds nothing there: an answered request is freed at once (`pipeline.gateway.connection`).
     """
     gc.collect()
     gc.freeze()
@@ -237,7 +236,6 @@ def authentication_lines(settings: GatewaySettings, listener: Listener) -> list[
 
 
 def _acl_line(root: str) -> str:
-    """Return the log line about the root's ACLs."""
     from group_coordinator.pipeline.tables import read_acls
 
     acls = read_acls(root)
@@ -270,8 +268,8 @@ def serving_process(
 ) -> Iterator[None]:
     """Run a verb that serves in a separate process; do nothing if `listen` is None.
 
-    The process ends with the block. It also ends at the end of its input, so it does not outlive a
-    parent process that is killed.
+    The process ends with the block, or at the end of its input, so it does not outlive a parent
+    process that is killed.
     """
     if listen is None:
         yield

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 groups_app = typer.Typer(help="List, describe and delete consumer groups.", no_args_is_help=True)
 
-# Kafka's group states and group types. Unknown is the state of a group of a type that this release
-# does not support.
+# Kafka's group states and types. Unknown: the group's type is not supported by this release.
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Unknown")
 TYPES = ("classic", "consumer")
 # The columns of a table, and the values of a row.
@@ -253,8 +252,8 @@ def _member_columns(members: Sequence[MemberSummary], verbose: bool) -> _Layout:
         return _layout(fields)
     columns, cells = _layout([*fields, ("CURRENT-EPOCH", 15, ""), ("CURRENT-ASSIGNMENT", 20, "")])
     columns += [Column("TARGET-EPOCH"), Column("TARGET-ASSIGNMENT", 20)]
-    # Epochs and targets exist only in KIP-848's groups. The columns are printed empty, so that
-    # scripts that count columns work.
+    # Epochs and targets exist only in KIP-848's groups. The columns are printed empty for scripts
+    # that count columns.
     return columns, lambda row: [*cells(row)[:-2], None, _assigned(row), None, None]
 
 

@@ -1,8 +1,7 @@
 """The command `group-coordinator`; `python -m group_coordinator` is the same.
 
 The exit status is 0 on success, 1 on a failure with a message of one line, 2 on invalid arguments.
-Verbs are in the modules of this package. Only the module of the called verb is imported, so that it
-does not wait for the imports of other verbs.
+Only the module of the called verb is imported, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ _MODULES = {
 _WITH_SPARK = {"run", "package", "demo"}
 # The packages that the extra `coordinator` installs.
 _COORDINATOR_PACKAGES = ("pyspark", "delta", "pandas")
-# Exceptions that end a command with a message of one line, in addition to this project's failures.
-# If their module was not imported, they cannot have been raised. So the modules are not imported
-# for this check.
+# Exceptions that end a command with one line, besides this project's failures. If a module is not
+# loaded, its exception cannot have been raised, so the check imports none.
 _FAILURES = (
     ("deltalake.exceptions", "DeltaError"),
     ("group_coordinator.coordinator.config", "ConfigError"),
@@ -71,8 +69,7 @@ _FAILURES = (
 class VerbGroup(TyperGroup):
     """A group of verbs that lists them under their `rich_help_panel`, a heading for a task.
 
-    Typer's plain list cuts a sentence at the end of a line. Its rich list has panels, but draws
-    boxes, and interprets brackets as markup.
+    Typer's plain list cuts long sentences. Its rich list draws boxes and reads brackets as markup.
     """
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
@@ -154,8 +151,8 @@ def check_spark(verb: str) -> None:
 class _PandasBlocker(MetaPathFinder):
     """An import hook that refuses pandas.
 
-    pyarrow imports pandas, if installed, when it creates its first array from Python objects. The
-    import takes as long as a short verb. Only a coordinator's environment has pandas, for Spark.
+    pyarrow imports pandas, if installed, with its first array from Python objects. That takes as
+    long as a short verb. Only a coordinator's environment has pandas, for Spark.
     """
 
     def find_spec(

@@ -19,8 +19,8 @@ def _checked_release(root: str) -> str:
 
 _ROOT = "The folder or URI of the tables."
 Root = Annotated[str, typer.Option("--root", help=_ROOT)]
-# The root of verbs that write, or that serve written tables. Verbs that only query the catalogue of
-# views need no check of the release, because the catalogue refuses tables of a later release.
+# The root of verbs that write, or that serve written tables. Verbs that only query the views need
+# no check, because `Catalog` refuses tables of a later release.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_checked_release)]
 Config = Annotated[
     Path | None,

@@ -4,8 +4,8 @@
   UTC with a `Z`.
 * A table has one line for each row, as Kafka's tools print it. In a terminal, values that do not
   fit on the line are cut.
-* Names of groups, clients and topics may contain any character. Characters that are not printable
-  are escaped in a table (`pipeline.quoting`), in CSV on a terminal, and always in JSON.
+* Unprintable characters of names are escaped in a table (`pipeline.quoting`), in CSV on a terminal,
+  and always in JSON.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Column(NamedTuple):
 _LEAST = 12
 # The width of a query's result without a terminal, characters.
 _PLAIN_WIDTH = 160
-# The largest width to which a column is padded without a terminal. Longer texts move the cells
-# after them. Padded to a name of 30 kB, a table of 25 rows would have 800 kB.
+# The most characters to which a column is padded without a terminal: padded to a name of 30 kB, a
+# table of 25 rows would have 800 kB.
 _WIDEST = 100
 _SIMPLE = (str, int, float, bool, type(None))
 _INT64 = range(-(2**63), 2**64)
@@ -101,7 +101,7 @@ def print_structs(
     rows: Iterable[msgspec.Struct],
     columns: Sequence[Column] | None = None,
 ) -> None:
-    """Print Structs of one type, one row each, in any format; `columns` are those of a table."""
+    """Print Structs of one type, one row each; `columns` are those of a table."""
     if format_ is OutputFormat.TABLE and columns is not None:
         print_table(columns, ([getattr(row, each.field) for each in columns] for row in rows))
     else:
@@ -129,7 +129,7 @@ def print_result(format_: OutputFormat, result: Result) -> None:
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     """Print the heading and the rows; a null is printed as `-`.
 
-    The table is formatted by columns and written at once, which is far faster than by rows.
+    Formatting by columns and writing at once is far faster than by rows.
     """
     _print_lines(columns, _texts(columns, rows))
 
@@ -183,7 +183,7 @@ def _print_vertically(texts: list[list[str]]) -> None:
 
 
 def _terminal_width() -> int | None:
-    """Return the width of the terminal in characters; None if the output is not a terminal."""
+    """Return the width of the terminal in characters; None without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

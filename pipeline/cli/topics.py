@@ -155,7 +155,7 @@ def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
         typer.echo("there is no catalogue of topics: every topic name is accepted", err=True)
 
 
-# The log start and end of each partition; they are known only for topics that are tables.
+# The log start and end of each partition, which are known only for topics with tables.
 _PARTITIONS = """
 SELECT topic, "partition", log_start_offset, log_end_offset, newest_record_at, unindexed_since
 FROM (

@@ -18,11 +18,11 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 class NotKept(Failure):
-    """A time or version at which a table is not kept; the message has the versions in its log."""
+    """A table is not kept at a time or version; the message has the versions in its log."""
 
 
 class InvalidAsOf(Failure):
-    """A text that is neither a version nor a time."""
+    """A text is neither a version nor a time."""
 
 
 def read_as_of(text: str) -> datetime | int:
@@ -47,9 +47,9 @@ def to_ms(moment: datetime) -> int:
 def commit_times(uri: str) -> list[tuple[int, int]]:
     """Return each version that has a commit in the table's log, with its time in ms.
 
-    A commit's time is the modification time of its file, as in Delta. It is at least 1 ms after the
-    time of the previous commit. So the times are distinct, and a clock that is set back does not
-    reorder versions. Source: Delta's DeltaHistoryManager.monotonizeCommitTimestamps.
+    A commit's time is the modification time of its file, as in Delta, but at least 1 ms after the
+    previous commit, so that a clock that is set back does not reorder versions. Source: Delta's
+    DeltaHistoryManager.monotonizeCommitTimestamps.
     """
     listed = open_files(uri).get_file_info(FileSelector("_delta_log", allow_not_found=True))
     found = sorted(
@@ -62,7 +62,7 @@ def commit_times(uri: str) -> list[tuple[int, int]]:
 
 
 def open_as_of(uri: str, as_of: datetime | int) -> DeltaTable | None:
-    """Open a table at a time or version; None if it did not exist at that time. Raises NotKept."""
+    """Open a table at a time or version; None if it did not exist then. Raises NotKept."""
     known = commit_times(uri)
     if isinstance(as_of, datetime):
         past = [version for version, at in known if at <= to_ms(as_of)]

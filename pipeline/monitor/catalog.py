@@ -39,15 +39,15 @@ T = TypeVar("T")
 
 
 class NoRoot(Failure):
-    """A root without any table of the project."""
+    """A root has no table of the project."""
 
 
 class QueryError(Failure):
-    """A query that DuckDB rejects or cannot run; the message is DuckDB's."""
+    """DuckDB rejects a query or cannot run it; the message is DuckDB's."""
 
 
 class AmbiguousVersion(Failure):
-    """A version given for a query that does not read exactly one table."""
+    """A version was given for a query that does not read exactly one table."""
 
 
 class Result(Struct):
@@ -65,9 +65,8 @@ class Result(Struct):
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
 # Tables that must be opened before another one. Compaction writes a record to the history before it
-# removes it from the log. If the history were opened first, the record could be missing from both.
-# A group commits offsets of records that it has read. If the ends were opened first, a commit could
-# exceed the end of its partition.
+# removes it from the log: opened in the other order, both could lack it. A group commits offsets of
+# records that it has read: with the ends opened first, a commit could exceed the end.
 _COMMITS_FIRST = ("offsets_topic", "offsets_history")
 _OPENED_BEFORE = {
     "offsets_history": ("offsets_topic",),
@@ -82,8 +81,8 @@ _MAX_LISTED = 100
 class Catalog:
     """The tables and views of one root; a table is opened when a query first needs it.
 
-    Raises NoRoot if no table exists. A single table that does not exist yet is shown as empty.
-    Not thread-safe: only one thread may use a catalog at a time.
+    Raises NoRoot if no table exists; a single missing table is shown as empty. Only one thread may
+    use a catalog at a time.
 
     A time `as_of` reads all tables at that time. A version `as_of` reads one table at that version,
     so a query may read only one. Queries then raise NotKept and AmbiguousVersion.
@@ -108,7 +107,7 @@ class Catalog:
             now = to_ms(as_of)
         self._connection = duckdb.connect(":memory:")
         with duckdb_interrupted():
-            # DuckDB would draw its progress bar over the output of a command, on pipes too.
+            # DuckDB would draw its progress bar over a command's output, on pipes too.
             self._connection.execute("SET enable_progress_bar = false")
             # A query must not load code over the network. The views use built-in functions.
             for name in ("autoinstall_known_extensions", "autoload_known_extensions"):
@@ -124,7 +123,7 @@ class Catalog:
         return self._run(sql, lambda: self._connection.sql(sql).to_arrow_table())
 
     def close(self) -> None:
-        """Close the connection and free its memory; the catalog accepts no further query."""
+        """Close the connection and free its memory; no further query is possible."""
         self._connection.close()
 
     def names(self) -> list[str]:
@@ -133,14 +132,14 @@ class Catalog:
         return [*_TABLES, *views]
 
     def has_table(self, name: str) -> bool:
-        """Return whether the table exists; a missing table is shown as empty."""
+        """Return whether the table exists."""
         return is_table(_uri(self._root, _TABLES[name]))
 
     def materialize(self, name: str, sql: str | None = None) -> None:
-        """Materialize a view; later queries, of other views too, read the result from memory.
+        """Materialize a view; later queries, also of other views, read the result from memory.
 
-        With `sql` the result of that query is stored instead, under a new name or in place of the
-        view. It may omit rows and columns that later queries do not read. Raises QueryError.
+        With `sql`, the result of that query is stored instead, under a new name or in place of the
+        view; it may omit rows and columns that later queries do not read. Raises QueryError.
         """
         query = sql or f"FROM {name}"
         self._run(query, lambda: self._store_view(name, query))
@@ -218,13 +217,12 @@ class Catalog:
         )
 
     def _dependencies(self, statement: Statement) -> set[str]:
-        """Return the names that a view or macro directly depends on."""
         named = names_in_query(self._fetch, statement.query)
         assert named is not None, statement.name
         return self._of(named)
 
     def _create_all(self, names: set[str]) -> None:
-        """Create tables and views in a fixed order, independent of their order in the query."""
+        """Create tables and views in a fixed order, whatever their order in the query."""
         for name in (*self._functions, *_TABLES, *COMPUTED, *self._views):
             if name in names:
                 self._create(name)
@@ -262,7 +260,7 @@ class Catalog:
             self._create_view(name, rows, query)
 
     def _create_arrow_view(self, name: str, rows: TableRows) -> None:
-        """Show a table with delta-rs and Arrow: any store, any release, any kept version."""
+        """Show a table by delta-rs and Arrow: any store, any release, any kept version."""
         from group_coordinator.pipeline.monitor.table_rows import table_rows
 
         self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
@@ -272,8 +270,7 @@ class Catalog:
         """Show the rows of a query, with times as UTC without a zone.
 
         DuckDB needs an extension for time zones. The columns of this release come first, in its
-        order, and then those of a later release. An upgraded table has another order than a new
-        one.
+        order, because an upgraded table has another order than a new one.
         """
         columns = sql_columns(rows)
         shown = ", ".join(
@@ -308,7 +305,6 @@ class Catalog:
         self._store(UNINDEXED, rows)
 
     def _store(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Store rows as a table."""
         columns = COMPUTED[name]
         typed = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
         self._connection.execute(f"CREATE TABLE {name} ({typed})")
@@ -325,8 +321,8 @@ def _result(cursor: duckdb.DuckDBPyConnection) -> Result:
 def in_clause(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
     """Return a condition that a column is one of the values, and the condition's parameters.
 
-    DuckDB pushes values that are listed in the query down to the Parquet reader, which skips most
-    files. It joins with a longer list only after the files are read.
+    DuckDB pushes listed values down to the Parquet reader, which skips most files. It joins with a
+    longer list only after the files are read.
     """
     if len(values) > _MAX_LISTED:
         return f"{column} IN (SELECT unnest(?))", [list(values)]

@@ -1,12 +1,11 @@
 """The tables for SQL that are computed from the Delta logs of topics' tables.
 
 * `log_segments`: the segments of the topics that gateways store in separate tables. The log of such
-  a table is also its topic index (`pipeline.topics.segments`), so no table of the root contains
-  these rows.
-* `unindexed_topics`: since when a user's table has rows that are not in its topic index. A gateway,
-  member or worker that reads such a topic updates the index. Without a reader the end offsets stay
-  the same while the table grows. A lag computed from them would then be too small, and nothing
-  would show it.
+  a table is also its topic index (`pipeline.topics.segments`), so no table of the root has these
+  rows.
+* `unindexed_topics`: since when a user's table has rows that are not in its topic index. Only a
+  gateway, member or worker that reads the topic updates the index. Without one, the end offsets
+  stay the same while the table grows, and a lag computed from them is too small.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ COMPUTED = {
     UNINDEXED: {"topic": "VARCHAR", "since": "BIGINT"},
 }
 _Row = tuple[str, int, int, int, "int | None", "int | None"]
-# The current topics that gateways store in separate tables, with the folders under the root.
+# The current topics that gateways store in separate tables, with their folders under the root.
 TOPICS_QUERY = 'SELECT topic, "table" FROM topics WHERE config IS NOT NULL ORDER BY topic'
 # Each topic that is a user's table, with the newest version of the table that is indexed.
 _INDEXED = """
@@ -60,10 +59,10 @@ GROUP BY topics.topic
 
 
 def read_log_segments(root: str, ask: Ask) -> list[_Row]:
-    """Return a row for each file of each such topic: its offsets, and its records' times in ms.
+    """Return a row for each file of such a topic: its offsets, and its records' times in ms.
 
-    A further row of each partition, without records, holds its end offset, because retention may
-    have deleted every file. `ask` runs a DuckDB query over the root's tables.
+    A further row of each partition, without records, has its end offset, because retention may have
+    deleted every file. `ask` runs a DuckDB query over the root's tables.
     """
     rows: list[_Row] = []
     for topic, table in ask(TOPICS_QUERY):
@@ -89,7 +88,7 @@ def read_past_log_segments(root: str, as_of: datetime | int) -> list[_Row]:
 def _of_plain_log(topic: str, uri: str, ask: Ask) -> list[_Row] | None:
     """Read the rows from the Delta log without delta-rs.
 
-    None if another engine wrote a file, or if only delta-rs can read the log.
+    Returns None if another engine wrote a file, or if only delta-rs can read the log.
     """
     folder = local_folder(uri)
     table = None if folder is None else read_plain_table(folder, ask)
@@ -128,7 +127,7 @@ def _of_any_log(topic: str, uri: str) -> list[_Row]:
 
 
 def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
-    """Read the rows of an earlier version with delta-rs; `Segments` follows only the newest one."""
+    """Read the rows of an earlier version by delta-rs; `Segments` follows only the newest one."""
     import pyarrow as pa
 
     from group_coordinator.pipeline.delta import to_table
@@ -159,8 +158,8 @@ def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
 def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     """Return each topic with the time, ms, of the first commit of rows that are not indexed.
 
-    `ask` runs a DuckDB query over the root's tables. If a table cannot be read, the time of its
-    last indexed commit is returned, because rows may have been added since then.
+    `ask` runs a DuckDB query over the root's tables. If a table cannot be read, the time is that of
+    its last indexed commit, because rows may have been added since then.
     """
     found = []
     for topic, uri, version, indexed_at in ask(_INDEXED):
@@ -174,7 +173,7 @@ def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
 
 
 def _first_new_rows(uri: str, version: int) -> int | None:
-    """Return the time of the first commit after a version that adds rows; None if there is none."""
+    """Return the time of the first commit after a version that adds rows, if any."""
     if not is_table(uri):
         raise FileNotFoundError(f"{uri} has no log")
     return time_of_new_rows(uri, version)

@@ -1,8 +1,8 @@
 """A root's metrics for Prometheus, read from its tables when a scrape asks for them.
 
-metrics.toml defines the metrics of groups and topics. If there are more than `max_groups` groups,
-only those with the greatest lag have series. `left_out` counts the others. The numbers of groups
-and offsets always include all groups.
+metrics.toml defines the metrics of groups and topics. Of more than `max_groups` groups, only those
+with the greatest lag have series, and `left_out` counts the others. The numbers of groups and
+offsets always include all groups.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 # kafka-lag-exporter's name of the label for the cluster.
 CLUSTER = "cluster_name"
-# The views that each reading materializes, in this order, with the rows and columns that it keeps.
-# After `left_out` come the views of the chosen groups only.
+# The views that each reading materializes, in this order, with the rows and columns that it keeps;
+# after `left_out`, only of the chosen groups.
 _OF_CHOSEN_GROUPS = "SEMI JOIN chosen USING (group_id)"
 MATERIALIZED = (
     (
@@ -77,8 +77,7 @@ MATERIALIZED = (
     ),
     ("owned_lag", "FROM owned_lag"),
 )
-# The largest number of groups with series. Groups with the greatest lag come first. A group with
-# ten partitions has some fifty series.
+# The most groups with series. A group with ten partitions has some fifty series.
 MAX_GROUPS = 1_000
 # The age at which a reading is replaced by the next scrape, s.
 LEAST_AGE_S = 5.0
@@ -87,10 +86,10 @@ LONGEST_WAIT_S = 8.0
 
 
 class Gauge(Struct, frozen=True):
-    """A metric. Each label, and the value, is a column of the view or another SQL expression.
+    """A metric: each label, and the value, is a column of the view or another SQL expression.
 
-    One series for each row of the view. A null label becomes an empty text. A row with a null value
-    has no series. The label `CLUSTER` comes from no view and is the same in all series.
+    Each row of the view is a series, unless its value is null. A null label becomes "". The label
+    `CLUSTER` comes from no view and is the same in all series.
     """
 
     name: str
@@ -101,7 +100,7 @@ class Gauge(Struct, frozen=True):
 
     @property
     def sql(self) -> str:
-        """Return the query that selects the labels, in their order, and then the value."""
+        """The query that selects the labels, in their order, and then the value."""
         columns = [column for name, column in self.labels.items() if name != CLUSTER]
         return (
             f"SELECT {', '.join([*columns, self.value])} FROM {self.view} "
@@ -110,7 +109,7 @@ class Gauge(Struct, frozen=True):
 
 
 def _read_gauges() -> tuple[Gauge, ...]:
-    """Read the definitions of the metrics of groups and topics from metrics.toml, in its order."""
+    """Read the definitions of the metrics from metrics.toml, in its order."""
     text = resources.files(__package__).joinpath("metrics.toml").read_text("utf-8")
     document = tomllib.loads(text)
     return tuple(
@@ -133,10 +132,9 @@ class MetricsSettings(Struct, frozen=True):
 class RootMetrics(Collector):
     """A collector that reads the tables in a background thread, one reading at a time.
 
-    A scrape starts a reading if none runs and the last successful one is older than
-    `LEAST_AGE_S`. After `LONGEST_WAIT_S` it returns the previous reading. If there is none, it
-    returns only the metrics of the exporter itself. So any number of scrapers, and a reading of
-    any length, cost one thread.
+    A scrape starts a reading if none runs and the last successful one is older than `LEAST_AGE_S`.
+    After `LONGEST_WAIT_S` it returns the previous reading or, without one, only the exporter's own
+    metrics. So any number of scrapers, and a reading of any length, cost one thread.
     """
 
     def __init__(self, root: str, settings: MetricsSettings) -> None:
@@ -193,7 +191,7 @@ class RootMetrics(Collector):
             self._end_reading(is_up=True)
 
     def _end_reading(self, is_up: bool) -> None:
-        """Note the end of the reading. The caller holds the lock."""
+        """Note the end of the reading. The caller must hold the lock."""
         assert self._reading is not None
         self._reading.set()
         self._reading, self._is_up = None, is_up

@@ -48,11 +48,10 @@ def _refuse(start: StartResponse, status: str, why: str) -> list[bytes]:
 def serving_metrics(
     collector: Collector, host: str, port: int, names: Iterable[str] = ()
 ) -> Iterator[int]:
-    """Serve the collector's metrics at `http://HOST:PORT/metrics` during the block.
+    """Serve the collector's metrics at `http://HOST:PORT/metrics` during the block; yield the port.
 
-    Yields the port; for port 0 the system chooses a free one. Other paths are not served. The Host
-    header must contain an address, a name of this machine, `host`, or one of `names`.
-    Raises CannotListen.
+    For port 0 the system chooses a free one. The Host header must be an address, a name of this
+    machine, `host`, or one of `names`. Raises CannotListen.
     """
     registry = CollectorRegistry()
     try:

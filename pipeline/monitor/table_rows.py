@@ -1,9 +1,8 @@
 """The rows of a table for DuckDB: by its own Parquet reader, or by delta-rs and Arrow.
 
-DuckDB reads a plain table itself (`files_query`). A table is plain if it is in a local folder and
-has exactly the columns of this release. Nearly every table is. DuckDB reads files in parallel, and
-only the columns that the query needs. It takes less CPU than Arrow's datasets, and a command need
-not import Arrow.
+DuckDB reads a plain table itself (`files_query`): one in a local folder with exactly the columns of
+this release, as nearly every table is. It reads files in parallel, takes less CPU than Arrow's
+datasets, and spares a command the import of Arrow.
 
 `table_rows` reads any table: in every store, of every release, and at an earlier version.
 """
@@ -31,10 +30,8 @@ _PATTERNS = "*?[="
 def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
     """Return the SQL that reads the table's newest version; None if the table is not plain.
 
-    `ask` runs a DuckDB query.
-
-    Running the SQL raises DuckDB's InvalidInputException if a file lacks a column that the query
-    needs, because the column was added to the table later. Files of `requests` may lack any column.
+    `ask` runs a DuckDB query. Running the SQL raises DuckDB's InvalidInputException if a file is
+    older than a column that the query needs. Files of `requests` may lack any column.
     """
     folder = local_folder(uri)
     if folder is None or any(each in str(folder.absolute()) for each in _PATTERNS):
@@ -55,8 +52,8 @@ def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
 def _is_plain(table: PlainTable, rows: TableRows) -> bool:
     """Return whether DuckDB can read all files of the table.
 
-    The columns, partitioning and format must be those of this release. Each path must contain the
-    values of the partition columns.
+    The columns, partitioning and format must be this release's, and each path must have the values
+    of the partition columns.
     """
     return (
         sql_columns_of_delta(table.fields) == sql_columns(rows)
@@ -89,7 +86,7 @@ def _types(ask: Ask, query: str) -> list[tuple[str, str]]:
 
 
 def table_rows(root: str, name: str, as_of: datetime | int | None) -> Any:
-    """Return the rows of an existing table for DuckDB; no rows if it did not exist at `as_of`.
+    """Return the rows of a table for DuckDB; none if it did not exist at `as_of`.
 
     Raises NotKept, and the errors of `pipeline.tables.columns.check_columns`.
     """

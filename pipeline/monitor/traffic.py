@@ -1,6 +1,7 @@
 """Counters of answers, offset commits and rebalances since the process began to count.
 
-The counts cannot be read from the tables: retention deletes rows, and a counter must not decrease.
+They cannot be computed from the tables, because retention deletes rows, and a counter must not
+decrease.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class _Follower:
     def poll(self) -> Iterator[tuple[pa.Table, float]]:
         """Yield the new rows of each commit, with its time in seconds since 1970-01-01 UTC.
 
-        Raises LogGone if the log or a data file was cleaned up before it was read. Raises
-        TableReplacedError if another table took the place of this one.
+        Raises LogGone if the log or a data file was deleted before it was read, TableReplacedError
+        if another table took the place of this one.
         """
         try:
             for rows, at in appended(self._files, self._at, self._columns):
@@ -66,8 +67,8 @@ class _Follower:
 class Traffic:
     """Counters that begin at the first poll. A missing table has no rows. Not thread-safe.
 
-    A batch's time runs from its decisions to the commit of its answers. The decisions have the
-    coordinator's time. The commit has the modification time of its file.
+    A batch's time runs from its decisions, by the coordinator's clock, to the modification time of
+    the commit of its answers.
     """
 
     def __init__(self, root: str) -> None:

@@ -57,10 +57,9 @@ class QueryNames(Struct, frozen=True):
 def names_in_query(ask: Ask, sql: str) -> QueryNames | None:
     """Return the names in the queries of a text; None if a statement is not a query.
 
-    `ask` runs a DuckDB query. A text that cannot be parsed has no names.
-
-    DuckDB's `get_table_names` is not used because it also binds the query. It fails for parameters,
-    for views with an ASOF JOIN, and for a join with `USING` on a table that does not exist yet.
+    `ask` runs a DuckDB query. A text that cannot be parsed has no names. DuckDB's `get_table_names`
+    also binds the query, so it fails for parameters, for views with an ASOF JOIN, and for a join
+    with `USING` on a missing table.
     """
     ((text,),) = ask("SELECT json_serialize_sql(" + quoted(sql) + ")")
     parsed = msgspec.json.decode(text)

@@ -147,8 +147,9 @@ class DecisionLog:
                 return decided, events
 
     def lease_of(self, node_id: int) -> int:
-        """Return the time of a node's last lease renewal, ms by its clock, as last read; -1 if
-        none.
+        """Return the time of a node's last lease renewal, as last read; -1 if there is none.
+
+        The time is in ms, by the node's clock.
         """
         return self._appender.last_version(lease_app_id(node_id))
 

@@ -38,7 +38,7 @@ from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot, SnapshotCa
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
-# The size limit of a form, in bytes. A button sends only a token.
+# The most bytes of a form. A button sends only a token.
 _MAX_BODY_BYTES = 4096
 _YEAR_S = 365 * 86400
 
@@ -47,7 +47,7 @@ class Access(Struct, frozen=True):
     """The permission to make changes through the pages; the link with `key` grants it.
 
     Without a `key` no browser may make changes. The key excludes other users of the machine, which
-    can also connect to a loopback port. The name `cookie` contains the port, because browsers send
+    can also connect to a loopback port. The name `cookie` has the port, because browsers send
     cookies to all ports of a host.
     """
 
@@ -142,7 +142,7 @@ class PageHandlers:
     # --- changing ---------------------------------------------------------------------------------
 
     def reset(self, request: Request) -> Response:
-        """Show the form of a reset, and the preview below it once an aim is chosen."""
+        """Show the form of a reset, and below it the preview once the form is complete."""
         form = ResetForm.parse(request.query_params)
         make = partial(form.plan, self._snapshots.root) if form.is_complete else None
         what = form.description() if form.is_complete else ""
@@ -204,10 +204,7 @@ class PageHandlers:
     # --- what pages share -------------------------------------------------------------------------
 
     def _read(self, read: Callable[[RootSnapshot], T]) -> T:
-        """Read from the snapshot, or from a new one if the query fails.
-
-        A query can fail because files were deleted after the snapshot was made.
-        """
+        """Read from the snapshot; if files were deleted since, read from a new one."""
         try:
             return read(self._snapshots.current())
         except QueryError:
@@ -267,7 +264,7 @@ def make_app(
     names: Iterable[str] = (),
     timeout_s: float = TIMEOUT_S,
 ) -> Guard:
-    """Return the application for a root; `names` are additional allowed names in a Host header.
+    """Return the application for a root; `names` are additional names allowed in a Host header.
 
     `timeout_s` is the time in which the coordinator must answer a change.
     """
@@ -280,5 +277,5 @@ def make_app(
 
 
 def entry_url(address: str, key: str | None) -> str:
-    """Return the link to the pages. It contains the key if changes are allowed."""
+    """Return the link to the pages, with the key if changes are allowed."""
     return f"http://{address}{url('/', key=key)}"

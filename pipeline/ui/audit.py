@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 100
 _MAX_PRINCIPALS = 20
-# SQL conditions for the shown requests, by the name of the choice; the first is the default. A
-# consumer that assigns partitions itself sends many requests without a member (the view
-# `changes_without_member`), and only moves offsets forward. A reset may do so too, and has an id
-# with `RESET_PREFIX`.
+# SQL conditions for the shown requests, by choice; the first is the default. A consumer that
+# assigns partitions itself sends many requests without a member (the view
+# `changes_without_member`), and only moves offsets forward. A reset may do so too; its id has
+# `RESET_PREFIX`.
 KINDS = {
     "operators": "is_without_member AND (did IS NULL OR did NOT IN ('set forward', 'set again') "
     f"OR starts_with(request_id, '{RESET_PREFIX}'))",
@@ -73,9 +73,9 @@ class AuditFilter(Struct, frozen=True):
 class AuditedRequest(Struct, frozen=True):
     """A request with its sender, its content and its response.
 
-    `did` is the effect on offsets, None if it is unknown or if a member sent the request.
-    `decided_at` is the coordinator's time, `sent_at` the sender's. `errors` are the names of the
-    errors in the response, also of single partitions and members; None without a response.
+    `did` is the effect on offsets, None if it is unknown or a member sent the request. `decided_at`
+    is the coordinator's time, `sent_at` the sender's. `errors` names the errors of the response, of
+    its partitions and members; None without a response.
     """
 
     request_id: str
@@ -101,7 +101,7 @@ class PrincipalCount(Struct, frozen=True):
 
 
 class AuditPage(Struct, frozen=True):
-    """One page of requests, the newest first; `has_more` is set if another page follows.
+    """One page of requests, the newest first; `has_more`: whether another page follows.
 
     `by_principal` counts the requests of all pages by principal and effect, largest count first.
     """
@@ -200,7 +200,7 @@ def _error(code: int | None) -> str:
 
 
 def _each(body: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]:
-    """Return the entries of a list in a body. Any part of a row from other writers can be null."""
+    """Return the entries of a list in a body; any part of another writer's row can be null."""
     return [each for each in (body or {}).get(name) or () if each is not None]
 
 

@@ -30,7 +30,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _BYTES_SHOWN = 24
 _ITEMS_SHOWN = 100
 _CLIPPED = 500
-# A longer name is broken into lines, so that the other columns of a table stay visible.
+# A longer name is broken into lines, to keep the other columns of a table visible.
 _LONG = 40
 
 

@@ -65,9 +65,8 @@ class Partition(Struct, frozen=True):
 class GroupPage(Struct, frozen=True):
     """One group; `head` is its row in the list, None if the group no longer exists.
 
-    `coordinator` is the node that decides the group's requests, None if there is none now.
-    `unindexed` maps topics to a time (UTC): rows of the topic's table since then are not indexed,
-    so they are not included in the end offset.
+    `coordinator` is the node that decides the group's requests, if any. `unindexed` maps topics to
+    a time (UTC), since when rows of their tables are not in the end offset.
     """
 
     group_id: str

@@ -26,15 +26,12 @@ SORTS = {
     "delay": "lag_seconds DESC NULLS LAST, group_id",
     "since": "since DESC NULLS LAST, group_id",
 }
-# The most topics that are offered for selection. Other topics can be typed.
+# The most topics that are offered; others can be typed.
 _OFFERED_TOPICS = 500
 
 
 class GroupFilter(Struct, frozen=True, omit_defaults=True):
-    """The filter, sort order and page of the list.
-
-    `q` is a part of the group id, without regard to case.
-    """
+    """The filter, sort order and page of the list; `q` is a part of the group id, in any case."""
 
     q: str = ""
     state: str = ""

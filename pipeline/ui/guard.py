@@ -1,12 +1,12 @@
 """The checks of each request, and the security headers of each response.
 
-* DNS rebinding: a page of another site can make its name point to this machine, and then sends that
-  name in the Host header. The server answers only loopback names, IP addresses and the names of
+* DNS rebinding: a page of another site can make its name point to this machine, and sends that name
+  in the Host header. The server answers only loopback names, IP addresses and the names of
   `--host`.
 * CSRF: a form of another site sends that site's Origin. The server rejects a POST with another
   Origin, or without one.
-* Script injection: a group's name cannot become a script. Templates escape it, and the
-  Content-Security-Policy allows only scripts and styles from files of this server.
+* Script injection: templates escape names, and the Content-Security-Policy allows only scripts and
+  styles from files of this server.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _COMMITS = 20_000
 # A period without commits counts as a silence if it is longer than 1/50 of the shown time.
 _SILENCE_SHARE = 50
-# Points in time at which the lag in silences is computed, for each partition. Groups with many
-# partitions have fewer.
+# Points in time at which the lag in silences is computed, for each partition; fewer for groups with
+# many partitions.
 _MOMENTS, _FEWEST_MOMENTS, _MOST_OF_ALL = 100, 10, 20_000
 
 _Key: TypeAlias = "tuple[str, int]"
@@ -50,7 +50,7 @@ class LagHistory(Struct, frozen=True):
     """The lag over time as (time, records), for each partition (topic, number) and in total.
 
     Between two points of a partition the lag is interpolated linearly. Two points with the same
-    time are the lag before a commit and the lag after it.
+    time are the lag before and after a commit.
     """
 
     of_partitions: Mapping[_Key, list[_Point]]
@@ -60,12 +60,12 @@ class LagHistory(Struct, frozen=True):
 def read_lag_history(
     snapshot: RootSnapshot, group_id: str, unindexed: Mapping[str, datetime]
 ) -> LagHistory:
-    """Return the lag at each known commit, and its growth during silences.
+    """Return the lag at each known commit, and its growth in periods without commits.
 
-    While a group commits often, its points are its commits, because the short growth between two
-    commits is not relevant. In a long period without commits, also the current one, the lag follows
-    the end offset of the topic. The end offset is known until now. If the topic's table has rows
-    that are not indexed, it is known until the topic's time in `unindexed`. Raises QueryError.
+    While a group commits often, its points are its commits. In a long period without commits, also
+    the current one, the lag follows the topic's end offset. That is known until now or, if the
+    topic's table has rows that are not indexed, until the topic's time in `unindexed`. Raises
+    QueryError.
     """
     rows = snapshot.query(
         'SELECT topic, "partition", written_at, committed_offset, lag FROM lag_history '
@@ -93,7 +93,7 @@ def read_lag_history(
 def _moments(
     commits: Mapping[_Key, list[tuple[datetime, int, int]]], known_to: Mapping[_Key, datetime]
 ) -> Iterator[_Moment]:
-    """Yield points in time in the silences of each partition, with the end of each silence."""
+    """Yield points in time in each partition's periods without commits, also each period's end."""
     if not commits:
         return
     first = min(each[0][0] for each in commits.values())
@@ -111,7 +111,7 @@ def _moments(
 
 
 def _ends(snapshot: RootSnapshot, moments: list[_Moment]) -> list[int]:
-    """Return the end offset of the moment's partition at each moment; 0 if it is unknown."""
+    """Return the end offset of the moment's partition at each moment; 0 if unknown."""
     if not moments:
         return []
     columns: list[list[Any]] = [
@@ -143,10 +143,7 @@ _MOST_POINTS = 300
 
 
 class Trend(Struct, frozen=True):
-    """A value over time within a box of `width` x `height`; `line` and `area` are SVG paths.
-
-    Consecutive values are joined by straight lines.
-    """
+    """A value over time within a box of `width` x `height`; `line` and `area` are SVG paths."""
 
     width: int
     height: int

@@ -1,7 +1,4 @@
-"""The templates with their filters and functions, and a group's page as a self-contained file.
-
-All inserted values are escaped.
-"""
+"""The templates with their filters and functions, and a group's page as a self-contained file."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ def static_url(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the Jinja2 environment. It escapes all values and raises for undefined names."""
+    """Return the Jinja2 environment, which escapes all values and raises for undefined names."""
     made = Environment(
         loader=PackageLoader("group_coordinator.pipeline.ui"),
         autoescape=True,
@@ -97,7 +94,7 @@ def url(path: str, **query: Any) -> str:
 
 
 def write_report(root: str, group_id: str) -> str:
-    """Return the page as HTML with an inline style sheet, without scripts.
+    """Return a group's page as HTML with an inline style sheet, without scripts.
 
     Its Content-Security-Policy allows only this style sheet. Raises NoRoot and UnknownGroup.
     """

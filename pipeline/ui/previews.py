@@ -1,8 +1,8 @@
 """Changes of a group's committed offsets: the forms of a reset and an undo, and their previews.
 
-The button of a preview page carries out exactly the changes that the page showed. They are stored
-here under a token, and the button sends the token. A token works once, for ten minutes. It is
-random and only in the preview page, so another site cannot send it (CSRF).
+A preview page's button makes exactly the changes that the page showed. They are stored here under a
+token that the button sends. A token works once, for ten minutes. It is random and only in the page,
+so another site cannot send it (CSRF).
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class ResetForm(Struct, frozen=True):
 
 
 def undo_plan(root: str, group_id: str, to: str) -> GroupPlan:
-    """Return the changes of an undo of the last change by an operator.
+    """Return the plan to undo the last operator's change or, with `to`, to return to a time (UTC).
 
-    With `to`, return those of a return to the offsets at that time (UTC). Raises Failure.
+    Raises Failure.
     """
     return plan_return(root, group_id, parse_time(to)) if to else plan_undo(root, group_id)
 
@@ -98,7 +98,7 @@ def undo_description(to: str) -> str:
 
 
 class PreviewExpired(Failure):
-    """The preview was carried out already, is too old or was evicted, or the server restarted."""
+    """A preview was carried out already, is too old or was evicted, or the server restarted."""
 
 
 class OffsetMoved(Failure):
@@ -151,8 +151,8 @@ class Previews:
 def execute_preview(root: str, preview: Preview, timeout_s: float = 30.0) -> None:
     """Send the previewed changes to the coordinator.
 
-    Raises OffsetMoved if a committed offset differs from the preview. Raises Failure with the
-    coordinator's reason if it rejects the request, and NoAnswer if no coordinator answers.
+    Raises OffsetMoved if a committed offset differs from the preview, Failure with the
+    coordinator's reason if it rejects the request, and NoAnswer.
     """
     now = committed_offsets_of(Catalog(root), [preview.group_id])[preview.group_id]
     for change in preview.changes:

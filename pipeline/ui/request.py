@@ -24,7 +24,7 @@ class RequestTrace(Struct, frozen=True):
     """The rows of one request id in all tables; each part may be missing.
 
     `requests` has several rows if the client sent the request again. `batch` has the number of
-    responses, and of their groups, with the same time as the response.
+    responses with the same time as this response, and of their groups.
     """
 
     request_id: str
@@ -52,7 +52,7 @@ class RequestTrace(Struct, frozen=True):
 
     @property
     def waited_ms(self) -> int | None:
-        """The time from sending to the response's batch, ms. Clock skew can make it negative."""
+        """The time from sending to the response's batch, ms; negative if clocks differ."""
         if self.answer is None or not self.requests:
             return None
         sent, decided = self.requests[0]["sent_at"], self.answer["responded_at"]

@@ -1,9 +1,8 @@
 """A snapshot of a root's tables in memory, which is refreshed in the background.
 
-A page over 100,000 groups must not read a million records for each request. Therefore the data of
-the list and of a group's head is computed once, into DuckDB tables that serve all pages. Data that
-only one group's page needs (its events and commits) is read from the root's tables on request, at
-the versions of the snapshot.
+A page over 100,000 groups must not read a million records for each request. So the data of the list
+and of a group's head is computed once, into DuckDB tables. Data of only one group's page (events
+and commits) is read from the root's tables on request, at the snapshot's versions.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A snapshot is refreshed when its age reaches `REFRESH_S`, s, and `_REST_FACTOR` times the duration
-# of its reading. So a large root uses at most a tenth of the machine.
+# A snapshot is refreshed when it is `REFRESH_S` old, s, and `_REST_FACTOR` times as old as its
+# reading took. So a large root uses at most a tenth of the machine.
 REFRESH_S = 5.0
 _REST_FACTOR = 10
-# The longest wait of a request, s: for the first snapshot, or for the refresh of one that is
-# `_TOO_OLD` refresh intervals old, after a time without requests.
+# The longest wait of a request, s, for the first snapshot, or for the refresh of one that is
+# `_TOO_OLD` refresh intervals old, as after a time without requests.
 WAIT_S = 30.0
 _TOO_OLD = 6
 
-# The topics with committed offsets.
 _TOPICS = "SELECT DISTINCT topic FROM verdicts"
 
 
@@ -45,9 +43,7 @@ class Unreadable(Failure):
 class RootSnapshot:
     """A snapshot of the root's tables and views, with the table `held_topics`.
 
-    The overview, the committed offsets, the groups' metadata and the verdicts are in memory, so
-    queries of `group_members` also use memory only.
-
+    The overview, the committed offsets, the groups' metadata and the verdicts are in memory.
     Thread-safe: queries run one after the other, each on all cores. Raises NoRoot and QueryError,
     and DeltaError or OSError for tables that cannot be read.
     """
@@ -106,8 +102,8 @@ class SnapshotCache:
     def current(self) -> RootSnapshot:
         """Return the snapshot; start a refresh in the background if it is old.
 
-        Waits up to `WAIT_S` for the first snapshot, and for the refresh of a very old one. If
-        the tables cannot be read, returns the previous snapshot and sets `problem` to the reason.
+        Waits up to `WAIT_S` for the first snapshot, and for the refresh of a very old one. If the
+        tables cannot be read, returns the previous snapshot and sets `problem` to the reason.
         Raises Unreadable if there is no snapshot.
         """
         with self._changed:

@@ -23,7 +23,7 @@ _MAX_CONNECTIONS = 256
 
 
 class NotLoopback(UsageError):
-    """The address is not a loopback address, so changes are not allowed."""
+    """Changes are not allowed, because the address is not a loopback address."""
 
 
 class _Server(uvicorn.Server):
@@ -44,8 +44,8 @@ def serve(
     """Serve a root's pages until SIGTERM or SIGINT. Raises CannotListen and NotLoopback.
 
     Changes are allowed on a loopback address only, because the key would cross the network
-    unencrypted. `names` are allowed names in a Host header, in addition to localhost. `say` gets
-    the lines for the terminal.
+    unencrypted. `names` are names allowed in a Host header besides localhost. `say` gets the lines
+    for the terminal.
     """
     host, port = listen
     if allow_changes and not is_loopback(host):
@@ -92,7 +92,7 @@ async def _run(server: _Server, taken: socket.socket, announce: Callable[[], obj
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)
-    # Print after the handlers are set, because a reader of the line may send a signal at once.
+    # Print only now, because a reader of the line may send a signal at once.
     announce()
     await server.serve(sockets=[taken])
 

@@ -65,7 +65,7 @@ class Chapter(Struct):
 
     @property
     def ms(self) -> int | None:
-        """The duration of the rebalance in ms; None before its end and for other chapters."""
+        """The duration of the rebalance, ms; None before its end and for other chapters."""
         if self.ended_at is None or not self.is_rebalance:
             return None
         return round((self.ended_at - self.began_at).total_seconds() * 1000)
@@ -74,8 +74,8 @@ class Chapter(Struct):
 def split_into_chapters(rows: Iterable[dict[str, Any]]) -> list[Chapter]:
     """Divide rows of `group_events`, in their order, into chapters; return the newest first.
 
-    An event in the millisecond in which a rebalance begins counts as its cause. The reason is that
-    a coordinator records a cause, such as a member that left, before the transition.
+    An event in the millisecond in which a rebalance begins counts as its cause, because a
+    coordinator records a cause, such as a member that left, before the transition.
     """
     chapters: list[Chapter] = []
     for row in rows:

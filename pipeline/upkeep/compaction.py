@@ -1,24 +1,23 @@
 """Compaction of the offsets topic to the newest record of every key, as in Kafka's log cleaner.
 
-The cleaned part of the log is segment -1; appends begin at segment 0. The newest segment is the
-active one. Compaction never touches it, so appends and compaction never work on the same files. A
-record's segment determines whether the record is clean or dirty. One commit removes the cleaned
-segments and adds the kept records to segment -1, each with its log offset.
+The cleaned part of the log is segment -1; appends begin at segment 0. The newest segment is active:
+compaction never touches it, so appends and compaction never work on the same files. One commit
+removes the cleaned segments and adds the kept records to segment -1, each with its log offset.
 
 The rules for kept records follow Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
 
-* A key is the columns of `RECORD_KEY`, nulls included: records of an unknown type have keys too.
-  The newest cleaned record of a key is kept, even if an uncleaned segment has a newer record.
+* A key is the columns of `RECORD_KEY`, nulls included, also for records of an unknown type. The
+  newest cleaned record of a key is kept, even if an uncleaned segment has a newer one.
 * A record without a key (no partition, record_type, group_id or log_offset) is removed, as Kafka
   removes the invalid messages of a compacted topic. Their number is reported.
 * A tombstone is removed once it is delete.retention.ms old by its timestamp. Kafka counts from the
-  cleaner's first pass over the tombstone and stores that time in the batch; a row has no column for
-  it. Early removal of a tombstone misleads no reader. The same commit removes the tombstone and all
-  records that it deletes. A tail of the log reads the appended files, not the cleaned files.
-* A tombstone is kept while an uncleaned segment contains an older record of its key.
+  cleaner's first pass, a time for which a row has no column. Early removal misleads no reader: the
+  same commit removes all records that the tombstone deletes, and a tail of the log reads the
+  appended files, not the cleaned ones.
+* A tombstone is kept while an uncleaned segment has an older record of its key.
 
-Superseded offset commits and removed tombstones move to `offsets_history`, if they were in force at
-any time within offsets_history.retention.ms. `offsets_as_of` computes past offsets from them.
+Superseded offset commits and removed tombstones move to `offsets_history`, if they were in force
+within offsets_history.retention.ms. `offsets_as_of` computes past offsets from them.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ _SAME_PLACE = "other.partition = records.partition AND other.log_offset = record
 class CompactionResult(Struct, frozen=True):
     """The result of a compaction for the cleaned segments.
 
-    `history` is the number of records that moved to `offsets_history`, `tombstones` of removed
-    tombstones, and `invalid` of removed records without a key. `skipped` is the reason if there was
-    no compaction.
+    `history` counts the records that moved to `offsets_history`, `tombstones` the removed
+    tombstones, and `invalid` the removed records without a key. `skipped` is the reason if nothing
+    was compacted.
     """
 
     records_before: int = 0
@@ -95,7 +94,7 @@ class CompactionResult(Struct, frozen=True):
 
 
 class LogToClean(Struct, frozen=True):
-    """The files of the offsets topic: clean, dirty, and the rest, which compaction must not touch.
+    """The files of the offsets topic: clean, dirty, and the rest, which must not be touched.
 
     The rest are the active segment, segments that are too young, and files without a segment.
     """
@@ -107,7 +106,7 @@ class LogToClean(Struct, frozen=True):
     def dirty_ratio(self) -> float:
         """Return the ratio of dirty records to all records; 1 if a file's count is unknown.
 
-        Kafka compares bytes. A small append's file consists mostly of its footer, so a log would be
+        Kafka compares bytes. Here a small append's file is mostly its footer, so a log would be
         dirty by bytes after a few records.
         """
         if any(file.records is None for file in (*self.clean, *self.dirty)):
@@ -117,10 +116,11 @@ class LogToClean(Struct, frozen=True):
 
 
 def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> LogToClean:
-    """Divide the files into clean, dirty, and the rest, which must not be touched.
+    """Divide the files into clean, dirty and the rest.
 
     As in Kafka, the dirty part ends before the first closed segment with a record younger than
-    `lag_ms`. A file without a segment belongs to the rest; no writer of this project creates one.
+    `lag_ms`. A file without a segment, which no writer of this project creates, belongs to the
+    rest.
     """
     by_segment: dict[int, list[DataFile]] = {}
     rest: list[DataFile] = []
@@ -151,9 +151,9 @@ def compact(
 ) -> CompactionResult:
     """Compact the closed segments if enough records are dirty; `force` ignores the ratio.
 
-    A run that is killed at any point can be repeated, with the same result. `say` receives a text
-    about each step; it may raise an exception to stop the run. Raises RewriteConflict if another
-    compaction was committed first, Failure if a file cannot be read, DeltaError and OSError.
+    A run that is killed can be repeated with the same result. `say` receives a text about each
+    step; it may raise an exception to stop the run. Raises RewriteConflict if another compaction
+    was committed first, Failure if a file cannot be read, DeltaError and OSError.
     """
     started = time.monotonic()
     topic = open_table(root, OFFSETS_TOPIC)
@@ -214,15 +214,14 @@ class _CompactionRun:
         self._engine = engine
         self._topic = topic
         self._history = history
-        # The run's number rises with every compaction, because each one commits a version.
+        # It rises with every compaction, because each one commits a version.
         self._number = topic.handle.version()
 
     def find_newest(self, files: Sequence[DataFile], horizon_ms: int) -> tuple[int, int]:
-        """Create the tables `newest` and `in_force`.
+        """Create the tables `newest` and `in_force`; return how many records are there and invalid.
 
         `newest` has one row for each key. For a key with a later record or a tombstone, `in_force`
-        has the log offset of the newest offset commit at the horizon (ms). Return the numbers of
-        all records and of the records without a key.
+        has the log offset of the newest offset commit at `horizon_ms`. Invalid records have no key.
         """
         self._engine.show("all_records", self._topic, files)
         self._engine.run(
@@ -254,9 +253,9 @@ class _CompactionRun:
         return total, total - int(valid)
 
     def drop_tombstones(self, uncleaned: Sequence[DataFile], horizon_ms: int) -> int:
-        """Delete tombstones older than the horizon (ms) from `newest`; return their number.
+        """Delete tombstones older than `horizon_ms` from `newest`; return their number.
 
-        A tombstone stays if an uncleaned file contains an older record of its key.
+        A tombstone stays if an uncleaned file has an older record of its key.
         """
         due = f"is_tombstone AND written_ms < {horizon_ms}"
         ((count,),) = self._engine.run(f"SELECT count(*) FROM newest WHERE {due}")
@@ -270,11 +269,11 @@ class _CompactionRun:
         return int(dropped)
 
     def write_history(self, horizon_ms: int) -> int:
-        """Append to the history the removed offset commits that were valid after the horizon.
+        """Append to the history the removed offset commits that were in force after `horizon_ms`.
 
         The history is committed before the log loses the records. If a run was killed between the
-        two commits, the history has a later run's number than the log. Then the next run does not
-        append the records again that the history already has. Return the number of added records.
+        two commits, the history has a later run's number than the log, and the next run does not
+        append its records again. Returns the number of added records.
         """
         query = (
             f"SELECT * FROM records WHERE record_type = '{OFFSET_COMMIT}' "
@@ -304,7 +303,7 @@ class _CompactionRun:
             "ORDER BY partition, log_offset"
         )
         if not has_bytes:
-            # The sort omits the two columns of nulls, because they would make it slower.
+            # The sort is faster without the two columns of nulls.
             query = f"SELECT *, NULL::BLOB AS key, NULL::BLOB AS value FROM ({query})"
         added = self._topic.write(self._engine, query, {SEGMENT: str(CLEAN_SEGMENT)})
         survivors = [] if added is None else [added]

@@ -1,9 +1,9 @@
 """Repair of a root's tables: torn tables become readable, and altered tables become plain.
 
-A table that cannot be repaired is reported by name. After a loss of power a table may be torn. The
-rows of torn commits are lost: they may have been acknowledged, and a streaming checkpoint may count
-their batch as written. `log.flush.enable` prevents this for batches. The repair of an altered table
-loses no rows (`pipeline.delta.feature_removal`).
+A power cut may leave a table torn. The rows of torn commits are lost: they may have been
+acknowledged, and a streaming checkpoint may count their batch as written. `log.flush.enable`
+prevents this for batches. The repair of an altered table loses no rows
+(`pipeline.delta.feature_removal`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta import Torn
 
-# The columns of each table of a root that all releases require.
+# The columns that all releases require, by table.
 _REQUIRED = {table.name: tuple(table.required) for table in (*TABLES.values(), *ON_DEMAND)}
 
 
 class RepairResult(Struct, frozen=True):
     """The faults of one table.
 
-    `torn` lists its torn commits and Delta checkpoints. `asks_for` lists the table features that it
-    needed beyond plain files. `mended`: whether the repair was executed. `failure` is the reason
-    why it was not.
+    `torn` lists its torn commits and Delta checkpoints, `asks_for` the table features that it needs
+    beyond plain files. `mended`: whether the repair was executed. `failure` says why it was not.
     """
 
     table: str
@@ -50,10 +49,7 @@ class RepairResult(Struct, frozen=True):
     asks_for: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the result as lines of text: one for each torn file, and one for the features.
-
-        A failure is one line.
-        """
+        """Return the result as lines of text: one for each torn file, and one for the features."""
         if self.failure is not None:
             return [self.failure]
         done = "voided" if self.mended else "to be voided"
@@ -67,9 +63,9 @@ class RepairResult(Struct, frozen=True):
 def repair(root: str, execute: bool = False) -> list[RepairResult]:
     """Find the torn and altered tables of a root; with `execute`, repair them.
 
-    Return a result for each table with a fault. No process may use the root meanwhile. In an object
-    store no table can be torn, and tables of topics are not checked there. Raises OSError if a file
-    cannot be read.
+    Returns a result for each table with a fault; one that cannot be repaired has a failure. No
+    process may use the root meanwhile. In an object store no table can be torn, and tables of
+    topics are not checked there. Raises OSError if a file cannot be read.
     """
     folder = local_folder(root)
     if folder is None:
@@ -85,10 +81,9 @@ def repair(root: str, execute: bool = False) -> list[RepairResult]:
 
 
 def _users_tables(root: str, found: dict[str, str]) -> dict[str, str]:
-    """Return the tables that must not be changed, each with the reason.
+    """Return the tables that must not be changed, with the reason: users' tables that are topics.
 
-    These are users' tables that are served as topics; if the definitions of topics cannot be read,
-    all tables in `found`.
+    If the definitions of topics cannot be read, returns all tables in `found`.
     """
     try:
         defined = read_definitions(root)
@@ -119,7 +114,7 @@ def _repair_table(
     try:
         if folder is not None and torn and execute:
             result = structs.replace(result, torn=mend(folder, torn))
-        # The features of a torn table are unknown, because its log cannot be read.
+        # The log of a torn table cannot be read, so its features are unknown.
         asks_for = () if torn and not execute else asked_features(uri)
         if asks_for and execute:
             make_plain(uri, _REQUIRED.get(uri.rstrip("/").rpartition("/")[2], ()))
@@ -131,6 +126,6 @@ def _repair_table(
 
 
 def _tables(folder: Path) -> list[Path]:
-    """Return the tables in a root's folder and in its subfolders, one level deep."""
+    """Return the tables in a root's folder and its subfolders, one level deep."""
     logs = [*folder.glob("*/_delta_log"), *folder.glob("*/*/_delta_log")]
     return sorted(log.parent for log in logs)

@@ -1,30 +1,25 @@
 """Retention: removal of old files, packing of small files, and deletion of unused files.
 
-A row's age counts from the time at which it was written, which is its file's modification time. A
-time within the row is not used: a client may set `sent_at` wrong or not at all, and its request
-must still be answered. Only whole files are removed, once their newest row exceeds the retention,
-so no file is rewritten.
+A row's age is that of its file, by modification time. A time within the row is not used: a client
+may set `sent_at` wrong or not at all, and its request must still be answered. Only whole files are
+removed, once their newest row exceeds the retention.
 
-Packing replaces the small files of a UTC day (and partition) by one file, which gets the
-modification time of its newest row. A row is therefore removed at most a day late. Delta's OPTIMIZE
-cannot be used, because its file gets the time of the OPTIMIZE. In a table with few appends it would
-pack old rows with new rows repeatedly, so that the old rows are never removed. The commit of a
-packed file declares that no data changed. Spark's streams and this project's tails ignore the
-commit and read the small files, which exist until VACUUM.
+Packing replaces the small files of a UTC day (and partition) by one file with the modification time
+of its newest row, so a row is removed at most a day late. Delta's OPTIMIZE would give the file the
+present time: in a table with few appends it would pack old rows with new ones repeatedly, and never
+remove them. The packing commit declares that no data changed, so Spark's streams and this project's
+tails ignore it and read the small files, which exist until VACUUM.
 
-Clocks: in a local folder the file system sets a file's modification time; in a store the machine
-that writes the file does. The node that runs retention compares this time with its own clock. A
-clock that is wrong by a minute shifts the removal by a minute.
+Clocks: a local file system sets a file's modification time; in a store the writing machine does.
+The node compares it with its own clock, so a clock that is wrong by a minute shifts the removal by
+a minute. Answers are kept a day longer than packing alone requires, so that clocks may be wrong by
+a day and no answer is removed before its request. If a client's clock is wrong by more, requests
+may outlive their answers, and a coordinator that starts without its streaming checkpoint decides
+them again; or the next run removes requests that are not answered.
 
-Retention tolerates clocks that are wrong by up to a day: answers are kept a day longer than packing
-alone requires, so that no answer is removed before its request. If a client's clock is wrong by
-more, one of two faults may occur. Requests may exist longer than their answers; a coordinator that
-starts without its streaming checkpoint then decides them again. Or the next run removes requests,
-answered or not.
-
-If a node's clock differs from the store's by more than ten minutes, the node removes and deletes
-nothing there (`pipeline.delta.store_check`). On a local disk both are the same clock. A clock that
-is set ahead by days removes files that many days too early, as in Kafka.
+If a node's clock differs from the store's by more than ten minutes, the node removes nothing there
+(`pipeline.delta.store_check`). On a local disk both are the same clock. A clock that is set ahead
+by days removes files that many days too early, as in Kafka.
 """
 
 from __future__ import annotations
@@ -79,7 +74,7 @@ log = logging.getLogger(__name__)
 
 # Maximum size of a packed file, bytes. A file of at least half this size is not packed.
 PACKED_BYTES = 128 << 20
-# Fewer small files than LEAST_FILES are not worth a commit. At most MOST_FILES are opened at once.
+# Fewer than LEAST_FILES small files are not worth a commit. At most MOST_FILES are opened at once.
 LEAST_FILES = 8
 MOST_FILES = 2_000
 
@@ -125,7 +120,7 @@ class RetentionResult(Struct, frozen=True):
 
 
 def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
-    """Return each table with its retention, ms; None if retention keeps all rows."""
+    """Return each table with its retention, ms; None keeps all rows."""
     return [
         (REQUESTS, settings.requests_retention_ms),
         # A rejection replaces the response to an event that cannot be answered.
@@ -135,11 +130,11 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
         (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
         # Compaction removes its records; its small files are packed as in the other tables.
         (OFFSETS_TOPIC, None),
-        # Decisions are kept, because the cluster state is the fold of all of them. They are few.
+        # The cluster state is the fold of all decisions. They are few.
         (COORDINATORS, None),
         # The index of topics' records is kept too.
         (TOPIC_INDEX, None),
-        # Kept too: one row for each start and stop of a gateway.
+        # One row for each start and stop of a gateway.
         (GATEWAYS, None),
     ]
 
@@ -150,11 +145,11 @@ def retain(
     now_ms: int,
     say: Callable[[str], None] = log.info,
 ) -> list[RetentionResult]:
-    """Remove, pack and vacuum files of every table; a failure of one table does not stop the rest.
+    """Remove, pack and vacuum files of every table; a failure of one does not stop the rest.
 
-    A run that is killed at any point continues from its last commit when it is repeated. Tables
-    that do not exist are skipped. `now_ms` is compared with the files' modification times. `say`
-    receives a text before each table; it may raise an exception to stop the run.
+    A run that is killed continues from its last commit when it is repeated. Missing tables are
+    skipped. `now_ms` is compared with the files' modification times. `say` receives a text before
+    each table; it may raise an exception to stop the run.
     """
     results = []
     for table, retention_ms in retentions(settings):
@@ -196,9 +191,9 @@ def _retain_table(
 def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:
     """Replace the files of a batch by one file.
 
-    A file that is damaged, or has rows that do not fit the table, fails the batch. It is found by
-    bisection and left unchanged. Otherwise one such file would prevent the packing of its table
-    until it exceeds the retention. A failure for another reason fails the whole table.
+    A file that is damaged, or has rows that do not fit the table, is found by bisection and left
+    unchanged, so that it does not prevent the packing of its table. A failure for another reason
+    fails the whole table.
     """
     engine.show("small_files", files, batch)
     newest_ms = max(file.modified_ms for file in batch)

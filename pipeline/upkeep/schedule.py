@@ -26,15 +26,15 @@ _NICENESS = 10
 
 
 class UpkeepStopped(Failure):
-    """A signal that upkeep was asked to stop. The next run continues from the last commit."""
+    """Upkeep was asked to stop. The next run continues from the last commit."""
 
 
 class Upkeep:
     """A scheduler of compaction and retention, each at its own interval, in one thread.
 
-    A failure is logged, and the task is retried after its interval; the caller gets no exception.
-    Each task first runs one interval after the start. A restarted coordinator can therefore read
-    the requests that arrived meanwhile before upkeep packs their files.
+    A failed task is logged, and retried after its interval. A task first runs one interval after
+    the start, so that a restarted coordinator reads the requests that arrived meanwhile before
+    their files are packed.
     """
 
     def __init__(self, root: str, settings: UpkeepSettings, clock: Callable[[], int]) -> None:
@@ -71,9 +71,9 @@ class Upkeep:
         return self._thread is None or self._thread.has_ended(timeout_s)
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Start no further run and stop the current one at its next step.
+        """Start no further run, and stop the current one at its next step.
 
-        Return whether the run ended within `timeout_s`.
+        Returns whether it ended within `timeout_s`.
         """
         self._stopping.set()
         return self.wait(timeout_s)
@@ -92,7 +92,7 @@ class Upkeep:
                     "%s failed; the next attempt is in %d s: %s", name, interval // 1000, text
                 )
             except Exception:
-                # A failure of upkeep must not prevent the coordinator from answering requests.
+                # A failure of upkeep must not end the coordinator.
                 log.exception("%s failed; the next attempt is in %d s", name, interval // 1000)
             self._due[name] = self._clock() + interval
 
@@ -118,7 +118,7 @@ class Upkeep:
 
 
 def _lower_priority() -> None:
-    """Give the thread a low priority, if the system has priorities of threads, as Linux does."""
+    """Give this thread a low priority, if the system has priorities of threads, as Linux does."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     except (AttributeError, OSError) as error:

@@ -1,19 +1,18 @@
 """Retention and packing of the topics with separate tables, after Kafka's log retention.
 
-Only whole files are removed, the oldest of a partition first: the log start offset rises, and no
-file is rewritten. A file is removed by one of two rules, as segments are in Kafka:
+Only whole files are removed, the oldest of a partition first, so the log start offset rises and no
+file is rewritten. A file is removed if one of these holds, as for a segment in Kafka:
 
 * Its newest record is older than `retention.ms`, by the record's timestamp.
-* The partition's files without it still have at least `retention.bytes`.
+* The partition's other files still have at least `retention.bytes`.
 
-A file with a batch of an idempotent producer is kept for at least ten minutes. Until then the
-producer may resend the batch, which would be written twice without the file.
+A file with a batch of an idempotent producer is kept for at least ten minutes, because without it a
+resent batch would be written twice.
 
-Adjacent small files are packed into one, with the records in the order of their offsets. A packed
-file spans at most an eighth of the retention, and at most a day. A record is removed late by at
-most this time. Readers follow the table's log to the packed file. The packed file keeps the
-producer state of its batches, except for files written more than a day ago
-(producer.id.expiration.ms).
+Adjacent small files are packed into one, with the records in offset order. It spans at most an
+eighth of the retention, and at most a day; a record is removed late by at most this time. Readers
+follow the table's log to the packed file, which keeps the producer state of its batches, except of
+files older than a day (producer.id.expiration.ms).
 
 Source: Apache Kafka, UnifiedLog.deleteOldSegments, LogConfig.
 """
@@ -92,12 +91,12 @@ def retain_topics(
     """Remove and pack files of every topic with a separate table.
 
     A failure of one topic does not stop the others. With `thorough`, unused files, old log files
-    and the tables of deleted topics are deleted too. Without it, a topic has no result if no file
-    is removed or packed.
+    and the tables of deleted topics are deleted too; without it, a topic has a result only if files
+    are removed or packed.
 
-    A run that is killed at any point continues from its last commit when it is repeated. `now_ms`
-    is compared with the records' timestamps. `say` receives a text before each topic; it may raise
-    an exception to stop the run.
+    A run that is killed continues from its last commit when it is repeated. `now_ms` is compared
+    with the records' timestamps. `say` receives a text before each topic; it may raise an exception
+    to stop the run.
     """
     in_force, dead = log_topics(root)
     results = []
@@ -110,8 +109,8 @@ def retain_topics(
         if done is not None:
             results.append(done)
     for topic, since in dead:
-        # The table of a topic is created before the topic. Also, an appender that was suspended
-        # since the deletion must still find the commit that records it.
+        # A topic's table is created before the topic. Also, an appender that was suspended since
+        # the deletion must still find the commit that records it.
         if thorough and since < now_ms - HOUR_MS:
             try:
                 _delete(topic)
@@ -154,7 +153,7 @@ def _retain_topic(
 
 
 def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:
-    """Return the first segments of a partition that exceed its topic's retention."""
+    """Return the oldest segments of a partition that exceed its topic's retention."""
     found: list[Segment] = []
     left = sum(segment.file.size for segment in partition.segments)
     for segment in partition.segments:
@@ -202,8 +201,8 @@ def packs(segments: Sequence[Segment], config: TopicConfig) -> Iterator[list[Seg
 def _worth_while(run: list[Segment]) -> Iterator[list[Segment]]:
     """Yield the run without leading files that are larger than all following files together.
 
-    A packed file is therefore packed again only once the newer files have its size, and not at each
-    run. Yield nothing if fewer than `LEAST_FILES` files remain.
+    So a packed file is packed again only once the newer files have its size. Yields nothing for
+    fewer than `LEAST_FILES` files.
     """
     rest = sum(segment.file.size for segment in run)
     for place, segment in enumerate(run):
@@ -262,7 +261,6 @@ def _pack(files: TableFiles, run: Sequence[Segment], now_ms: int) -> None:
 
 
 def _delete(topic: TopicTable) -> None:
-    """Delete the table of a deleted topic."""
     folder = local_folder(topic.table)
     if folder is not None:
         if folder.exists():

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-# Each append that commits first costs a commit of delta-rs one attempt. With the default number of
-# attempts, delta-rs gives up some commits to tables with frequent appends.
+# Each append that commits first costs a commit of delta-rs one attempt. Its default number of
+# attempts is too small for tables with frequent appends.
 _MANY_RETRIES = CommitProperties(max_commit_retries=1_000)
 
 
 def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     """Delete the files that no version of the last `retention_hours` needs; return their number.
 
-    This includes the files of killed rewrites and appends. The properties of the table `name` are
-    set so that its log retains removed files for the same time. Raises ClockSkew if this machine's
-    clock differs too much from the store's, because a file's age is the difference of the two.
+    These include the files of killed rewrites and appends. Table `name` gets properties with which
+    its log retains removed files for the same time. Raises ClockSkew if this machine's clock
+    differs too much from the store's, because a file's age is the difference of the two.
     """
     check_clock(handle.table_uri)
     refresh(handle)
