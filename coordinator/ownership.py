@@ -38,11 +38,8 @@ back and forth.
 A negative node number belongs to an operator, for example to an import. Such a node receives only
 the partitions that are moved to it, and balancing waits while it has any.
 
-In Kafka the controller elects the leader of each partition of __consumer_offsets. The effects are
-those of GroupCoordinatorService.onElection and onResignation. Brokers return to balanced shares by
-preferred leader election (KafkaController.checkAndTriggerAutoLeaderRebalance), consumers by the
-fewest moves (AbstractStickyAssignor). A stopping broker also gives up its leaderships first
-(KIP-631, WantShutDown of BrokerHeartbeat).
+Source: GroupCoordinatorService.onElection and onResignation; preferred leader election
+(KafkaController.checkAndTriggerAutoLeaderRebalance); KIP-631 (WantShutDown of BrokerHeartbeat).
 """
 
 from __future__ import annotations
@@ -72,10 +69,10 @@ MOST_MOVING = 10
 
 
 class NodeState(Struct, frozen=True):
-    """A node since its last start, which has the epoch `epoch`. Times in ms.
+    """A node since its process last started, in the decision of `epoch`. Times in ms.
 
-    `ready`: its query has run since that start. `stopping`: it moves its partitions away and then
-    stops. `process` describes the started process, for users.
+    `ready`: its query has run since then. `stopping`: it moves its partitions away and then stops.
+    `process` describes the process, for users.
     """
 
     node_id: int
@@ -113,8 +110,8 @@ class PartitionState(Struct, frozen=True):
 class ClusterState(Struct, frozen=True):
     """The nodes and partitions after the decision of `epoch`.
 
-    `by_hand`: an operator moved a partition or cancelled a move after the last start of a node
-    without partitions.
+    `by_hand`: an operator moved a partition or cancelled a move, and no node without partitions has
+    started since.
     """
 
     epoch: int = NO_EPOCH
@@ -156,7 +153,7 @@ class Plan(Struct, frozen=True):
 
 
 def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterState:
-    """Apply events to a cluster state; ignore events of epochs that it already includes."""
+    """Apply events to a cluster state, except those of epochs that it already includes."""
     nodes, partitions = dict(cluster.nodes), dict(cluster.partitions)
     epoch, by_hand = cluster.epoch, cluster.by_hand
     for event in sorted(events, key=lambda event: event.epoch):
@@ -389,7 +386,10 @@ def _movable(
 
 
 def lease_app_id(node_id: int) -> str:
-    """Return the application id of a node's lease; its transaction version is a time (ms)."""
+    """Return the Delta application id of a node's lease.
+
+    The version of its transactions is the time of the renewal (ms).
+    """
     return f"coordinator-lease-{node_id}"
 
 

@@ -95,7 +95,7 @@ NO_EPOCH = -1
 class BatchSettings(Struct, frozen=True):
     """The settings of a coordinator's decisions. Times in ms.
 
-    `start_epoch` is the epoch of the process's start. A timer that is more than
+    `start_epoch` is the epoch in which the process started. A timer that is more than
     `silence_tolerance_ms` overdue means that the coordinator was silent. `topics` is the catalogue.
     `claims` maps each owned offsets partition to the epoch of its claim; None: the coordinator owns
     all partitions without claims. `unloading` is the same map for the partitions that it releases.
@@ -233,9 +233,9 @@ class GroupBatch:
     # --- requests -------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Restart all timers after a start of the coordinator.
+        """Restart all timers if the coordinator's process is new.
 
-        If the clock was set back, move the deadlines back by as much.
+        If its clock was set back, move the deadlines back by as much.
         """
         snapshot, group = self.snapshot, self.decision.group
         set_back_ms = snapshot.touched_at - self.now
