@@ -1,9 +1,8 @@
-"""Delta tables: opening, appending, following, rewriting, and keeping their logs short.
+"""Delta tables: opening, appending, following, rewriting, and trimming their logs.
 
-Packages above import the names below, but not the modules. The package knows neither this project's
-tables nor the meaning of their columns, nor how nodes are coordinated. A function is given a URI, a
-folder or an open table. Spark and pandas are never imported. COMMITS.md says how a table is
-written.
+Other packages import the names below, never the modules. The package knows neither this project's
+tables and columns nor its nodes: callers pass a URI, a folder or an open table. It imports neither
+Spark nor pandas. COMMITS.md describes how a table is written.
 """
 
 from importlib import import_module
@@ -94,8 +93,8 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
     from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter
 
-# The names that other packages may import, by their modules. A module is imported at the first use
-# of one of its names: most callers must not wait for delta-rs, Arrow or DuckDB.
+# The names that other packages may import, by module. A module is imported when one of its names is
+# first used, because most callers need not wait for delta-rs, Arrow or DuckDB.
 _NAMES = {
     "appender": (
         "Appender",

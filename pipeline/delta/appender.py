@@ -1,15 +1,15 @@
-"""Appending to a table: one Parquet file and one commit, at most once per (application, version).
+"""Appending to a table: one Parquet file in one commit, at most once per (application, version).
 
-An application is a name in Delta's transaction identifiers, such as the id of a streaming query.
-Its versions rise with each append, as the query's batch ids do.
+An application is a name in Delta's transaction identifiers, such as the id of a streaming query;
+its versions rise with each append, like the query's batch ids.
 
-A commit survives a crash of the process at any instant. Unless the appender is `flushed`, it does
-not fsync. Then a power loss may remove the latest commits, as with a Kafka broker's default
-settings. It may also leave a commit with an empty file (`pipeline.delta.torn`).
+A crash of the process never undoes a commit. A power loss may undo the latest ones unless the
+appender is `flushed`, as with a Kafka broker's default settings, or leave a commit with an empty
+file (`pipeline.delta.torn`).
 
-Epochs decide which start of a node may still write. Every start gets a higher number. Each table
-that nodes write records the latest number of every node, and a start with an earlier number is
-refused. Kafka fences a coordinator by its leader epoch in the same way.
+An epoch fences earlier processes of a node: it rises with each start of the node. Each table that
+nodes write records every node's latest epoch, and refuses appends of an earlier one, as Kafka's
+leader epoch does.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 
 @functools.lru_cache(maxsize=1)
 def _beside() -> ThreadPoolExecutor:
-    """Return the thread pool that writes files ahead, shared by all appenders of the process."""
+    """Return the thread pool for writing files ahead, which all appenders of the process share."""
     return ThreadPoolExecutor(4, "write-ahead")
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """One start of a node: the node, and the number of this start.
+    """One run of a node: the node's id, and a number that rises with each start of the node.
 
-    A table records a node's latest epoch as the version of a transaction identifier.
+    A table records a node's latest epoch as the version of the transaction identifier `app_id`.
     """
 
     node_id: int
@@ -70,13 +70,13 @@ class Epoch(msgspec.Struct, frozen=True):
         return f"coordinator-epoch-{self.node_id}"
 
     def check(self, table: str, latest: int | None) -> None:
-        """Raise FencedError if `latest`, the epoch that the table records, is a later one."""
+        """Raise FencedError if `latest`, the epoch that the table records, is higher."""
         if latest is not None and latest > self.number:
             raise FencedError(table, self, latest)
 
 
 class FencedError(Failure):
-    """A later start of the node has taken over: this start may not write any more."""
+    """A later run of the node has taken over: this process may not write any more."""
 
     def __init__(self, table: str, mine: Epoch, latest: int) -> None:
         super().__init__(
@@ -89,14 +89,12 @@ class Appender:
     """An appender to one existing table; for one thread.
 
     With an `epoch` it appends only while the table records no later epoch of that node. With
-    `flushed` an append to a disk survives a power loss once it returns. `lay_out` converts rows to
-    the layout of a file (`pipeline.delta.data_file`). With `ends_by_restore` a RESTORE by another
-    process counts as a replacement of the table. Once the table is replaced, each append raises
-    TableReplacedError.
+    `flushed` an append to a disk survives a power loss. `lay_out` converts rows to a file's layout.
+    With `ends_by_restore` a RESTORE by another process counts as a replacement of the table. Once
+    the table is replaced, each append raises TableReplacedError.
 
-    The constructor raises deltalake's TableNotFoundError. The constructor and any append raise
-    UnsupportedTable if the table uses features that this package does not write
-    (`pipeline.delta.protocol`).
+    The constructor raises deltalake's TableNotFoundError. It and all appends raise UnsupportedTable
+    for table features that this package does not write (`pipeline.delta.protocol`).
     """
 
     def __init__(
@@ -117,14 +115,14 @@ class Appender:
         check_writable(self._uri, self._writer.snapshot.features)
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
-        """Append in one commit; return False if the application wrote this version or a later one.
+        """Append in one commit; return False if the application has reached this version already.
 
-        `rows` None commits only that the application has reached this version.
+        With `rows` None the commit only records the application's version.
 
-        Raises AppendConflict if other writers win every attempt. Raises FencedError if the appender
-        has an epoch and the table records a later one. Raises CommitStateUnknown if the append may
-        or may not be in the table; repeating it under the same application and version never writes
-        it twice. Raises NotFlushed, after which each later append raises it too.
+        Raises AppendConflict if other writers win every attempt. Raises FencedError if the table
+        records a later epoch. Raises CommitStateUnknown if the append may or may not be in the
+        table; repeating it with the same application and version never writes it twice. Raises
+        NotFlushed, now and from then on.
         """
         while True:
             try:
@@ -133,10 +131,9 @@ class Appender:
                 log.warning("%s: its rows are written anew", error)
 
     def write_ahead(self, rows: pa.Table) -> None:
-        """Start to write the file for the next append's rows, if the store is remote.
+        """Start to write the file of the next append's rows, if the store is remote.
 
-        If that append finds its version already written, no commit names the file, and VACUUM
-        deletes it.
+        The file stays for VACUUM if that append finds its version already written.
         """
         if self._store.costs.is_remote:
             begun = Freshness.seen_now()
@@ -148,16 +145,16 @@ class Appender:
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether the table contains, or may contain, the changes of the last `append`."""
+        """Whether the table has, or may have, the changes of the last `append`."""
         return self._writer.may_be_committed
 
     def forget(self) -> None:
-        """Read the commits of other writers, including those under this appender's applications."""
+        """Read the commits of other writers, also those under this appender's applications."""
         self._writer.snapshot.follow()
 
     @property
     def table_id(self) -> str | None:
-        """The id of the table that was opened."""
+        """The table's id (`metaData.id`)."""
         return (self._writer.snapshot.state.meta_data or {}).get("id")
 
     @property
@@ -166,10 +163,10 @@ class Appender:
         return self._writer.snapshot.state.version
 
     def file_paths(self) -> Collection[str] | None:
-        """Return the paths of the table's files as of the last look.
+        """Return the paths of the table's files as of the last read.
 
-        None if the table uses features, so that its files may differ from its rows: only delta-rs
-        can read it.
+        None if the table uses features that make its files differ from its rows: only delta-rs can
+        read it.
         """
         snapshot = self._writer.snapshot
         return None if snapshot.features else snapshot.state.files.keys()
@@ -193,8 +190,8 @@ class Appender:
                 if _is_written(found, app_id, version):
                     return False
         finally:
-            # While the commit may be in the table, its file must stay. VACUUM deletes a file that
-            # no commit names.
+            # The file must stay while the commit may be in the table. If it is deleted too late,
+            # VACUUM does so.
             if not self._writer.may_be_committed:
                 self._store.delete([file.path for file in added])
 
@@ -223,16 +220,16 @@ class Appender:
 
 
 def _is_written(found: Mapping[str, int | None], app_id: str | None, version: int) -> bool:
-    """Return whether an application has reached a version, according to the versions found."""
+    """Return whether the application has reached this version or a later one."""
     last = None if app_id is None else found[app_id]
     return last is not None and last >= version
 
 
 def raise_epoch(uri: str, epoch: Epoch) -> None:
-    """Record the epoch in the table, which then fences every earlier start of the node.
+    """Record the epoch in the table, which fences all earlier epochs of the node.
 
-    The epoch is one commit, so the order of commits decides. Commits of an earlier start before it
-    stay valid; later ones are refused. Raises FencedError if the table records a later epoch.
+    It is a commit: commits of an earlier epoch before it stay valid, later ones are refused. Raises
+    FencedError if the table records a later epoch.
     """
     appender = Appender(uri)
     if not appender.append(None, epoch.app_id, epoch.number):
@@ -240,12 +237,11 @@ def raise_epoch(uri: str, epoch: Epoch) -> None:
 
 
 class TableWatch:
-    """A check, from another thread, that an appender's table is still the same one.
+    """A check, from another thread, that an appender's table was not replaced.
 
-    The appender itself checks before each commit. This check finds a replaced table while there are
-    no commits. Of the appender it reads only the version. On a disk it costs some `stat`s each
-    second. In a store it costs one or two HEADs every ten seconds, and with `ends_by_restore` also
-    one GET.
+    The appender itself checks before each commit; this check serves while there are none. It reads
+    only the appender's version. It costs some `stat`s a second on a disk. In a store it costs one
+    or two HEADs every ten seconds, and with `ends_by_restore` one GET.
     """
 
     def __init__(self, uri: str, appender: Appender, ends_by_restore: bool) -> None:
@@ -274,7 +270,7 @@ class TableWatch:
             try:
                 actions = self._log.next_commit(self._at)
             except LogGone:
-                # The appender reads the whole table again.
+                # The appender will read the whole table again.
                 return
             if actions is None:
                 return

@@ -1,8 +1,7 @@
-"""A bucket: its connections, whether it answers, and the meaning of its client's errors.
+"""A bucket of an object store: its client, its availability, and the client's errors.
 
-The client's message has the request, the response status and its body, which is XML for S3 and
-Azure. Without a response it has the causes as Rust prints them. The error raised here gives the
-store's reason, which the first line of the client's message omits.
+The client's message has the request and the response, with XML as body for S3 and Azure; without a
+response, the causes as Rust prints them. The error raised here has the store's reason on one line.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The library's retries of a failed request: 2 to 3 s in total if each attempt is refused at once.
+# The library's own retries: 2 to 3 s in total if each attempt is refused at once.
 RETRY: RetryConfig = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=15),
@@ -45,11 +44,11 @@ CLIENT: ClientConfig = {
     "timeout": timedelta(seconds=20),
     "connect_timeout": timedelta(seconds=5),
 }
-# The status of a response that an object does not have the requested range.
+# The HTTP status for a range that the object does not have.
 EMPTY_RANGE = "416"
-# The retry budget (s) for a store that has answered before; each attempt includes the library's own
-# retries. It is less than a coordinator's `progress.timeout.ms`. A store that has never answered,
-# for example because its host name is mistyped, is not retried.
+# The retry budget (s) for a store that has answered before, including the library's own retries. It
+# is less than a coordinator's `progress.timeout.ms`. A store that never answered is not retried:
+# its host name may be mistyped.
 RETRY_BUDGET_S = 45.0
 
 _ANSWERED = re.compile(
@@ -66,20 +65,20 @@ _UNANSWERED = re.compile(
 _CAUSE = re.compile(r'(?:message|error): "([^"\n]+)"')
 _TIMEOUT, _TIMED_OUT = "kind: Timeout", "it took too long"
 _NO_HTTP = "builder error"
-# Codes of stores for a missing object. With any other code, a 404 means that something else is
-# missing, such as the bucket.
+# Error codes for a missing object. With another code, a 404 means that something else is missing,
+# such as the bucket.
 _NO_OBJECT = ("", "NoSuchKey", "BlobNotFound", "PathNotFound", "ResourceNotFound")
-# S3's responses to a conditional PUT during another PUT of the same key, which may still fail. The
-# object does not exist yet, so the PUT must be retried.
+# S3's codes for a conditional PUT during another PUT of the same key. The other one may still fail,
+# so this one must be retried.
 _UNDER_WAY = ("ConditionalRequestConflict", "OperationAborted")
-# Statuses of refusals that may be transient.
+# HTTP 4xx statuses that may be transient.
 _PASSING = ("408", "409", "412", "416", "429")
 
 
 class StoreError(OSError):
-    """A request to an object store that failed, or that has an unknown outcome.
+    """A request to an object store that failed, or has an unknown outcome.
 
-    `status` is the status of the store's response, such as "503"; empty without a response.
+    `status` is the HTTP status, such as "503"; empty without a response.
     """
 
     def __init__(self, message: str, status: str = "") -> None:
@@ -88,15 +87,14 @@ class StoreError(OSError):
 
 
 class StoreRefusal(PermissionError):
-    """A request that the store refused without executing it, and would refuse again.
+    """A request that the store did not execute and would refuse again.
 
-    Causes: the credentials are wrong or lack permissions, the clock is wrong, or the bucket is
-    missing.
+    Causes: wrong credentials, missing permissions, a wrong clock, or a missing bucket.
     """
 
 
 class _Answer(Struct, frozen=True):
-    """A store's response: its status, and the code and text of its body, which may be empty."""
+    """A store's response: status, and the code and text of its body, which may be empty."""
 
     request: str
     status: str
@@ -111,7 +109,7 @@ class _Answer(Struct, frozen=True):
 
 
 class Bucket:
-    """A bucket or a container with its connections, and its state: answering or silent."""
+    """A bucket or container with its client; it knows whether the store answers."""
 
     def __init__(self, store: Client) -> None:
         self.store = store
@@ -121,7 +119,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def asked(self, path: str) -> Iterator[None]:
-        """Translate the errors of a request for a path, as `ObjectStore` raises them.
+        """Convert the client's errors of a request for a path to those of `ObjectStore`.
 
         Logs when the store stops answering, and when it answers again.
         """
@@ -156,7 +154,7 @@ class Bucket:
 
 @functools.lru_cache(maxsize=64)
 def bucket_of(uri: str) -> Bucket:
-    """Return the bucket of a URI; there is one for the whole process."""
+    """Return the bucket of a URI; one for the process."""
     try:
         if uri == "file://":
             return Bucket(LocalStore())
@@ -167,7 +165,7 @@ def bucket_of(uri: str) -> Bucket:
 
 
 def _allows_http(uri: str) -> bool:
-    """Return whether requests may go without TLS, as in delta-rs; for GCS the key file decides."""
+    """Return whether requests may go without TLS, as in delta-rs. For GCS the key file decides."""
     scheme = urlparse(uri).scheme
     if scheme == "gs":
         return True
@@ -179,7 +177,7 @@ def _allows_http(uri: str) -> bool:
 
 
 def meant(error: Exception, path: str) -> OSError:
-    """Return the error to raise in place of a client's error for a path."""
+    """Return the OSError for a client's error of a request for a path."""
     message = str(error)
     answer = _answer(message)
     if answer is None:
@@ -212,7 +210,7 @@ def _answer(message: str) -> _Answer | None:
 
 
 def _request(found: re.Match[str]) -> str:
-    # What follows the path may be a signature.
+    # The query may have a signature.
     return f"{found['verb']} {found['uri'].partition('?')[0]}"
 
 

@@ -1,11 +1,9 @@
-"""Delta checkpoints: readers open a table from them, and older log files become superfluous.
+"""Delta checkpoints, and the clean-up of the log files that they replace.
 
-delta-rs produces their content. On a disk it also writes them. In a store delta-rs would request
-each commit since the last checkpoint about four times. So the log since then is assembled in a
-temporary folder: from commits that this process has read or written, and one GET for each other
-one. delta-rs writes the checkpoint there, and this module uploads it.
-
-Cleaning up a log in a store lists the whole log, one request per thousand files. So each writer
+delta-rs produces the content, and on a disk also the file. In a store it would request each commit
+since the last checkpoint about four times. So for a store the log since then is assembled in a
+temporary folder, from commits in memory and one GET for each other one; delta-rs writes the
+checkpoint there, and this module uploads it. Cleaning up a log in a store lists it, so each writer
 does it once an hour.
 """
 
@@ -39,24 +37,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of versions after which a Delta checkpoint may be due.
+# A Delta checkpoint may be due at each multiple of this version.
 CHECKPOINT_EVERY = 100
-# The next Delta checkpoint waits for one commit per this many actions of the last one.
+# A checkpoint is due after one commit for this many actions of the last checkpoint.
 ACTIONS_PER_COMMIT = 100
-# The interval at which one writer cleans up a log in a store, s.
+# The interval at which each writer cleans up a log in a store, s.
 CLEAN_UP_S = 3600.0
 
 
 def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bool) -> None:
     """Write a Delta checkpoint if one is due, and clean up the log; takes 100 ms or more.
 
-    A checkpoint names all files, and recently removed files. To avoid rewriting 100,000 names every
-    few seconds, it is due only after one commit per `ACTIONS_PER_COMMIT` actions of the last one.
-    That costs 0.2 ms and 6 kB per commit.
+    A checkpoint names all files, and recently removed ones. It is due after one commit per
+    `ACTIONS_PER_COMMIT` actions of the last one, which costs 0.2 ms and 6 kB per commit in a table
+    of any size.
 
-    `known` has the contents of commits in a store that need not be read again. A log in a store is
-    cleaned up only if `cleans_up`. A failure is logged: until the next checkpoint, readers replay
-    more of the log.
+    `known` has contents of commits in a store that need not be read again. A log in a store is
+    cleaned up only if `cleans_up`. A failure is only logged: until the next checkpoint, readers
+    replay more commits.
     """
     folder = local_folder(uri)
     try:
@@ -69,14 +67,15 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
         if is_due and (last is None or last.version < version):
             _write_in_store(uri, version, last, known)
         if cleans_up:
-            # The last checkpoint may be another writer's, and consist of several files.
+            # The last checkpoint may be another writer's in several files, which this module does
+            # not write.
             _write(open_delta(uri))
     except STORE_FAILS as error:
         log.warning("no Delta checkpoint of %s: %s", uri, error)
 
 
 def clean_log(handle: DeltaTable) -> None:
-    """Write a Delta checkpoint, and delete the log files past `delta.logRetentionDuration`."""
+    """Write a Delta checkpoint, and delete log files older than `delta.logRetentionDuration`."""
     refresh(handle)
     _write(handle)
 
@@ -85,7 +84,7 @@ def _write(handle: DeltaTable) -> None:
     handle.create_checkpoint()
     folder = local_folder(handle.table_uri)
     if folder is not None:
-        # The clean-up deletes the commits that the checkpoint replaces.
+        # The clean-up deletes the commits that the checkpoint replaces, so it must be on the disk.
         for name in (checkpoint_name(handle.version()), NOTE):
             flush(folder / "_delta_log" / name)
         flush(folder / "_delta_log")
@@ -95,11 +94,10 @@ def _write(handle: DeltaTable) -> None:
 def _write_in_store(
     uri: str, version: int, last: LastCheckpoint | None, known: Mapping[int, bytes]
 ) -> None:
-    """Write the Delta checkpoint of a version after the last one.
+    """Write the Delta checkpoint of a version after `last`.
 
-    It takes two GETs, two PUTs, and one GET for each commit that is not in `known`. Raises Failure
-    if a part of the log is gone, or if the last checkpoint is not one file; also OSError and
-    DeltaError.
+    Two GETs, two PUTs, and one GET for each commit that is not in `known`. Raises Failure if a part
+    of the log is gone, or if the last checkpoint is not one file. Raises OSError and DeltaError.
     """
     store = ObjectStore(log_uri(uri))
     with tempfile.TemporaryDirectory(prefix="group-coordinator-checkpoint-") as scratch:

@@ -1,12 +1,10 @@
-"""A commit: its changes to a table, and its content, one JSON action per line.
+"""Commits: the changes that one makes, and its content, one JSON action per line.
 
-A commit states the versions of transaction identifiers that it depends on. It is created only after
-a version at which they have these values. Other engines do not compare them: their appends move an
-identifier whatever its value.
+A commit may depend on transaction identifiers (Delta's `txn.appId`): it is created only if they
+have expected versions. Other engines compare no versions before they set an identifier.
 
-A commit is read into `Action`, which has only the fields that this project uses. Neither Arrow nor
-delta-rs is imported, because commands that only query DuckDB read logs with this module. Source:
-Delta's PROTOCOL.md, "Actions".
+`Action` has only the fields that this project uses. Neither Arrow nor delta-rs is imported, for
+commands that only query DuckDB. Source: Delta's PROTOCOL.md, "Actions".
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.data_file import DataFile
 
 ENGINE = "group-coordinator"
-# The field of commitInfo with the version of each transaction identifier before the commit; null
-# for one that was never set. The commit is valid only after these versions.
+# A field of commitInfo: the version of each identifier that the commit depends on, before the
+# commit; null if it was never set.
 EXPECTED = "expectedVersions"
 
 
 class NotWhole(OSError):
-    """A file of a table that could be read only in part; a later read may succeed."""
+    """A file of a table that was read only in part; a later read may succeed."""
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -49,10 +47,10 @@ class _NamedFile(Struct, frozen=True, rename="camel"):
 
 
 class AddedFile(_NamedFile, frozen=True):
-    """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
+    """A file that a commit adds; `path` is URL-encoded, as in the log. Times in ms.
 
-    `size` (bytes) is None if another engine omitted it: then it is unknown, not 0. `stats` is JSON.
-    `tags` are the writer's tags (`pipeline.delta.data_file.Layout`).
+    `size` (bytes) is None, which means unknown, if another engine omitted it. `stats` is JSON.
+    `tags` are the writer's (`pipeline.delta.data_file.Layout`).
     """
 
     size: int | None = None
@@ -71,28 +69,26 @@ class RemovedFile(_NamedFile, frozen=True):
 
 
 class Transaction(Struct, frozen=True, rename="camel"):
-    """The version that an application has reached."""
+    """The version that an application has reached (Delta's `txn` action)."""
 
     app_id: str
     version: int
 
 
 class Action(Struct, rename="camel"):
-    """One line of a commit; exactly one field is set, or none for an action that is not needed."""
+    """One line of a commit. One field is set; none for an action that this project does not use."""
 
     add: AddedFile | None = None
     remove: RemovedFile | None = None
     txn: Transaction | None = None
-    # Verbatim: after decoding and encoding, Spark may see a different table description.
+    # Verbatim: Spark may take a description that was decoded and encoded again for another one.
     meta_data: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
-    # Of any type: another engine may use these names differently.
+    # Any JSON: another engine may give these names other types.
     commit_info: Any = None
 
 
 class _Type(Struct, rename="camel"):
-    """A nested type of a schema: a struct, an array or a map."""
-
     fields: list[_Field] = []
     element_type: str | _Type | None = None
     key_type: str | _Type | None = None
@@ -107,16 +103,12 @@ class _Field(Struct):
 
 
 class _Description(Struct, rename="camel"):
-    """The fields of a table's description (`metaData`) that this project reads."""
-
     schema_string: str | None = None
     partition_columns: list[str] | None = None
     configuration: dict[str, str] | None = None
 
 
 class _Protocol(Struct, rename="camel"):
-    """The fields of a table's protocol that this project reads."""
-
     min_reader_version: int = 0
     min_writer_version: int = 0
     reader_features: list[str] | None = None
@@ -131,9 +123,8 @@ _encode = msgspec.json.Encoder().encode
 def parse_commit(content: bytes) -> list[Action]:
     """Return the actions of a commit's content.
 
-    Raises NotWhole for truncated or damaged content. Truncation at the end of a line is detected by
-    `numActions` in commits of this project. It is not detected in commits of other engines or of
-    earlier releases.
+    Raises NotWhole for truncated or damaged content. A cut at the end of a line is detected only in
+    commits of this project, by their `numActions`.
     """
     lines = [line for line in content.splitlines() if line]
     if not lines:
@@ -151,14 +142,14 @@ def parse_commit(content: bytes) -> list[Action]:
 
 
 def removes_files(content: bytes) -> bool:
-    """Return whether a commit's content may remove files, without parsing it."""
+    """Return whether a commit may remove files, by searching its content without parsing it."""
     return b'"remove":' in content
 
 
 def _check_descriptions(actions: Iterable[Action]) -> None:
-    """Raise msgspec's error for an invalid description or protocol.
+    """Raise msgspec's error for a metadata or protocol action with a field of the wrong type.
 
-    The fields stay verbatim in the action, so later readers of a property rely on its type.
+    The action keeps the fields verbatim, so later readers rely on their types.
     """
     for action in actions:
         if action.protocol is not None:
@@ -173,9 +164,9 @@ def _check_descriptions(actions: Iterable[Action]) -> None:
 
 
 class Move(NamedTuple):
-    """A transaction identifier that changes from one version to another, lower or higher.
+    """A change of a transaction identifier from the version `expected` to `to`, higher or lower.
 
-    `expected` None: it was never set.
+    The commit is refused if the table has another version than `expected` (None: never set).
     """
 
     app_id: str
@@ -184,7 +175,7 @@ class Move(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A transaction identifier that is only read: its version is at most this, or was never set."""
+    """A condition on an identifier that the commit does not change: unset, or at most `at_most`."""
 
     app_id: str
     at_most: int
@@ -193,9 +184,8 @@ class Bound(NamedTuple):
 class Changes(Struct, frozen=True):
     """The changes of one commit to a table.
 
-    `data_change` False: the added files have the rows of the removed files. `moves` and `bounds`
-    must hold at the version after which the commit is created. Each identifier is in one of them,
-    once.
+    `moves` and `bounds` must hold at the version before the commit; an identifier may occur once.
+    `data_change` False means that the added files hold the rows of the removed ones.
     """
 
     add: Sequence[DataFile] = ()
@@ -205,7 +195,7 @@ class Changes(Struct, frozen=True):
     data_change: bool = True
 
     def commit(self, expected: Mapping[str, int | None], flushed: bool) -> Commit:
-        """Return the commit that makes these changes; see `Commit`."""
+        """Return the commit that makes these changes; `expected` and `flushed` as in `Commit`."""
         now_ms = clock_ms()
         actions = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
         actions += [remove_action(file, now_ms, self.data_change) for file in self.remove]
@@ -214,18 +204,17 @@ class Changes(Struct, frozen=True):
 
 
 class Commit:
-    """The actions of one commit, which is created under the first free version.
+    """The content of one commit, to be created as the next free version.
 
     `expected` maps each transaction identifier that the commit depends on to its version before the
-    commit; None if it was never set. If the commit comes late and a version differs, the commit is
-    void (`pipeline.delta.log_trim`).
+    commit, None if it was never set. A late commit, with other versions in the table, is void
+    (`pipeline.delta.log_trim`).
 
-    `may_be_committed` says whether the commit may be in the table. It is False until the first
-    attempt to create the commit. It is False again once another writer's commit was read under that
-    version.
+    `may_be_committed` says whether the commit may be in the table. It is False before the first
+    attempt, and after an attempt that certainly failed, for example because the version is taken.
 
-    With `flushed` the content is flushed before the file gets the version's name, and the name
-    after that. So a power loss leaves the whole commit or no part of it.
+    With `flushed` the content is flushed before the file gets its name, and the name afterwards. So
+    a power loss leaves the whole commit or nothing.
     """
 
     def __init__(
@@ -239,21 +228,21 @@ class Commit:
         if expected:
             info["commitInfo"][EXPECTED] = dict(expected)
         self.content = encode_commit([info, *actions])
-        # As all readers will see them.
+        # The actions as readers will decode them.
         self.actions = parse_commit(self.content)
         self.flushed = flushed
         self.may_be_committed = False
 
 
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
-    """Return the content of a commit: a line for each action."""
+    """Return the content of a commit: one line for each action."""
     return b"\n".join(map(_encode, actions))
 
 
 def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") -> dict[str, Any]:
-    """Return the action that names the committing engine; a blind append depends on no read.
+    """Return a commit's first action, which names this engine and the operation.
 
-    It is the first action of a commit, and `others` is the number of actions that follow it.
+    `others` is the number of the other actions. A blind append depends on no read of the table.
     """
     info = {
         "timestamp": clock_ms(),
@@ -261,7 +250,7 @@ def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") ->
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
         "engineInfo": ENGINE,
-        # Makes the contents of any two commits differ. Spark's name for it.
+        # It makes the contents of any two commits differ. Spark uses the same name.
         "txnId": str(uuid.uuid4()),
         "numActions": 1 + others,
     }
@@ -269,14 +258,14 @@ def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") ->
 
 
 def txn_action(app_id: str, version: int, now_ms: int) -> dict[str, Any]:
-    """Return the action that records the version that an application has written."""
+    """Return the action that sets an application's version."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
 
 
 def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
-    """Return the action that adds a file; `data_change` False says that its rows are not new.
+    """Return the action that adds a file. `data_change` False: its rows are not new.
 
-    A file without statistics gets its number of rows as `stats`.
+    If the file has no statistics, `stats` has its number of rows.
     """
     added: dict[str, Any] = {
         "path": file.path,
@@ -292,7 +281,7 @@ def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
 
 
 def remove_action(file: DataFile, deleted_ms: int, data_change: bool) -> dict[str, Any]:
-    """Return the action that removes a file; `data_change` False says that its rows stay."""
+    """Return the action that removes a file. `data_change` False: its rows stay in other files."""
     removed = {
         "path": file.path,
         "deletionTimestamp": deleted_ms,

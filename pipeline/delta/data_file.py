@@ -1,9 +1,8 @@
 """The data files of a table: their entries in its log, and writing rows as a new file.
 
-A reader that wants some rows of a table is helped by a suitable order of the rows. It is also
-helped by tags that describe each row group. Opening a Parquet file takes at least 0.2 ms of CPU,
-but a tag comes with the commit. An add action may have tags: names and texts that a reader may
-ignore. Source: Delta's PROTOCOL.md, "Add File".
+An add action may have tags, which readers may ignore. Tags that describe each row group save a
+reader from opening files, which takes at least 0.2 ms of CPU each. Source: Delta's PROTOCOL.md,
+"Add File".
 """
 
 from __future__ import annotations
@@ -24,21 +23,20 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.storage import Store
 
-# The age up to which a written data file may be committed, s. VACUUM's retention is in whole hours,
-# and spares younger files. If a writer was suspended for longer, as on a sleeping laptop, VACUUM
-# may have deleted its file. A table with a missing file cannot be read.
+# The age (s) up to which a written data file may be committed. VACUUM spares younger files: its
+# retention is at least an hour. If a writer was suspended for longer, VACUUM may have deleted its
+# file, and a table with a missing file cannot be read.
 COMMITTABLE_S = 1_800.0
 
-# The largest row group of a new file, bytes in Arrow. A reader or writer of a file has one row
-# group in memory.
+# The largest row group of a new file, bytes in Arrow. Readers and writers hold one in memory.
 ROW_GROUP_BYTES = 16 << 20
 
 
 class DataFile(Struct, frozen=True):
     """One Parquet file of a table. `modified_ms` is the time when its newest row was written.
 
-    `stats` are its statistics as JSON; None: only the number of its records. `tags` are the
-    writer's tags (`Layout`).
+    `stats` are its statistics as JSON; None if there is only the number of its records. `tags` are
+    the writer's (`Layout`).
     """
 
     path: str
@@ -51,16 +49,16 @@ class DataFile(Struct, frozen=True):
 
 
 def dataset_of(handle: DeltaTable) -> ds.Dataset:
-    """Return the rows of the handle's version.
+    """Return the rows of the handle's version as a pyarrow dataset.
 
-    The files are opened by `open_files`. With delta-rs's own file system, which is written in
-    Python, a process that ends just after a read may abort.
+    It reads files through `open_files`. With delta-rs's file system, which is written in Python, a
+    process that ends just after a read may abort.
     """
     return handle.to_pyarrow_dataset(filesystem=open_files(handle.table_uri))
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:
-    """Return the files of the handle's version, oldest first. Reads the table's log only."""
+    """Return the files of the handle's version, oldest first. Reads only the table's log."""
     actions = to_table(handle.get_add_actions())
     columns = actions.select(["path", "size_bytes", "num_records"]).to_pydict()
     modified = actions.column("modification_time").cast(pa.int64()).to_pylist()
@@ -87,18 +85,18 @@ def data_files(handle: DeltaTable) -> list[DataFile]:
 
 
 def modified_within(files: Sequence[DataFile], ms: int, now_ms: int) -> list[DataFile]:
-    """Return the files of a version that were written at most `ms` before `now_ms`.
+    """Return the files that were written at most `ms` before `now_ms`.
 
-    If the newest file was written before `now_ms`, the time counts back from that file.
+    If the newest file is older than `now_ms`, the time counts back from that file.
     """
     since = min(now_ms, max((file.modified_ms for file in files), default=now_ms)) - ms
     return [file for file in files if file.modified_ms >= since]
 
 
 class Layout(NamedTuple):
-    """A file's rows in their order, its tags, and the number of rows of each row group.
+    """A file's rows in order, its tags, and the number of rows of each row group.
 
-    `row_groups` None: each row group has about `ROW_GROUP_BYTES`.
+    `row_groups` None: row groups of about `ROW_GROUP_BYTES`.
     """
 
     rows: pa.Table
@@ -106,7 +104,7 @@ class Layout(NamedTuple):
     row_groups: Sequence[int] | None = None
 
 
-# Converts rows to the layout of a file. Deterministic: the same rows give the same layout.
+# Converts rows to a file's layout; deterministic.
 LayOut = Callable[[pa.Table], Layout]
 
 
@@ -119,8 +117,8 @@ def write_rows(
 ) -> DataFile:
     """Write rows, all of one partition, as a file that no commit names yet.
 
-    `store` has the table at its root; `options` are those of pyarrow's ParquetWriter. A partition's
-    columns are not in the file. Raises OSError.
+    `store` has the table at its root; `options` are those of pyarrow's ParquetWriter. Partition
+    columns are not written to the file. Raises OSError.
     """
     rows = layout.rows
     rows = rows.drop_columns([name for name in partition if name in rows.column_names])
@@ -134,7 +132,7 @@ def write_rows(
 
 
 def write_parquet(target: pa.NativeFile, layout: Layout, **options: Any) -> None:
-    """Write the rows as Parquet."""
+    """Write the rows as Parquet, with the layout's row groups."""
     rows = layout.rows
     with pq.ParquetWriter(target, rows.schema, store_schema=False, **options) as writer:
         if layout.row_groups is None:
@@ -152,7 +150,7 @@ def new_path(partition: Mapping[str, str | None], codec: str) -> str:
 
 
 def count_records(files: Sequence[DataFile]) -> int:
-    """Return the number of rows of the files; a file without statistics counts as none."""
+    """Return the number of rows of the files; files without statistics count as 0."""
     return sum(file.records or 0 for file in files)
 
 
@@ -162,7 +160,7 @@ def count_bytes(files: Sequence[DataFile]) -> int:
 
 
 def _row_group_rows(rows: pa.Table) -> int:
-    """Return the average number of rows in a row group of `ROW_GROUP_BYTES`."""
+    """Return how many rows a row group has if all have about `ROW_GROUP_BYTES`."""
     groups = max(1, -(-int(rows.nbytes) // ROW_GROUP_BYTES))
     return max(1, -(-int(rows.num_rows) // groups))
 
@@ -170,7 +168,6 @@ def _row_group_rows(rows: pa.Table) -> int:
 def to_table(stream: Any) -> pa.Table:
     """Return the pyarrow table of an object that has Arrow's stream interface, without a copy.
 
-    `pyarrow.table` would first import pandas, to check whether the object is a DataFrame. That
-    costs 0.7 s and 52 MB in a process that does not need pandas otherwise.
+    `pyarrow.table` would import pandas for a type check, which costs 0.7 s and 52 MB.
     """
     return pa.RecordBatchReader.from_stream(stream).read_all()

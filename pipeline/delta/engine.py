@@ -1,7 +1,6 @@
 """DuckDB with a memory limit, over the files of Delta tables.
 
-DuckDB computes out of core: it keeps to a memory limit and spills to a folder. So a query over a
-table of any size needs no JVM.
+DuckDB spills to a folder at its memory limit, so a query over a table of any size needs no JVM.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class UnfitRows(Failure):
 
 
 class Engine:
-    """A DuckDB that keeps to `memory_bytes` and `threads`, and spills to the scratch folder.
+    """A DuckDB connection limited to `memory_bytes` and `threads`, spilling to the scratch folder.
 
-    It starts on first use, because the start takes 15 ms of CPU and upkeep often has no work.
+    It opens on first use, which takes 15 ms of CPU, because maintenance often has no work.
     """
 
     def __init__(self, memory_bytes: int, threads: int, scratch: Path) -> None:
@@ -63,12 +62,12 @@ class Engine:
             self._connection.close()
 
     def show(self, view: str, table: Readable, files: Sequence[DataFile]) -> None:
-        """Define a view of the rows of the files, without the table's partition columns."""
+        """Define a view of the files' rows, without the table's partition columns."""
         self._views[view] = (table, files)
         self._define(view, by_name=False)
 
     def store(self, table: str, rows: pa.RecordBatchReader) -> None:
-        """Keep rows as a temporary table, which may spill; raises Failure as `run` does."""
+        """Store rows as a temporary table, which may spill. Raises Failure."""
         self._connection.register("rows_to_store", rows)
         try:
             with duckdb_interrupted():
@@ -81,7 +80,7 @@ class Engine:
             self._connection.unregister("rows_to_store")
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows. Raises Failure, such as UnfitRows."""
+        """Run one statement and return its rows. Raises UnfitRows and other Failures."""
         try:
             with duckdb_interrupted():
                 return self._rows(sql)
@@ -94,9 +93,9 @@ class Engine:
         try:
             return self._connection.execute(sql).fetchall()
         except duckdb.InvalidInputException:
-            # A file lacks a column that was added to its table later. Views by name cost 150 kB of
-            # memory per file, and a table may have tens of thousands of files. So the views are
-            # defined by name only after a read has failed.
+            # A file lacks a column that its table got later. Views by name find it, but cost 150 kB
+            # of memory per file, and a table may have tens of thousands. So they are defined only
+            # after a read has failed.
             for view in self._views:
                 self._define(view, by_name=True)
             return self._connection.execute(sql).fetchall()

@@ -6,5 +6,5 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure
 
-# Errors of delta-rs and of the store, and errors that are reported to users.
+# Errors of delta-rs, of the store, and of this project.
 STORE_FAILS = (DeltaError, OSError, Failure)

@@ -1,13 +1,10 @@
-"""Removal of Delta table features from a table that was altered, for example by ALTER TABLE.
+"""Removal of Delta table features from a table, for example after ALTER TABLE.
 
-One commit resets the table's protocol, the properties of the features, and Delta's metadata of
-columns (`pipeline.delta.protocol`). It also rewrites the files that do not store the table's rows
-directly. These are the files with a deletion vector, or all files if column mapping has renamed
-columns.
-
-The commit is atomic: if the process is killed, the table is either unchanged or plain. Rows, their
-order and the files' modification times stay the same. The table keeps its version numbers and its
-transaction identifiers.
+One commit resets the protocol, the features' table properties and Delta's column metadata
+(`pipeline.delta.protocol`), and rewrites files that do not store the table's rows as they are:
+those with a deletion vector, or all if column mapping has renamed columns. If the process is
+killed, the table is unchanged or plain. Rows, their order, files' modification times, version
+numbers and transaction identifiers stay.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 
 
 def asked_features(uri: str) -> tuple[str, ...]:
-    """Return the table features that a table needs beyond plain files, sorted, by Delta's names.
+    """Return the features that the table uses beyond plain files, sorted, by Delta's names.
 
     Raises Failure, such as NoPlainCheckpoint, and OSError if the log cannot be read.
     """
@@ -59,12 +56,11 @@ def asked_features(uri: str) -> tuple[str, ...]:
 
 
 def make_plain(uri: str, required: Sequence[str] = ()) -> None:
-    """Make a table plain. No other process may write to the table meanwhile.
+    """Remove all features from a table. No other process may write to it meanwhile.
 
     The rows of one file at a time are in memory. On an error the table is unchanged. Raises
-    UnsupportedTable for features that this function cannot remove. Raises Failure if the table
-    lacks one of the `required` columns, cannot be read, or was written by another process. Raises
-    OSError.
+    UnsupportedTable for features that cannot be removed here. Raises Failure if the table lacks one
+    of the `required` columns, cannot be read, or was written by another process. Raises OSError.
     """
     state = _read(uri)
     features = _features(state)
@@ -104,7 +100,7 @@ def make_plain(uri: str, required: Sequence[str] = ()) -> None:
 
 
 def _read(uri: str) -> TableState[AddedFile]:
-    """Read the log of a table, without its transaction identifiers."""
+    """Return the table's state, without its transaction identifiers."""
     columns = ("add", "metaData", "protocol")
     return replay(
         open_log(uri),
@@ -121,7 +117,6 @@ def _features(state: TableState[AddedFile]) -> tuple[str, ...]:
 
 
 def _check_columns(uri: str, state: TableState[AddedFile], required: Sequence[str]) -> None:
-    """Raise Failure if the table lacks a required column."""
     names = {field["name"] for field in state.fields}
     lacking = [name for name in required if name not in names]
     if lacking:
@@ -141,7 +136,7 @@ def _plain_protocol() -> dict[str, Any]:
 def _plain_description(
     state: TableState[AddedFile], features: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the table's metaData action without the properties and metadata of the features."""
+    """Return the table's metaData action without the features' properties and column metadata."""
     gone = ("delta.feature.", *(each for feature in features for each in UNDONE[feature]))
     kept = {name: value for name, value in state.properties.items() if not name.startswith(gone)}
     schema = msgspec.json.encode(_plain_type({"type": "struct", "fields": state.fields})).decode()
@@ -151,7 +146,7 @@ def _plain_description(
 
 
 def _plain_type(type_: Any) -> Any:
-    """Return a type of a Delta schema with all fields nullable and without `delta.` metadata."""
+    """Return a type of a Delta schema with nullable fields and without `delta.` metadata."""
     if not isinstance(type_, dict):
         return type_
     plain = {name: _plain_type(value) for name, value in type_.items()}
@@ -176,9 +171,9 @@ def _plain_type(type_: Any) -> Any:
 
 
 def _masks(uri: str) -> dict[str, pa.Array]:
-    """Return the selection vector of each file with a deletion vector: True for rows that stay.
+    """Return the selection vector of each file with a deletion vector, by path below the root.
 
-    The keys are the files' paths relative to the table.
+    True marks the rows that stay.
     """
     handle = open_delta(uri)
     root = unquote(urlparse(handle.table_uri).path).rstrip("/")
@@ -191,7 +186,7 @@ def _masks(uri: str) -> dict[str, pa.Array]:
 
 
 def _rows(files: FileSystem, added: AddedFile, mask: pa.Array | None) -> pa.Table:
-    """Return the rows of a file that its deletion vector does not delete."""
+    """Return the rows of a file, without those that its deletion vector deletes."""
     with read_whole(added.file), files.open_input_file(added.file) as opened:
         rows = pq.ParquetFile(opened).read()
     if added.deletion_vector is None:
@@ -202,12 +197,12 @@ def _rows(files: FileSystem, added: AddedFile, mask: pa.Array | None) -> pa.Tabl
 
 
 def _physical(field: Mapping[str, Any]) -> str:
-    """Return a field's physical name, which it has in files (Delta's column mapping)."""
+    """Return a field's name in data files, its physical name in Delta's column mapping."""
     return str(field["metadata"].get(_PHYSICAL, field["name"]))
 
 
 def _is_renamed(field: Mapping[str, Any]) -> bool:
-    """Return whether a field, or a field within it, has another name in files."""
+    """Return whether a field, or one nested in it, has another name in data files."""
     return _physical(field) != field["name"] or any(
         map(_is_renamed, _fields(field["type"])),
     )
@@ -222,7 +217,7 @@ def _fields(type_: Any) -> list[dict[str, Any]]:
 
 
 def _with_names(rows: pa.Table, fields: Iterable[dict[str, Any]]) -> pa.Table:
-    """Return the rows of a file with the logical names of the table's columns."""
+    """Return a file's rows with the table's column names in place of the physical ones."""
     named = {
         field["name"]: _named(rows.column(_physical(field)).combine_chunks(), field["type"])
         for field in fields
@@ -232,7 +227,7 @@ def _with_names(rows: pa.Table, fields: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def _named(values: pa.Array, type_: Any) -> pa.Array:
-    """Return values with the logical names of the fields in their type."""
+    """Return the values of a column with the table's names of nested fields."""
     if not any(map(_is_renamed, _fields(type_))):
         return values
     if pa.types.is_struct(values.type):

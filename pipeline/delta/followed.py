@@ -1,12 +1,8 @@
-"""Following a table: a reader's state of it, and its position in the log, change together.
+"""Followers of a table: they keep a state built from its rows, and a position in its log.
 
-A reader that waits for rows looks many times a second. A look is one attempt to open the next
-commit, on any store and whatever the table's size.
-
-A read may fail at any moment. A reader that advances its position first would skip rows forever. A
-reader that clears its state before it reads the table again would answer meanwhile as if the table
-were empty. So both are replaced at once, after everything is read. After a failed read the reader
-keeps its state, and the next look reads the same rows again.
+A poll without new commits is one attempt to open a file, whatever the table's size. State and
+position are replaced together, after everything was read. So a failed poll skips no rows, and the
+follower never answers as if the table were empty.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ S = TypeVar("S")
 
 
 def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> TableTail:
-    """Follow a table from its present end, reading `columns`; partition columns are not allowed.
+    """Return a tail at a table's present end that reads `columns`; no partition columns.
 
     Raises deltalake's TableNotFoundError.
     """
@@ -45,10 +41,9 @@ def follow(uri: str, columns: Sequence[str], refuses_removals: bool = False) -> 
 
 
 class TableTail:
-    """A reader of the rows appended to one table after `version`; `files` has the table's root.
+    """A reader of the rows appended to a table after `version`; `files` has the table at its root.
 
-    With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise its rows are
-    skipped.
+    With `refuses_removals` a commit that removes rows raises RowsRemoved; otherwise it is skipped.
     """
 
     def __init__(
@@ -67,12 +62,11 @@ class TableTail:
         self._check_gone = GoneCheck(files, same)
 
     def poll(self) -> pa.Table | None:
-        """Return the new rows, in the order of their commits; None if there are no new rows.
+        """Return the new rows in the order of their commits; None if there are none.
 
-        The columns are those that any file of the rows has; they are null in rows of files that
-        lack them. The tail advances only if this returns: after an error the next call reads the
-        same rows again. Raises LogGone if commits or data files that the tail has not read were
-        deleted. Raises TableReplacedError, TableAway and OSError.
+        The result has each column that any of the files has, with null for the others. After an
+        error the next call reads the same rows again. Raises LogGone if unread commits or data
+        files were deleted. Raises TableReplacedError, TableAway and OSError.
         """
         rows, after = self.look()
         self._at = after._at
@@ -102,13 +96,12 @@ class TableTail:
 
 
 class TableFollower(Generic[S]):
-    """A table's state in one reader; for one thread.
+    """A state of type S that is kept up to date with a table; for one thread.
 
-    `take` returns the new state from the previous state (None at first) and rows. Its flag says
-    whether the rows are the whole table; otherwise they are only the new rows. It must not modify
-    the previous state, unless it never raises. It may receive rows twice: those committed during a
-    read of the whole table. `is_there` returns whether the table exists; it is called until the
-    first read succeeds.
+    `take(state, rows, is_whole)` returns the new state. `rows` are the whole table if `is_whole`,
+    otherwise new rows. The first state is None. `take` must not modify the old state, unless it
+    cannot raise. It may receive rows twice: those committed while the whole table is read.
+    `is_there` returns whether the table exists; it is called until the first read succeeds.
     """
 
     def __init__(
@@ -122,28 +115,30 @@ class TableFollower(Generic[S]):
         self._columns = list(columns)
         self._take = take
         self._is_there = is_there
-        # Whether any `poll` succeeded. Then `known` is complete, even if it is None.
+        # Whether a `poll` succeeded. Then `known` is complete; None means that the table does not
+        # exist.
         self.is_read = False
-        # Whether the table was replaced, and `known` is the state of the old one.
+        # Whether the table was replaced and `known` is the state of the old one.
         self.is_replaced = False
         self._held: tuple[TableTail, S] | None = None
 
     @property
     def known(self) -> S | None:
-        """The state of the table as of the last `poll`; None if the table did not exist."""
+        """The state as of the last `poll`; None if the table did not exist."""
         return None if self._held is None else self._held[1]
 
     def poll(self) -> bool:
-        """Read new rows into the state; return whether there were any. One attempt to open a file.
+        """Apply new rows to the state; return whether there were any. One attempt to open a file.
 
-        The first call reads the whole table. A call also reads the whole table if the log was
-        cleaned up beyond the position, or if rows were removed. In the latter case the previous
-        state is dropped.
+        The whole table is read by the first call, and after the log was cleaned up beyond the
+        position or rows were removed. If rows were removed, `take` gets None instead of the old
+        state.
 
-        A call that finds the table replaced raises TableReplacedError. The next one reads the new
-        table; it raises Failure while that table has no rows, since it may be under construction.
+        If the table was replaced, raises TableReplacedError. Later calls read the new table, and
+        raise Failure while it has no rows, because it may still be under construction.
+
         Raises deltalake's TableNotFoundError and DeltaError, OSError, TableAway, and the errors of
-        `take`. After an error the state is as before.
+        `take`. After an error the state is unchanged.
         """
         found = (self._held is not None or self._is_there()) and self._read_on()
         self.is_read = True
@@ -168,14 +163,14 @@ class TableFollower(Generic[S]):
                     known = self._take(known, rows, False)
                 self._held = after, known
                 return rows is not None
-        # The tail begins before the rows are read. Rows committed in between are read twice instead
-        # of being missed.
+        # The tail begins before the rows are read: rows committed in between are read twice, not
+        # missed.
         tail = follow(self._uri, self._columns, refuses_removals=True)
         handle = open_delta(self._uri)
         if tail.same is not None:
             tail.same.table_id = str(handle.metadata().id)
         rows = read_rows(handle, self._columns)
-        # A table is created before its first row. Until then its state is unknown, not empty.
+        # The replaced table may be created and not yet filled: its state is unknown, not empty.
         if self.is_replaced and not rows.num_rows:
             raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
         self._held = tail, self._take(before, rows, True)

@@ -1,13 +1,8 @@
-"""The checks of followers and writers that a table and its log are still those that they read.
+"""Checks that a table and its log are still those that a follower or writer has read.
 
 A table that was deleted and created again has another id (`metaData.id`). An older copy that was
-put back has the same id. But its log is shorter, or has another commit in place of one that was
-read. Measured with delta-rs 1.6.6: ALTER and an overwrite of the schema keep the id. RESTORE sets
-the id of the version that it restores. `mode="overwrite"` of a new table gives a new id in the same
-log.
-
-A clean-up of the log deletes commits. A reader that finds no next commit checks whether that commit
-was cleaned up, or is not written yet (`GoneCheck`).
+put back has the same id, but its log is shorter or has other commits. COMMITS.md has the effects of
+ALTER, RESTORE and overwrites.
 """
 
 from __future__ import annotations
@@ -36,17 +31,17 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.storage import Store
 
 
-# The interval between checks, s: on a disk, and in a store, where each look is a request.
+# The interval between checks on a disk, and in a store, where each is a request; s.
 CHECK_S, STORE_CHECK_S = 1.0, 10.0
 
 # The interval at which a reader that finds no commit checks whether it was cleaned up, s.
 GONE_CHECK_S = 1.0
-# No clean-up of a log in a store deletes a commit that is younger than this, s.
+# The minimum age (s) of a commit that a clean-up deletes from a log in a store.
 CLEANED_S = ObjectStore.costs.freed_s
 
 
 class TableReplacedError(Failure):
-    """A table that was replaced by another one, or by an older copy of it."""
+    """A table that was replaced by another one, or by an older copy of itself."""
 
     def __init__(self, uri: str, why: str) -> None:
         super().__init__(
@@ -57,7 +52,7 @@ class TableReplacedError(Failure):
 
 
 def check_not_restored(uri: str, version: int, actions: Iterable[Action]) -> None:
-    """Raise TableReplacedError if a version's commitInfo has the operation RESTORE."""
+    """Raise TableReplacedError if the version's commitInfo has the operation RESTORE."""
     infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
     if any(info.get("operation") == "RESTORE" for info in infos):
         raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier one")
@@ -68,18 +63,18 @@ class TableAway(Failure):
 
 
 class _Known(NamedTuple):
-    """A commit that was seen, with a stamp that differs for another file of the same name."""
+    """A commit that was read, with a stamp that differs for another file of the same name."""
 
     version: int
     stamp: object
 
 
 class SameTable:
-    """A comparison of a table with the one that was read before; for one thread.
+    """A check that a table is still the one that was read before; for one thread.
 
-    It looks up the newest commit that was read: one `stat` on a disk, one HEAD in a store, two
-    after new commits. The table is opened only by the first comparison, and if the commit differs
-    or is gone, as after a clean-up.
+    It compares the newest commit that was read: one `stat` on a disk, one HEAD in a store, two
+    after new commits. The table is opened only by the first check, and if that commit differs or is
+    gone, as after a clean-up.
     """
 
     def __init__(
@@ -91,8 +86,8 @@ class SameTable:
     ) -> None:
         """Begin with the id of the table that was read, if it is known.
 
-        `at` is the newest version that was read; on a disk it is looked up immediately. With
-        `at_once` the first comparison is due now.
+        `at` is the newest version that was read; on a disk its commit is looked up now. With
+        `at_once` the first check is due now.
         """
         self._uri = uri
         self._store: Store = open_store(f"{uri.rstrip('/')}/_delta_log")
@@ -104,25 +99,25 @@ class SameTable:
             self._known = self._seen(at)
 
     def is_due(self) -> bool:
-        """Return whether the interval since the last successful comparison is over."""
+        """Return whether the interval since the last successful check is over."""
         return monotonic() >= self._due_s
 
     def check_if_due(self, at: int) -> None:
-        """Compare as `check` does, if due; after a failed check the next call compares."""
+        """Check as `check` does, if a check is due; a failed check stays due."""
         if self.is_due():
             self.check(at)
 
     def check(self, at: int) -> None:
         """Raise TableReplacedError unless the log up to version `at` is the one that was read.
 
-        Raises TableAway if the table cannot be found, DeltaError and OSError if it cannot be read.
+        Raises TableAway if the table cannot be found; DeltaError and OSError if it cannot be read.
         """
         if at >= 0:
             self._check(at)
         self._due_s = monotonic() + self._interval_s
 
     def is_other(self, table_id: object) -> TableReplacedError | None:
-        """Return the error if a description has another table's id, otherwise None."""
+        """Return a TableReplacedError if `table_id` is another table's, otherwise None."""
         if self.table_id is None or table_id == self.table_id:
             return None
         return TableReplacedError(self._uri, f"it has the id {table_id}, and had {self.table_id}")
@@ -153,7 +148,7 @@ class SameTable:
         known = self._known
         if known is not None:
             now = self._seen(known.version)
-            # A suspended writer may create a version again that a clean-up has deleted.
+            # A suspended writer may have created a version again after a clean-up deleted it.
             if now is not None and now != known and not self._may_be_freed(known.version):
                 raise TableReplacedError(
                     self._uri, f"version {known.version} is another commit than the one there was"
@@ -181,8 +176,8 @@ class SameTable:
 
 
 def read_commit(files: FileSystem, version: int) -> bytes | None:
-    """Return the content of a version's commit, None if the version does not exist yet."""
-    # No commit is empty: an empty file is being written in place.
+    """Return the content of a version's commit, None if it does not exist yet."""
+    # An empty file is a commit that another engine is still writing in place.
     return _read(files, f"_delta_log/{commit_name(version)}") or None
 
 
@@ -204,12 +199,14 @@ def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
 
 
 class GoneCheck:
-    """A check that tells a commit that was cleaned up from one that is not written yet.
+    """A check whether a missing commit was cleaned up, or does not exist yet.
 
-    It also finds a commit of another table. Without the check, a reader that was suspended for
-    longer than `delta.logRetentionDuration` would wait forever for the first commit that it missed.
-    The check opens one more file. In a local folder it is done every `GONE_CHECK_S`. In a store it
-    is a request, so it is done only if the reader has not called for `CLEANED_S`.
+    A reader that was suspended for longer than `delta.logRetentionDuration` would otherwise wait
+    forever for the first commit that it missed. With `same`, the check also detects a replaced
+    table.
+
+    On a disk it reads `_last_checkpoint` every `GONE_CHECK_S`. In a store, where that is a request,
+    it does so only if it was not called for `CLEANED_S`.
     """
 
     def __init__(self, files: FileSystem, same: SameTable | None = None) -> None:
@@ -220,7 +217,7 @@ class GoneCheck:
         self._called = Freshness()
 
     def __call__(self, version: int) -> None:
-        """Raise LogGone if `version` was cleaned up; its commit was not found.
+        """Raise LogGone if the missing commit of `version` was cleaned up.
 
         Raises as `SameTable.check` does if the table was replaced, or cannot be found.
         """
@@ -231,7 +228,7 @@ class GoneCheck:
         noted = noted_checkpoint(self._files)
         if noted is None or noted.version < version:
             return
-        # The commit and the checkpoint may both have been written since the reader looked.
+        # Both may have been written since the reader's attempt.
         if read_commit(self._files, version) is None:
             raise LogGone(f"the log no longer has version {version}")
 

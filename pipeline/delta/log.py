@@ -1,14 +1,13 @@
-"""A table's log: looking up and creating commits, on a disk and in a store alike.
+"""The log of a table: reading and creating commits, on a disk or in a store.
 
-In Delta's protocol a version belongs to the writer that creates its file, and only one writer can
-(`pipeline.delta.storage.Store.create`). A look at the next commit is one attempt to open a file.
+The writer that creates a version's file owns the version (`storage.Store.create`).
 
-A version's name is also free after its commit was cleaned up. A writer that was suspended meanwhile
-then creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version
-and all later ones. So a commit is certainly in the log if the newest checkpoint, as noted *after*
-the commit, is older. The existence of its predecessor proves nothing, because the predecessor may
-be late itself. In a store each look is a request, so this is checked only if the log's end was not
-seen lately (`Costs.freed_s`).
+A clean-up frees the names of the commits that it deletes. A writer that was suspended meanwhile may
+create one again: such a late commit is read by no reader. A clean-up never deletes the newest Delta
+checkpoint's version or later ones, so a writer reads `_last_checkpoint` *after* its commit: if the
+checkpoint is older, the commit is in the log. The previous commit proves nothing, because it may be
+late itself. In a store, where each read is a request, the check is omitted if the writer saw the
+log's end within `Costs.freed_s`.
 """
 
 from __future__ import annotations
@@ -37,59 +36,59 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The maximum number of commits kept for Delta checkpoints, and the maximum size of each, bytes.
+# The maximum number and size (bytes) of the commits in `Log.recent`.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
 
 
 class LogGone(Exception):
-    """The log was cleaned up beyond the version that is to be read next."""
+    """A log that was cleaned up beyond the version that is to be read next."""
 
 
 def log_uri(uri: str) -> str:
-    """Return the URI of a table's log."""
+    """Return the URI of a table's `_delta_log` folder."""
     return f"{uri.rstrip('/')}/_delta_log"
 
 
 def commit_name(version: int) -> str:
-    """Return the name of a version's commit in the log."""
+    """Return the file name of a version's commit."""
     return f"{version:020}.json"
 
 
 def checkpoint_name(version: int) -> str:
-    """Return the name of a version's Delta checkpoint of one file."""
+    """Return the file name of a version's Delta checkpoint, if it is one Parquet file."""
     return f"{version:020}.checkpoint.parquet"
 
 
 def commit_path(folder: Path, version: int) -> Path:
-    """Return the path of a version's commit; `folder` is the log's."""
+    """Return the path of a version's commit in the log's folder."""
     return folder / commit_name(version)
 
 
 class Log:
-    """The log of a table, which is the root of `store`; for one thread.
+    """The log of the table at `uri`; for one thread. The root of `store` is the log's folder.
 
-    `uri` is the table's. `recent` maps versions to the contents of the latest commits that were
-    read or created here. It is filled only in a store, where reading them again is a request.
+    `recent` maps versions to the contents of commits that were read or created here. It is filled
+    only for a store, where it saves requests.
     """
 
     def __init__(self, uri: str, store: Store) -> None:
         self.uri = uri
         self.store = store
         self.recent: dict[int, bytes] = {}
-        # The time when the log's end was seen; None if that says nothing about the next version's
-        # name.
+        # When the log's end was last seen. None for a disk, where that says nothing about the next
+        # version's name.
         self._end = Freshness() if store.costs.freed_s else None
         self._is_behind = False
 
     def _knows_end(self) -> bool:
-        """Return whether the log's end was seen recently enough to commit after it."""
         return self._end is not None and self._end.is_within(self.store.costs.freed_s)
 
     def next_commit(self, version: int, is_sure: bool = True) -> list[Action] | None:
         """Return the actions of the commit after `version`, None if `version` is the newest.
 
-        If not `is_sure`, None also means that the log's end was seen so recently that a commit
-        after it can be created (`Costs.freed_s`). Then nothing is read.
+        Unless `is_sure`, None is also returned, without a read, if the log's end was seen within
+        `Costs.freed_s`. Then the caller may try to create the next version: the attempt fails if
+        another writer has created it.
 
         Raises LogGone if that commit was cleaned up. Raises Failure if it stays empty, or if the
         table is gone. Raises NotWhole and other OSErrors.
@@ -114,15 +113,15 @@ class Log:
         content = self._read(version + 1)
         if content is None and not self._knows_end():
             seen = None if self._end is None else Freshness.now()
-            # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
-            # checkpoint is read after the commit. A commit that was cleaned up is then never taken
-            # for one that is not written yet.
+            # A clean-up writes a Delta checkpoint before it deletes older commits. Because the
+            # checkpoint is read after the commit, a deleted commit is never taken for one that is
+            # not written yet.
             if self._is_cleaned_beyond(version + 1, self.store.costs.is_remote):
-                # The commit and the checkpoint may both have been written since the first look.
+                # Both may have been written since the first read of the commit.
                 content = self._read(version + 1)
                 if content is None:
                     raise LogGone(f"{self.uri} no longer has version {version + 1}")
-        # A commit that was found may be late, below a clean-up: it does not prove the log's end.
+        # A found commit does not prove the log's end: it may be a late one.
         if content is None or self._knows_end():
             self._note(seen)
         if content is not None:
@@ -132,8 +131,8 @@ class Log:
     def create(self, commit: Commit, version: int) -> None:
         """Create the commit of the version after the last result of `next_commit`.
 
-        Raises FileExistsError if the version is another writer's. Raises CommitStateUnknown if the
-        version may or may not be this commit, or if the log was cleaned up beyond it meanwhile.
+        Raises FileExistsError if another writer created that version. Raises CommitStateUnknown if
+        it is unknown whether the version is this commit, or if the log was cleaned up beyond it.
         Raises NotFlushed, and another OSError if this commit certainly does not exist.
         """
         seen = None if self._end is None else Freshness.now()
@@ -154,7 +153,7 @@ class Log:
         if created.outcome is Outcome.UNKNOWN:
             raise CommitStateUnknown(f"{unknown} {created.why}") from created.why
         if not self._knows_end() and self._may_be_late(version) and not self._has(commit):
-            # No reader of the table looks at this commit's version, and neither must this log.
+            # The commit is late: no reader reads it, so this log must not either.
             self._is_behind = True
             raise CommitStateUnknown(f"{unknown} the log was cleaned up beyond it meanwhile")
         self._note(seen)
@@ -174,16 +173,16 @@ class Log:
                 return content
             if self.store.costs.is_remote:
                 break
-            # No commit is empty: a writer that creates the file in place has not filled it yet.
-            # Objects of a store are never half-written.
+            # No commit is empty: another engine creates the file in place and has not filled it
+            # yet. Objects of a store are complete.
             back_off(attempt)
         raise Failure(f"version {version} of {self.uri} is empty")
 
     def _is_cleaned_beyond(self, version: int, checks_there: bool) -> bool:
         """Return whether the log may have been cleaned up to this version or a later one.
 
-        Raises Failure if the table is gone and `checks_there`. A store has no folders, so the PUT
-        of a commit would succeed without the table.
+        With `checks_there`, raises Failure if the table is gone: in a store, which has no folders,
+        a PUT of a commit would succeed without the table.
         """
         checkpoint = self.last_checkpoint()
         if checkpoint is not None:
@@ -203,9 +202,9 @@ class Log:
     def _has(self, commit: Commit) -> bool:
         """Return whether the table has a commit's changes; False if that cannot be determined.
 
-        Added or removed files identify the commit, because no other commit has them. A commit
-        without files cannot be identified. Identifiers do not help: another writer may have reached
-        the same version.
+        A commit is identified by the files that it adds, or else removes, because each file name is
+        unique. A commit without files cannot be identified. Its transactions do not help: another
+        writer may have reached the same versions.
         """
         added = {each.add.path for each in commit.actions if each.add is not None}
         removed = {each.remove.path for each in commit.actions if each.remove is not None}
@@ -224,7 +223,7 @@ class Log:
         return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 
     def _note(self, seen: tuple[float, int] | None) -> None:
-        """Note that the log's end was seen; `seen` is the time before the request for it."""
+        """Note that the log's end was seen at `seen`, the time before the request for it."""
         if self._end is not None and seen is not None:
             self._end.renew(seen)
 
@@ -243,13 +242,13 @@ def open_log(uri: str) -> Log:
 
 
 def time_of_new_rows(uri: str, version: int) -> int | None:
-    """Return the time (ms) of the first commit after a version that adds rows; None without one.
+    """Return the timestamp (ms) of the first commit after `version` that adds rows.
 
-    The time is 0 if the commit has none. Raises as `Log.next_commit` does.
+    None without such a commit, 0 if it has no timestamp. Raises as `Log.next_commit` does.
     """
     log = open_log(uri)
     while (actions := log.next_commit(version)) is not None:
-        # OPTIMIZE adds files, but no rows.
+        # OPTIMIZE adds files without new rows.
         if any(each.add is not None and each.add.data_change for each in actions):
             infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
             times = [info.get("timestamp") for info in infos]
@@ -259,14 +258,14 @@ def time_of_new_rows(uri: str, version: int) -> int | None:
 
 
 def has_first_commit(store: Store) -> bool:
-    """Return whether the log of the table at a store's root has version 0; one read."""
+    """Return whether the table at a store's root has a commit of version 0; one read."""
     return store.read(f"_delta_log/{commit_name(0)}") is not None
 
 
 def is_table(uri: str) -> bool:
     """Return whether a Delta table exists; at most two requests to a store.
 
-    delta-rs would list the log, and block all threads of the process until it has the list.
+    delta-rs would list the log, and block all threads of the process meanwhile.
     """
     folder = local_folder(uri)
     if folder is not None:

@@ -1,39 +1,23 @@
 """Trimming the log of a consumed table, because each reader that opens it lists its log.
 
-Listing a log folder takes 5 ms for a hundred files, 80 ms for 6,000, and 470 ms for 36,000. The
-last is an hour of ten commits a second. So a commit that the consumer has read and a Delta
-checkpoint holds is deleted without waiting for its retention. A commit that the consumer has not
-read stays, even if the consumer is away for long. All times are the store's; no other clock is
-used.
+Listing takes 5 ms for a hundred files and 470 ms for 36,000, an hour of ten commits a second. So a
+commit that the consumer has read and a Delta checkpoint holds is deleted before its retention ends.
+Unread commits stay, however long the consumer is away. Ages are in the store's time alone. Commits
+are deleted from the oldest on, so the log has no gap. Files that a new checkpoint replaces stay for
+`GRACE_S` on a disk, because a reader lists the log and then opens files, and for an hour in a
+store, where trimming takes three requests.
 
-On a disk a reader lists the log, chooses the newest Delta checkpoint, and then opens the chosen
-files. So the files that a new checkpoint makes superfluous stay for another `GRACE_S`: no reader
-takes that long between listing and opening. If a writer takes longer, its late commit is committed
-again at the log's end, as described below. For that reason commits are deleted from the oldest on.
+**Late commits.** A deleted commit's name is free again. A writer that read the table before, such
+as Spark's INSERT of many rows, may create it: the writer reports success, but no reader sees the
+commit. In a store there are none, because no writer takes an hour. On a disk, a commit below a gap
+is late if it was created after the commit above the gap.
 
-A store lists names in ascending order, a thousand per request. So a log of any length is trimmed
-from its beginning, by three requests. A commit there stays for an hour. No writer takes that long
-between its last look and its commit, so there are no late commits.
-
-**Late commits.** A writer reads a table's version, writes its files, and creates the next version's
-commit. While a version's commit exists, no other commit can have its name. After a clean-up the
-name is free again. A writer that took longer, such as Spark's INSERT of many rows, then creates a
-commit that no reader looks at. Its client is informed that the commit succeeded. For this reason
-Delta keeps the log for thirty days.
-
-A clean-up deletes from the oldest commit on, so the commits that it leaves have no gap. A commit
-below a gap is late if it was created after the commit above the gap. Its files and transactions are
-committed again as the newest version, unless the table already has them. The table may have them
-for two reasons. The process may have crashed between that commit and the deletion of the late one.
-Or a writer of this project has repeated its late commit. Only appends can be committed again; any
-other commit is logged as lost.
-
-A commit of this project states the versions of transaction identifiers that it depends on. If one
-of them differs now, another commit came in between. That may be another appender to a topic's
-partition, which assigned the same offsets, or a later start of the node. It may also be the same
-writer, which repeated a commit with an unknown outcome. Then the late commit counts as not written.
-A commit of another engine has no such versions: its writer was informed of success and continued.
-For example, a newer batch of a Spark stream does not replace this one.
+The files and transactions of a late commit are committed again as the newest version. Three kinds
+are not: a commit whose content the table has, because a process crashed before it deleted the late
+file or the writer repeated it; a commit that is no append, which is logged as lost; and a void one.
+A commit of this project is void if a transaction identifier differs from the version that the
+commit states (`commit.EXPECTED`): for example, another appender assigned the same offsets. Other
+engines state none, and their writers rely on the reported success.
 """
 
 from __future__ import annotations
@@ -60,7 +44,7 @@ log = logging.getLogger(__name__)
 GRACE_S = 30.0
 # The minimum age of a log file in a store for its deletion, s.
 STORE_AGE_S = 3_600.0
-# The maximum number of objects that one request to a store lists or deletes.
+# The maximum number of objects in one LIST or delete request.
 _AT_ONCE = 1000
 _LOG_FILE = re.compile(r"(\d{20})\.(.*)")
 _CHECKPOINT, _COMMIT = "checkpoint.parquet", "json"
@@ -71,11 +55,10 @@ _PLAIN = ("add", "txn", "commitInfo")
 def trim_log(uri: str, consumed: int, grace_s: float | None = None) -> int:
     """Delete log files of versions below `consumed` that a checkpoint holds; return their number.
 
-    Nothing is deleted while the table has no Delta checkpoint older than `grace_s` seconds. The
-    default is GRACE_S on a disk and STORE_AGE_S in a store. In a store at most a thousand files are
-    deleted in one call. Readers of the newest version, and of versions from `consumed` on, are not
-    affected; time travel to earlier versions ends. Raises LogGone, CommitStateUnknown, DeltaError
-    and OSError.
+    Nothing is deleted until a Delta checkpoint is `grace_s` seconds old; the default is GRACE_S on
+    a disk and STORE_AGE_S in a store, where one call deletes at most a thousand files. Readers of
+    versions from `consumed` on are not affected; time travel to earlier versions ends. Raises
+    LogGone, CommitStateUnknown, DeltaError and OSError.
     """
     folder = local_folder(uri)
     if folder is None:
@@ -132,7 +115,7 @@ def _trim_in_store(uri: str, consumed: int, age_s: float) -> int:
             or int(match[1]) >= min(consumed, checkpoint.version)
             or each.modified_ms >= before_ms
         ):
-            # Files are deleted from the oldest on, so the remaining log has no gap.
+            # Stop at the first file that stays, so that the log has no gap.
             break
         superfluous.append(each.path)
     if superfluous:
@@ -144,7 +127,7 @@ def _trim_in_store(uri: str, consumed: int, age_s: float) -> int:
 
 
 def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
-    """Return the late commits of the log; `versions` are all commits, ascending."""
+    """Return the late commits of the log; `versions` are all its commits, ascending."""
     gaps = [at for at in range(1, len(versions)) if versions[at] - versions[at - 1] > 1]
     if not gaps:
         return []
@@ -158,11 +141,11 @@ def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
 
 
 def bring(table: Path, version: int) -> int | None:
-    """Commit the content of a late commit again; return its new version, None without a new commit.
+    """Commit the content of a late commit again; return its new version.
 
-    Without a new commit the table has the content already, or the late commit is no append. The
-    late commit is deleted, or renamed if it is no append. Raises LogGone, CommitStateUnknown and
-    other OSErrors; then the next trim retries.
+    Returns None without a new commit if the table has the content already or the commit is void, or
+    if it is no append. The late commit is deleted; one that is no append is renamed. Raises
+    LogGone, CommitStateUnknown and other OSErrors; the next trim retries.
     """
     log_folder = table / "_delta_log"
     late = commit_path(log_folder, version)
@@ -207,7 +190,7 @@ def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> i
 
 
 def _expected(actions: Sequence[Action]) -> dict[str, int | None]:
-    """Return the versions that the commit depends on; empty for another engine's commit."""
+    """Return the versions that the commit depends on; {} for another engine's commit."""
     infos = (action.commit_info for action in actions)
     ours = (info for info in infos if isinstance(info, dict) and EXPECTED in info)
     return next((info[EXPECTED] for info in ours), {})

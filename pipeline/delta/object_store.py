@@ -1,14 +1,12 @@
-"""An object store, request by request: S3, ADLS and GCS, by the URI of a folder in them.
+"""Objects in S3, ADLS and GCS below a URI, with few requests.
 
-delta-rs opens a table by listing its log, and lists again after each commit. An append takes ten
-requests, three of them lists. The frequent operations here need fewer. A look for the next commit
-is one GET. An append is one PUT of a file and one PUT of a commit. The store creates the commit
+An append is two PUTs, of a data file and of a commit, and a poll for the next commit is one GET.
+(delta-rs lists the log after each commit: an append takes ten requests.) The store creates a commit
 only if it does not exist (`If-None-Match`, RFC 9110). Credentials and endpoints come from the
-environment, as for delta-rs: both use the same library, `object_store`.
+environment, as for delta-rs, which uses the same library, `object_store`.
 
-Errors are OSErrors: FileNotFoundError for a missing object, FileExistsError for an existing one,
-StoreRefusal for a refused request, and StoreError for all others. After some of the latter the
-outcome of the request is unknown (`pipeline.delta.bucket`).
+Errors are OSErrors: FileNotFoundError, FileExistsError, StoreRefusal for a refused request, and
+StoreError for all others; some of these leave the outcome unknown.
 """
 
 from __future__ import annotations
@@ -41,13 +39,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The size of the first request for a file, bytes: it covers nearly every file whole. The response
-# has the file's size, which saves a separate request.
+# The size of the first request for a file, bytes. It covers nearly every file, and the response has
+# the file's size, which saves a separate request.
 FIRST_BYTES = 8 << 20
-# After this many attempts to create an object its name is read. That shows whether it exists, and
-# whether the store answers at all.
+# After this many attempts to create an object it is read: does it exist, and does the store answer?
 _REPEATS = 4
-# From this attempt on `back_off` waits up to 250 ms.
+# From this attempt on, `back_off` waits up to 250 ms.
 _LATE = 7
 _PAUSE_S = 0.5
 _Asked = ParamSpec("_Asked")
@@ -57,7 +54,7 @@ _Answer = TypeVar("_Answer")
 def _again(
     do: Callable[Concatenate[ObjectStore, _Asked], _Answer],
 ) -> Callable[Concatenate[ObjectStore, _Asked], _Answer]:
-    """Retry a failed operation; it must be idempotent.
+    """Retry an idempotent operation within RETRY_BUDGET_S.
 
     The library's own retry time is already over in a process that was suspended meanwhile.
     """
@@ -81,12 +78,12 @@ def _again(
 class ObjectStore:
     """The objects below one URI; see `Store`. Thread-safe.
 
-    A local folder is a store as well, so that tests need no other one.
+    A local folder is allowed too, for tests.
     """
 
-    # No clean-up of a log in a store deletes a commit that is younger than `freed_s`.
-    # `delta.logRetentionDuration` is at least ten minutes for every table of this project. A
-    # consumed table's log is trimmed an hour later (`pipeline.delta.checkpoint`).
+    # No clean-up deletes a commit younger than `freed_s`: `delta.logRetentionDuration` is at least
+    # ten minutes for every table of this project, and consumed logs are trimmed after an hour
+    # (`pipeline.delta.log_trim`).
     costs = Costs(is_remote=True, freed_s=60.0)
 
     def __init__(self, uri: str) -> None:
@@ -97,12 +94,12 @@ class ObjectStore:
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
-        # Another process has its own connections, which all its folders of the bucket share.
+        # Another process opens its own connections.
         return ObjectStore, (self.uri,)
 
     @_again
     def read(self, path: str) -> bytes | None:
-        """Return an object's content, None if there is none; one GET."""
+        """Return an object's content, None if it does not exist; one GET."""
         try:
             with self.bucket.asked(path):
                 return bytes(obstore.get(self._store, self._prefix + path).bytes())
@@ -111,7 +108,7 @@ class ObjectStore:
 
     @_again
     def read_first(self, path: str) -> tuple[bytes, int]:
-        """Return the first FIRST_BYTES of an object, and its size; one GET."""
+        """Return the first FIRST_BYTES bytes of an object, and its size; one GET."""
         try:
             with self.bucket.asked(path):
                 got: GetResult = obstore.get(
@@ -121,7 +118,7 @@ class ObjectStore:
         except StoreError as error:
             if error.status != EMPTY_RANGE:
                 raise
-            # S3 refuses a range of an empty object.
+            # S3 refuses any range of an empty object.
             return b"", 0
 
     @_again
@@ -131,11 +128,11 @@ class ObjectStore:
             return bytes(obstore.get_range(self._store, self._prefix + path, start=start, end=end))
 
     def create(self, path: str, content: bytes, flushed: bool = False) -> Created:  # noqa: ARG002
-        """See `Store`; nothing in a store needs a flush.
+        """See `Store`; a store needs no flush.
 
-        A PUT without a response may be done already, may be done later, or never. It is retried
-        with the same content until the store answers. Either it creates the object now, or it is
-        refused because the object exists. Then the object's content tells which writer created it.
+        A PUT without a response may be executed already, later, or never. So it is retried with the
+        same content until the store answers. If the object then exists, its content tells which
+        writer created it.
         """
         may_be_done = False
         until = monotonic() + RETRY_BUDGET_S
@@ -149,7 +146,7 @@ class ObjectStore:
                 log.debug("%s/%s: %s", self.uri, path, error)
                 is_told = isinstance(error, (FileExistsError, PermissionError))
                 if is_told or attempt % _REPEATS == 0:
-                    # This waits for a store that does not answer.
+                    # `settle` reads the object, which waits for a store that does not answer.
                     created = settle(self, path, content, error)
                     is_free = created == (Outcome.UNKNOWN, error)
                     if not is_free or is_told or monotonic() >= until:
@@ -160,10 +157,10 @@ class ObjectStore:
         raise AssertionError("the last attempt returns or raises")
 
     def put_absent(self, path: str, content: bytes) -> None:
-        """Create an object; raises FileExistsError if it exists. One conditional PUT.
+        """Create an object by one conditional PUT; raises FileExistsError if it exists.
 
         If the response to a successful PUT is lost, the library may retry it within this call. The
-        retry is then refused because of the object that the PUT created itself.
+        retry is then refused because of the object that the PUT itself created.
         """
         with self.bucket.asked(path):
             obstore.put(
@@ -197,15 +194,14 @@ class ObjectStore:
             with self.bucket.asked(self.uri):
                 obstore.delete(self._store, [self._prefix + path for path in paths])
         except FileNotFoundError:
-            # S3 does not report missing objects. GCS does; the client takes its response for an
-            # error, and then stops.
+            # GCS reports a missing object, unlike S3; the client takes that for an error and stops.
             for path in paths:
                 with contextlib.suppress(FileNotFoundError), self.bucket.asked(path):
                     obstore.delete(self._store, self._prefix + path)
 
     @_again
     def look_up(self, path: str) -> Listed | None:
-        """Return an object's entry as in a list, None if it does not exist; one HEAD."""
+        """Return an object's entry as in a listing, None if it does not exist; one HEAD."""
         try:
             with self.bucket.asked(path):
                 return self._listed(obstore.head(self._store, self._prefix + path))
@@ -224,7 +220,7 @@ class ObjectStore:
 
     @_again
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """Return the objects below a path in the order of names, at most `most`; None: all.
+        """Return the objects below a path, sorted by name: all, or the first `most`.
 
         One LIST request per thousand objects.
         """

@@ -1,9 +1,8 @@
-"""The sizes in the page headers of a Parquet file, compared with its footer.
+"""A check that the footer of a Parquet file does not understate its pages.
 
-Readers compute a row group's memory from the footer, but decode the contents of its pages. pyarrow
-allocates by the page headers and never compares them with the footer. If a footer understates its
-pages, a few bytes can decode to gigabytes. So the headers are read, without the pages. Source:
-parquet-format, `PageHeader` of parquet.thrift; Thrift's compact protocol.
+Readers bound their memory by the footer, but pyarrow allocates by the page headers. If the footer
+understates the pages, a few bytes can decode to gigabytes. Source: parquet-format, `PageHeader` of
+parquet.thrift; Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# A file of up to this size (bytes) is read at once. Of a larger file, only the beginning of each
-# page is read.
+# A file up to this size (bytes) is read whole. Of a larger file only the beginning of each page is
+# read.
 _AT_ONCE_BYTES = 1 << 20
 # The first read for a header, and the largest header that pyarrow reads, bytes.
 _HEADER_BYTES, _MOST_HEADER_BYTES = 1 << 12, 16 << 20
@@ -28,8 +27,7 @@ _DATA_PAGES = (5, 8)
 def why_understated(file: pa.NativeFile, footer: pq.FileMetaData) -> str | None:
     """Return how a footer understates the pages of its file, None if it does not.
 
-    A header that cannot be read ends its column, because pyarrow stops reading there too. Raises
-    OSError.
+    A column ends at a header that cannot be read, because pyarrow stops there too. Raises OSError.
     """
     source = _Source(file)
     for number in range(footer.num_row_groups):
@@ -51,7 +49,7 @@ def why_understated(file: pa.NativeFile, footer: pq.FileMetaData) -> str | None:
 
 
 def _pages(source: _Source, column: pq.ColumnChunkMetaData, most: int) -> Iterator[tuple[int, int]]:
-    """Yield the decoded size and number of values of each page that pyarrow reads of a column."""
+    """Yield the decoded size (bytes) and number of values of each page that pyarrow would read."""
     at = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
         at = column.dictionary_page_offset
@@ -68,7 +66,7 @@ def _pages(source: _Source, column: pq.ColumnChunkMetaData, most: int) -> Iterat
 
 
 class _Source:
-    """The bytes of a file; a small file is read at once."""
+    """The bytes of a file; a small file is read once."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -125,7 +123,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 def _struct(
     content: bytes, at: int, path: tuple[int, ...], fields: dict[tuple[int, ...], int]
 ) -> int:
-    """Note the numbers of a struct by the ids of their fields; return where it ends."""
+    """Add a Thrift struct's integers to `fields`, by their paths of field ids; return its end."""
     if len(path) > _DEEPEST:
         raise ValueError("too many structs in structs")
     field = 0
@@ -149,12 +147,12 @@ def _struct(
             at = _skip(content, at, kind, len(path))
 
 
-# How many bytes a value takes: a boolean, outside of a list none; a byte; a double.
+# Sizes in bytes by Thrift type: booleans (1, 2) as list items, a byte (3), a double (7).
 _FIXED = {1: 1, 2: 1, 3: 1, 7: 8}
 
 
 def _skip(content: bytes, at: int, kind: int, depth: int) -> int:
-    """Return where a value ends. A list of as many items as a page has bytes is none."""
+    """Return the end of a value. Raises ValueError for a list with more items than bytes."""
     if depth > _DEEPEST:
         raise ValueError("too many structs in structs")
     if kind in _FIXED:

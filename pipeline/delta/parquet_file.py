@@ -1,8 +1,8 @@
-"""Reading a table's Parquet files, and telling a damaged file from an unavailable one.
+"""Reading Parquet files, and telling a damaged file from an unavailable one.
 
-pyarrow raises the same errors for both. A file of a table never changes. So if its bytes are
-certainly not Parquet, or do not decode to a row group, that is permanent. But a store that fails
-today may answer tomorrow, and skipping rows because of its failure would lose them.
+pyarrow raises the same errors for both. A table's files never change: if the bytes are not Parquet,
+or do not decode, the file is damaged for ever, and its rows may be replaced. A store that fails may
+answer later, and skipping rows then would lose them.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
-# The errors that pyarrow raises for a damaged file, and for a store that fails.
+# pyarrow's errors for a damaged file, and for a store that fails.
 UNREAD = (pa.ArrowException, OSError)
 
 _MAGIC = b"PAR1"
 # The length of the footer, and the magic.
 _END_BYTES = 8
-# The number of rows that are decoded at once in a trial: a text may repeat in each of them.
+# The number of rows that a trial decodes at once, because a text may repeat in each of them.
 _TRIED_ROWS = 1_024
 
 
 class Substitute(Protocol):
-    """A factory of the rows that replace a certainly damaged file or row group."""
+    """A source of the rows that replace a certainly damaged file or row group."""
 
     def for_file(self, path: str, why: str) -> pa.Table:
-        """Return the rows that replace a file that is not Parquet, as if it had one row group."""
+        """Return the rows that replace a whole damaged file, which counts as one row group."""
         ...
 
     def for_row_group(
@@ -54,7 +54,7 @@ class Substitute(Protocol):
 
 @contextmanager
 def read_whole(path: str) -> Iterator[None]:
-    """Raise NotWhole if pyarrow cannot parse a file that is read in the block."""
+    """Convert pyarrow's errors of parsing a file in the block to NotWhole."""
     try:
         yield
     except pa.ArrowException as error:
@@ -64,15 +64,15 @@ def read_whole(path: str) -> Iterator[None]:
 def read_rows(
     handle: DeltaTable, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Return the rows of the handle's version, of all columns or of some. Raises OSError."""
+    """Return the rows of the handle's version. Raises OSError."""
     with read_whole(handle.table_uri):
         return dataset_of(handle).to_table(columns=columns, filter=where)
 
 
 def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each file of the table's newest version, row group by row group.
+    """Yield the rows of the table's newest version, one row group at a time.
 
-    The newest file and the last row group come first. No column may be a partition column; a column
+    The newest file and the last row group come first. Partition columns are not allowed; a column
     that a file lacks is left out. Raises deltalake's TableNotFoundError, and FileNotFoundError for
     a file that was deleted meanwhile.
     """
@@ -85,11 +85,11 @@ def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Return the rows of files in their order, with the columns of `schema`; null where missing.
+    """Return the rows of files, in their order, with the columns of `schema`; null where missing.
 
-    `files` has the table at its root, and `paths` are as in its log. In a store, small files are
-    read concurrently, each by one request. Raises FileNotFoundError for a missing file. Raises
-    OSError for one that cannot be read, for example with a column of another type.
+    `files` has the table at its root; `paths` are as in its log. In a store small files are read
+    concurrently, one request each. Raises FileNotFoundError for a missing file. Raises OSError for
+    one that cannot be read, for example because a column has another type.
     """
     read = partial(_read_columns, files, schema)
     tables = side_by_side(read, paths) if is_in_store(files) else map(read, paths)
@@ -115,7 +115,7 @@ def _read_columns(files: FileSystem, schema: pa.Schema, path: str) -> pa.Table:
 
 
 def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:
-    """Open a file as Parquet; return the reason if it is certainly damaged or its footer is false.
+    """Open a file as Parquet, or return why it is certainly damaged or understates its pages.
 
     Readers bound their memory by the footer (`pipeline.delta.page_headers`). Raises pyarrow's error
     if the file may be Parquet.
@@ -131,9 +131,9 @@ def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.Parque
 
 
 def why_no_parquet(files: FileSystem, path: str) -> str | None:
-    """Return why a file is certainly not Parquet, None if it may be Parquet.
+    """Return why a file is certainly not Parquet, None if it may be.
 
-    The decision uses only bytes that were read. Raises OSError if they cannot be read.
+    Raises OSError if its bytes cannot be read.
     """
     with files.open_input_file(path) as file:
         size = file.size()
@@ -156,10 +156,10 @@ def why_no_parquet(files: FileSystem, path: str) -> str | None:
 def why_undecodable(
     files: FileSystem, path: str, row_group: int, columns: Sequence[str]
 ) -> str | None:
-    """Return why a row group's columns certainly cannot be decoded, None if they may be decodable.
+    """Return why a row group's columns certainly cannot be decoded, None if they may be.
 
-    Decoding certainly fails only if it fails although all bytes that pyarrow requested were read.
-    `columns` that the file lacks are left out.
+    It is certain only if decoding fails although all bytes that pyarrow requested were read.
+    `columns` that the file lacks are ignored.
     """
     with files.open_input_file(path) as opened:
         watched = _Watched(opened)
@@ -204,7 +204,7 @@ def why_damaged(files: FileSystem, path: str) -> str | None:
 
 
 class _Watched(io.RawIOBase):
-    """A file of a store that records whether any read failed or was short."""
+    """A file that records whether any read failed or was short."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""The features that a table requires of its writers and readers, by Delta's names.
+"""Delta table features that a table requires of its writers and readers.
 
-The commits and checksums of this package are those of a table without the features below. Files are
-read as they are. If a table of this project was altered to use a feature, it is refused with the
-feature's name. Source: Delta's PROTOCOL.md, "Requirements for Writers" and "Writer Version
-Requirements".
+This package writes plain tables only. A table that uses one of these features, for example after
+ALTER TABLE, is refused with the feature's name. Source: Delta's PROTOCOL.md, "Requirements for
+Writers" and "Writer Version Requirements".
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
 
 APPEND_ONLY = "appendOnly"
 CHANGE_DATA_FEED = "changeDataFeed"
-# The last protocol versions in which the table's properties or schema show every feature in use, as
-# below.
+# The highest protocol versions without feature lists. A table of such a version shows each feature
+# that it uses in its properties or its schema.
 _READER_VERSION, _WRITER_VERSION = 1, 5
 _COLUMN_FEATURES = {
     "delta.invariants": "invariants",
     "delta.generationExpression": "generatedColumns",
     "delta.identity.start": "identityColumns",
 }
-# Features that a table uses only if its properties or its schema show it.
+# Features that may be listed but unused: only the properties or the schema show their use.
 _TOLD = {
     APPEND_ONLY,
     CHANGE_DATA_FEED,
@@ -39,9 +38,8 @@ _TOLD = {
 }
 
 
-# The features that `repair` removes from a table of this project, each with the prefixes of its
-# table properties (`pipeline.delta.feature_removal`). Every other feature has its own actions or
-# types.
+# The features that `group-coordinator repair` removes, each with the prefixes of its table
+# properties (`pipeline.delta.feature_removal`). The other features have their own actions or types.
 UNDONE = {
     APPEND_ONLY: ("delta.appendOnly",),
     CHANGE_DATA_FEED: ("delta.enableChangeDataFeed",),
@@ -59,14 +57,14 @@ UNDONE = {
 
 
 class UnsupportedTable(Failure):
-    """A table that requires a feature that is not implemented; the message names it."""
+    """A table that uses features which this package does not implement; the message names them."""
 
     def __init__(self, table: str, features: tuple[str, ...]) -> None:
         super().__init__(f"the table at {table} asks for {', '.join(features)}{way_out(features)}")
 
 
 def way_out(features: Iterable[str]) -> str:
-    """Return the advice to an operator for a table of this project with these features."""
+    """Return how an operator can remove these features from a table of this project."""
     others = [f"`ALTER TABLE ... DROP FEATURE {each}`" for each in features if each not in UNDONE]
     first = f"{', '.join(others)} by Spark, and then " if others else ""
     return f": {first}`group-coordinator repair` makes it plain again"
@@ -75,8 +73,8 @@ def way_out(features: Iterable[str]) -> str:
 def writer_features(table: TableState[Any]) -> tuple[str, ...]:
     """Return the features that a writer of the table must implement, sorted; () for a plain table.
 
-    A non-nullable column counts as a use of `invariants`. A feature that the protocol lists, but
-    that the table's description does not use, requires nothing of a writer.
+    A non-nullable column counts as a use of `invariants`. A feature that the protocol lists but no
+    property or column uses requires nothing of a writer.
     """
     protocol = table.protocol or {}
     listed = protocol.get("writerFeatures")
@@ -98,10 +96,10 @@ def writer_features(table: TableState[Any]) -> tuple[str, ...]:
 
 
 def check_readable(handle: DeltaTable) -> None:
-    """Raise UnsupportedTable unless the files of the table hold exactly its rows.
+    """Raise UnsupportedTable unless the data files hold exactly the table's rows.
 
-    Files of a table with deletion vectors hold deleted rows. Files of a table with column mapping
-    have other column names.
+    With deletion vectors, files also hold deleted rows. With column mapping, columns have other
+    names in the files.
     """
     protocol = handle.protocol()
     if protocol.min_reader_version > _READER_VERSION:
@@ -113,8 +111,9 @@ def check_readable(handle: DeltaTable) -> None:
 def check_writable(uri: str, features: Iterable[str], rewrites_rows: bool = False) -> None:
     """Raise UnsupportedTable if this package cannot write a table with these features.
 
-    A commit that only adds files, or only removes them, needs no change data files: the feed is
-    read from its files. A commit that `rewrites_rows` would have to write them.
+    With the change data feed, a commit that only adds or only removes files is allowed: Delta
+    derives the changes from these files. A commit that `rewrites_rows` would need separate change
+    data files.
     """
     asked = set(features)
     if not rewrites_rows:
@@ -124,7 +123,7 @@ def check_writable(uri: str, features: Iterable[str], rewrites_rows: bool = Fals
 
 
 def is_on(properties: Mapping[str, str], name: str) -> bool:
-    """Return whether a property of a table is true."""
+    """Return whether a boolean table property is set to true."""
     return properties.get(name, "false").lower() == "true"
 
 

@@ -1,11 +1,9 @@
-"""A table's state, built from its newest Delta checkpoint and the commits since.
+"""The state of a table, built from its newest Delta checkpoint and the later commits.
 
-The caller selects the parts of the state to keep. The statistics of a large table and all its
-transaction identifiers do not fit in memory. The caller also passes the reader of Delta
-checkpoints, which are Parquet files: a command that only queries DuckDB does not import Arrow.
-
-`read_plain_table` is for such commands. Importing delta-rs, pyarrow and numpy takes 0.15 s of CPU,
-and reading the logs of a root 5 ms.
+Callers select the parts to keep, because the statistics and transaction identifiers of a large
+table do not fit in memory. They also pass the function that reads Delta checkpoints, which are
+Parquet files. `read_plain_table` is for commands that only query DuckDB: reading a root's logs
+takes 5 ms, importing delta-rs, pyarrow and numpy 0.15 s of CPU.
 """
 
 from __future__ import annotations
@@ -34,21 +32,22 @@ if TYPE_CHECKING:
 
 
 _File = TypeVar("_File")
-# Reads the Delta checkpoint of a version as actions. Raises OSError, and FileNotFoundError unless
-# the checkpoint is one plain file.
+# Reads the Delta checkpoint of a version as actions. Raises OSError; FileNotFoundError if the
+# checkpoint is not one plain file.
 ReadCheckpoint = Callable[["Log", int], "Iterable[Action]"]
 
 
 class NoPlainCheckpoint(Failure):
-    """A table's Delta checkpoint is not one plain file: only another library can read it."""
+    """A Delta checkpoint in several files or of another form, such as v2Checkpoint."""
 
 
 class TableState(Generic[_File]):
-    """The state of a table according to its log up to `version`; -1 before the first one.
+    """The state of a table according to its log up to `version`; -1 before the first action.
 
-    `files` maps paths below the table's root to the values of `keep`, in the order of the log.
-    `transactions` has the versions of the identifiers that `wants` selects. `partition_by` has the
-    names of the partition columns. `meta_data` and `protocol` are the actions' fields, verbatim.
+    `files` maps paths below the table's root to what `keep` returns for their add actions, in the
+    order of the log. `transactions` maps the identifiers for which `wants` is true to their
+    versions. `partition_by` lists the partition columns. `meta_data` and `protocol` are the
+    actions' fields, verbatim.
     """
 
     def __init__(self, keep: Callable[[AddedFile], _File], wants: Callable[[str], bool]) -> None:
@@ -67,13 +66,16 @@ class TableState(Generic[_File]):
 
     @property
     def fields(self) -> list[dict[str, Any]]:
-        """The fields of the table's schema, as Delta's JSON has them."""
+        """The fields of the table's schema, in Delta's JSON form."""
         text = (self.meta_data or {}).get("schemaString") or '{"fields": []}'
         return list(msgspec.json.decode(text)["fields"])
 
     @property
     def description(self) -> tuple[object, ...]:
-        """The table's description in a form that does not depend on its spelling in the log."""
+        """Schema, partition columns, properties and protocol, to compare two states of a table.
+
+        It does not depend on the JSON formatting in the log.
+        """
         protocol = {name: value for name, value in (self.protocol or {}).items() if value}
         return self.fields, self.partition_by, self.properties, protocol
 
@@ -104,11 +106,12 @@ class TableState(Generic[_File]):
 
 
 class Sizes(TableState[int]):
-    """A table's state with the sizes of its files, and their total size; bytes."""
+    """A table's state with the size of each file and of all files together, in bytes."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         super().__init__(lambda added: added.size or 0, wants)
-        # Kept up to date, not summed for each commit: a table may have very many files.
+        # Updated with each action; summing the files for each commit would be slow in a large
+        # table.
         self.bytes = 0
 
     def take(self, action: Action) -> None:
@@ -127,14 +130,15 @@ def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _Stat
     """Return a table's newest state; its version is -1 if there is no table.
 
     `begin` creates an empty state. Other processes may write to the table and clean up its log
-    meanwhile. Raises NoPlainCheckpoint, and Failure and OSError if the log cannot be read.
+    meanwhile. Raises NoPlainCheckpoint; Failure and OSError if the log cannot be read.
     """
     while True:
         state = from_checkpoint(log, read, begin)
         try:
             _follow(log, state)
             if state.version < 0:
-                # A log that lost its note with a torn checkpoint may have an earlier checkpoint.
+                # `_last_checkpoint` may be lost together with a torn checkpoint; an earlier one may
+                # exist.
                 listed = listed_checkpoint(each.path for each in log.store.list())
                 if listed is not None:
                     state = _taken(log, read, listed, begin())
@@ -145,9 +149,7 @@ def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _Stat
 
 
 def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
-    """Return a table's state at the Delta checkpoint that `_last_checkpoint` names.
-
-    Its version is -1 if there is no such file.
+    """Return a table's state at the Delta checkpoint that `_last_checkpoint` names; -1 without one.
 
     Raises as `replay` does.
     """
@@ -175,10 +177,10 @@ def _taken(log: Log, read: ReadCheckpoint, checkpoint: LastCheckpoint, state: _S
 
 
 def _follow(log: Log, state: TableState[Any]) -> None:
-    """Apply all commits after a state's version, to the newest one.
+    """Apply all commits after the state's version.
 
-    A briefly missing commit would end the replay early, and the table would seem to have fewer
-    files. So on a disk the log is also listed.
+    On a disk the log is also listed. A commit file that is missing for a moment would otherwise end
+    the replay early, and the table would seem to have fewer files.
     """
     while True:
         before = state.version
@@ -198,15 +200,15 @@ def _follow(log: Log, state: TableState[Any]) -> None:
 Ask = Callable[[str], list[tuple[Any, ...]]]
 PlainTable = TableState[AddedFile]
 
-# Files of a table with a later reader version may hold other rows than the table.
+# With a higher reader version, the files may hold other rows than the table.
 _READER_VERSION = 1
 
 
 def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
-    """Read the newest version of the table in a folder; `ask` reads its Delta checkpoint.
+    """Read the newest version of the table in a folder; DuckDB reads its Delta checkpoint by `ask`.
 
-    None for a table that only delta-rs can read: it has a later reader version, or a Delta
-    checkpoint of several files. Other processes may write to the table and clean up its log
+    Returns None for a table that only delta-rs can read: one with a higher reader version, or with
+    a Delta checkpoint of several files. Other processes may write to the table and clean up its log
     meanwhile. Raises Failure, OSError and DuckDB's errors if the log cannot be read.
     """
 

@@ -1,10 +1,8 @@
-"""Retries of operations with a transient failure, within Kafka's timeout of an append.
+"""Retries of operations on tables, for `offsets.commit.timeout.ms`.
 
-Without retries, one open file too many, a briefly full disk or a store's 503 would end a node. All
-of its groups would then wait for the next node. No request is answered during retries.
-
-A retried operation has its own transaction in the table, or is idempotent: a commit that failed may
-exist nevertheless (`CommitStateUnknown`).
+Without them a transient failure, such as a full disk or a store's 503, would end a node. No request
+is answered during retries. A retried operation must be idempotent or have its own transaction
+identifier, because a failed commit may exist nevertheless (`CommitStateUnknown`).
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ from group_coordinator.pipeline.errors import Failure, first_line
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-# The failures of reading and writing a table. Every other error is a bug, and is not retried.
+# The failures of reading and writing a table. Other errors are bugs, and not retried.
 _FAILURES = (OSError, DeltaError, pa.ArrowException, Failure)
-# Permanent failures: a retry would fail in the same way. After NotFlushed a retry might succeed,
-# but would prove nothing: the node's next start must open the table again.
+# Permanent failures. After NotFlushed a retry might succeed, but would prove nothing: the table
+# must be opened again by the node's next process.
 _LASTING = (
     DeltaProtocolError,
     FencedError,
@@ -48,10 +46,9 @@ class CommitTimeoutError(Failure):
 
 
 class RetryBudget:
-    """A retry budget for the steps of one piece of work, such as a batch.
+    """A retry budget for all steps of one piece of work, such as a batch.
 
-    The budget of all steps together is `timeout_ms` (offsets.commit.timeout.ms) from the first
-    failure on.
+    It is `timeout_ms` (offsets.commit.timeout.ms) from the first failure on.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -90,7 +87,7 @@ class RetryBudget:
         raise AssertionError("the last attempt returns or raises")
 
     def _give_up_in_time(self, what: str, error: Exception) -> None:
-        """Raise CommitTimeoutError if the budget is used up; it starts with the first failure."""
+        """Raise CommitTimeoutError if the budget is used up."""
         now = monotonic()
         if self._until is None:
             self._until = now + self._timeout_ms / 1000

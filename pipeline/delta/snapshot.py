@@ -1,6 +1,7 @@
-"""The state of a table according to its log, updated with each commit.
+"""A table's state according to its log, kept up to date with each commit.
 
-`LiveFiles` has each file's statistics as its writer wrote them, which is more than Delta requires.
+`Snapshot` serves writers. `LiveFiles` also has each file's statistics as its writer wrote them,
+which may be more than Delta requires.
 """
 
 from __future__ import annotations
@@ -44,21 +45,22 @@ _MAPS = ("configuration", "options", "partitionValues", "tags")
 class Snapshot:
     """A table's state as of the last read, with the sizes of its files in bytes; for one thread.
 
-    The log is read once from the newest Delta checkpoint on. After that, `follow` reads one file
-    for each commit of another writer, whatever the table's size.
+    The log is read once from the newest Delta checkpoint on. Then `follow` reads one file for each
+    commit of another writer, in a table of any size.
 
-    With `ends_by_restore` a table after another process's RESTORE counts as another table, because
-    this process has made decisions from rows that the RESTORE removed.
+    With `ends_by_restore` another process's RESTORE makes it another table, because this process
+    has decided by rows that were removed.
     """
 
     def __init__(self, uri: str, ends_by_restore: bool = False) -> None:
-        """Read the table; raises deltalake's TableNotFoundError, Failure and OSError."""
+        """Read the table. Raises deltalake's TableNotFoundError, Failure and OSError."""
         self.uri = uri
         self.log = open_log(uri)
         self._ends_by_restore = ends_by_restore
-        # The number of changes of the table's description since then, such as by ALTER TABLE.
+        # The number of changes of the table's metadata or protocol since then, for example by ALTER
+        # TABLE.
         self.described = 0
-        # Only the identifiers that were asked for are kept: a table may have very many others.
+        # Only requested identifiers are kept: a table may have very many others.
         self._asked: set[str] = set()
         self.state = self._read()
         self.features = writer_features(self.state)
@@ -66,13 +68,13 @@ class Snapshot:
 
     @property
     def is_append_only(self) -> bool:
-        """Whether no row of the table may be removed."""
+        """Whether no row of the table may be removed (`delta.appendOnly`)."""
         return is_on(self.state.properties, "delta.appendOnly")
 
     def versions(self, app_ids: Collection[str]) -> dict[str, int | None]:
         """Return the versions that applications have reached, None for one that never wrote.
 
-        Identifiers that were not requested before are read together.
+        Identifiers that were not requested before are read from the log, in one pass.
         """
         unknown = set(app_ids) - self._asked
         if unknown:
@@ -88,19 +90,20 @@ class Snapshot:
         return -1 if found is None else found
 
     def follow(self, is_sure: bool = True) -> None:
-        """Apply the commits of other writers since the last read; see `Log.next_commit`.
+        """Apply the commits of other writers since the last read.
 
-        Raises TableReplacedError if the table is not the one that was read. Raises TableAway if it
-        cannot be found, because a commit would then create a log with a gap. On a disk this is
-        checked each time.
+        `is_sure` is that of `Log.next_commit`. Raises TableReplacedError if the table is another
+        one than the one that was read. Raises TableAway if it cannot be found, because a commit
+        would create a log with a gap. This is checked each time on a disk, and every ten seconds in
+        a store.
         """
         while True:
             try:
                 actions = self.log.next_commit(self.state.version, is_sure)
                 is_sure = True
             except LogGone:
-                # Everything is read before any of it is applied. A new version with the
-                # transactions of an earlier one would let a fenced epoch write.
+                # Replaced only after everything was read: a new version with old transactions would
+                # let a fenced epoch write.
                 state = self._read()
                 self.described += state.description != self.state.description
                 self.state = state
@@ -115,7 +118,7 @@ class Snapshot:
             self._take(actions)
 
     def create(self, commit: Commit) -> None:
-        """Create the next version, and apply it; raises as `Log.create` does."""
+        """Create the commit as the next version and apply it; raises as `Log.create` does."""
         self.log.create(commit, self.state.version + 1)
         self._take(commit.actions)
 
@@ -144,7 +147,7 @@ def _id_of(meta_data: dict[str, Any] | None) -> str | None:
 class Change(Struct, frozen=True):
     """The changes of one commit, in its order: added files, removed files, and transactions.
 
-    `everything`: whether the whole table was read again; it has exactly the files in `added`.
+    `everything` means that the whole table was read again: it has exactly the files in `added`.
     """
 
     added: list[AddedFile]
@@ -154,11 +157,10 @@ class Change(Struct, frozen=True):
 
 
 class LiveFiles:
-    """A position in a table's log; it begins at the newest Delta checkpoint, or at version 0.
+    """A position in a table's log, from its newest Delta checkpoint (or version 0) on.
 
-    `version` is the newest version before the position. `features` are the features that the table
-    requires of its writers at that version. A Delta checkpoint that is not one plain file is
-    refused with a Failure. For one thread.
+    `version` is the newest version before the position, and `features` are those that the table
+    requires of its writers then. For one thread.
     """
 
     def __init__(self, uri: str) -> None:
@@ -170,12 +172,13 @@ class LiveFiles:
         self._check_gone = GoneCheck(self.files, SameTable(uri))
 
     def look(self) -> tuple[Change, LiveFiles] | None:
-        """Return the next change and the position after it; None if there is no new commit.
+        """Return the next change and the position after it; None without a new commit.
 
-        This position does not move, so a caller that fails to apply the change can read it again.
-        The first change is the whole table at its newest Delta checkpoint, if it has one. One
-        attempt to open a file. Raises OSError. Raises Failure if no log is found, because a folder
-        that is briefly missing must not count as a table without files.
+        This position stays, so that a caller that fails to apply the change can read it again. The
+        first change is the whole table at its newest Delta checkpoint, if there is one. One attempt
+        to open a file. Raises OSError. Raises Failure if there is no log, because a folder that is
+        missing for a moment is not a table without files, or if the Delta checkpoint is not one
+        plain file.
         """
         if self.version < 0 and (found := self._load()) is not None:
             return found
@@ -233,7 +236,7 @@ def read_checkpoint(columns: Sequence[str]) -> ReadCheckpoint:
     def read(log: Log, version: int) -> Iterator[Action]:
         path = f"_delta_log/{checkpoint_name(version)}"
         with read_whole(path), open_files(log.uri).open_input_file(path) as file:
-            # Not `read_table`, which turns the fields of a struct into separate columns.
+            # `read_table` would split structs into columns.
             rows = pq.ParquetFile(file).read(columns=list(columns))
         return _actions(rows)
 
@@ -266,7 +269,7 @@ def _added(value: dict[str, Any]) -> AddedFile:
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an action of a checkpoint's row as a commit has it: maps as objects, no nulls."""
+    """Return an action of a checkpoint in a commit's form: maps as objects, no nulls."""
     plain: dict[str, Any] = {}
     for name, field in value.items():
         if name in _MAPS:

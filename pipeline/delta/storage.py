@@ -1,14 +1,11 @@
-"""Storage of a table, a local folder or an object store, with the few operations that a log needs.
+"""The storage of a table: the interface `Store`, and its implementation for a local folder.
 
-The two differ in the cost of a request, and in the time for which a deleted name stays unsafe. Both
-are data of a store (`Costs`), so the code that reads and writes a log exists once. Here are the
-interface and the local folder; `pipeline.delta.object_store` has the other one.
+`pipeline.delta.object_store` implements it for object stores. `Costs` describes the differences, so
+the code that reads and writes logs exists once.
 
-In a local folder a file is created whole: its content is written to a temporary file first, and
-then linked to its name. Readers never see a part of it, and the link fails if the name is taken.
-
-A file's content and its name are stored separately: the name is in the folder. After a power loss a
-folder that was not flushed may lack the name, or have the name of an empty file.
+In a local folder a file is written under a temporary name and then linked to its own name. Readers
+never see a part of it, and the link fails if the name is taken. A file's name is stored in its
+folder: if only one of the two was flushed, a power loss may leave no name, or an empty file.
 """
 
 from __future__ import annotations
@@ -31,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# With these errors a link was not made. After any other, such as EIO, it may have been: a network
-# file system sends a link again, and finds its own.
+# With these errors the link certainly does not exist. After any other, such as EIO, it may: a
+# network file system repeats the request and finds its own link.
 _NOT_LINKED = {
     errno.EACCES,
     errno.EDQUOT,
@@ -43,23 +40,23 @@ _NOT_LINKED = {
     errno.EPERM,
     errno.EROFS,
 }
-# Encoded by Arrow, or bytes.
+# A pyarrow buffer, or bytes.
 Buffer = bytes | Any
 
 
 class Costs(Struct, frozen=True):
-    """The differences between stores. Times in seconds."""
+    """The differences between kinds of stores."""
 
-    # Whether a look is a request, which takes tens of milliseconds and is billed.
+    # Whether each read is a network request, which takes tens of milliseconds and is billed.
     is_remote: bool
-    # If a writer saw the log's end this recently, a clean-up cannot have freed the next version's
-    # name, because no clean-up deletes younger files. On a disk it can: a consumed table's log is
-    # trimmed after half a minute, so each commit is checked.
+    # The time (s) for which a writer may rely on the log's end that it saw: no clean-up deletes
+    # commits younger than this, so the next version's name was not freed meanwhile. 0 on a disk,
+    # where logs are trimmed after half a minute: each commit is checked.
     freed_s: float
 
 
 class Listed(Struct, frozen=True):
-    """A file of a list: its path below the store's root, its size in bytes and its time, ms."""
+    """An entry of a listing: path below the store's root, size (bytes), modification time (ms)."""
 
     path: str
     size: int
@@ -67,7 +64,7 @@ class Listed(Struct, frozen=True):
 
 
 class Outcome(Enum):
-    """The outcome of a creation. TAKEN: another writer's file has the name."""
+    """The outcome of creating a file; TAKEN means that another writer created it."""
 
     MADE = "made"
     TAKEN = "taken"
@@ -75,59 +72,60 @@ class Outcome(Enum):
 
 
 class Created(NamedTuple):
-    """The outcome of a creation, and the store's last error unless it simply succeeded."""
+    """The outcome of creating a file; `why` is the store's last error, None if there was none."""
 
     outcome: Outcome
     why: OSError | None = None
 
 
 class NotFlushed(OSError):
-    """A commit that is in the log but may not survive a power loss.
+    """A commit that is in the log but may not survive a power loss, because an fsync failed.
 
-    The content on the disk is unknown, and a second fsync may report success (fsyncgate). So the
-    log accepts no more commits of this writer until the table is opened again.
+    After a failed fsync a second one may report success although the data is lost (fsyncgate). So
+    this writer makes no more commits until the table is opened again.
     """
 
 
 class CommitStateUnknown(OSError):
     """A commit with an unknown outcome: it may be in the table, so its data files must stay.
 
-    Source of the name: Apache Iceberg's CommitStateUnknownException.
+    Named after Apache Iceberg's CommitStateUnknownException.
     """
 
 
 class Store(Protocol):
-    """The files below one URI, by paths relative to it."""
+    """The files below one URI; all paths are relative to it."""
 
     uri: str
     costs: Costs
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content, None if there is none. Raises OSError."""
+        """Return a file's content, None if it does not exist. Raises OSError."""
         ...
 
     def create(self, path: str, content: bytes, flushed: bool = False) -> Created:
-        """Create a file whole, only if it does not exist; no other file has the same content.
+        """Create a file unless it exists. Readers never see a part of it.
 
-        With `flushed` content and name are on the disk when this returns. Raises OSError if the
-        file was certainly not created. Raises NotFlushed if it was created and a power loss may
-        undo that.
+        `content` must differ from that of every other file. With `flushed` the content and the name
+        are on the disk when this returns. Raises OSError if the file was certainly not created.
+        Raises NotFlushed if it was created but a power loss may undo that.
         """
         ...
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
-        """Create or replace a file; return its time, ms. Raises OSError, and then leaves no part.
+        """Create or replace a file; return its modification time, ms.
 
-        With `flushed` content and name are on the disk when this returns.
+        With `flushed` the content and the name are on the disk when this returns. Raises OSError;
+        then no part of the file remains.
         """
         ...
 
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """Return the files below a path in the order of names, at most `most`; None: all."""
+        """Return the files below a path, sorted by name: all, or the first `most`."""
         ...
 
     def stamp(self, path: str) -> object | None:
-        """Return a stamp that differs for another file of the same name, None without a file."""
+        """Return a value that differs for another file of the same name; None without a file."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -136,12 +134,11 @@ class Store(Protocol):
 
 
 def settle(store: Store, path: str, content: bytes, why: OSError) -> Created:
-    """Determine from a file's content the outcome of its creation, which failed with `why`.
+    """Return the outcome of creating a file, after an error `why`, by reading the file.
 
-    A store may execute a request and report a failure. A disk reports EIO after a link, a network
-    file system repeats the link and finds its own, or a response is lost. If the file has only the
-    beginning of this content, the outcome is unknown. If it were taken for another writer's file,
-    this writer would delete data files that its own commit names.
+    A store may execute a request and report a failure: EIO after a link, a link that NFS repeats, a
+    lost response. If the file holds only the beginning of `content`, the outcome is unknown: if the
+    file counted as another writer's, this writer would delete data files that its own commit names.
     """
     try:
         found = store.read(path)
@@ -190,10 +187,9 @@ class Disk:
         return created
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
-        """See `Store`. A missing folder below this one is created, one level deep.
+        """See `Store`. A missing parent folder is created, one level deep, but not the root.
 
-        This folder itself is not created: otherwise a table with a missing folder would seem to
-        exist.
+        Otherwise a table with a missing folder would seem to exist.
         """
         target = self.folder / path
         if target.parent != self.folder and not target.parent.exists():
@@ -211,7 +207,7 @@ class Disk:
         return target.stat().st_mtime_ns // 1_000_000
 
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
-        """See `Store`. Files in subfolders are not listed."""
+        """See `Store`. Subfolders are not searched."""
         found: list[Listed] = []
         try:
             scanned = os.scandir(self.folder / below)
@@ -252,7 +248,7 @@ class Disk:
             try:
                 partial.unlink()
             except OSError as error:
-                # The link alone decides whether the file exists.
+                # The file exists since the link; only its temporary name remains.
                 log.warning("%s is left behind: %s", partial, error)
         return Created(Outcome.MADE)
 
@@ -271,7 +267,7 @@ def write_partial(folder: Path, content: bytes, flushed: bool = False) -> Path:
 
 
 def flush(path: Path) -> None:
-    """Force a file's content, or a folder's names, to the disk; return when the disk has them."""
+    """Force a file's content, or a folder's names, to the disk."""
     with opened_to_flush(path) as force:
         force()
 
@@ -280,7 +276,7 @@ def flush(path: Path) -> None:
 def opened_to_flush(path: Path) -> Iterator[Callable[[], None]]:
     """Open a file or folder, and yield a function that forces it to the disk.
 
-    Open it before it is changed: then the flush cannot fail for too many open files.
+    Open it before the change: then a lack of file descriptors cannot prevent the flush afterwards.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,13 +1,11 @@
-"""Requirements of a store: refuse to create an existing object, and have a correct clock.
+"""Requirements of a store: it refuses to create an existing object, and its clock is right.
 
-A commit is a PUT that the store must refuse if the version's object exists (`If-None-Match: *`;
-`x-goog-if-generation-match: 0` for GCS). A store that does not support the condition, or a proxy
-that drops it, reports success. Then two writers would replace each other's commits, and both would
-see success: the loss would stay unnoticed.
+A commit is a PUT on the condition that its version does not exist (`If-None-Match: *`; for GCS
+`x-goog-if-generation-match: 0`). Some stores and proxies ignore the condition and report success.
+Then two writers would silently replace each other's commits.
 
-A store stamps each file with its own time. Deletion of files by age compares that time with the
-local machine's clock. With a clock that is a day fast, VACUUM would delete the file of an append
-that is about to be committed.
+Deletion of files by age compares the store's times with the local clock. If the clock is a day
+fast, VACUUM would delete the file of an append that is about to be committed.
 """
 
 from __future__ import annotations
@@ -21,21 +19,21 @@ from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure, UsageError
 
-# Readers of Delta, and VACUUM, pass over names that begin so.
+# Readers of Delta, and VACUUM, ignore names with this prefix.
 _NAME = "_create-twice-{}"
 
-# The maximum difference between the clocks, ms. It is far more than between synchronized clocks. It
-# is far less than an hour, the minimum age for the deletion of a file.
+# The maximum difference between the clocks, ms: far more than between synchronized clocks, and far
+# less than an hour, the minimum age at which files are deleted.
 MOST_SKEW_MS = 10 * 60_000
 
 
 class UnfitStore(UsageError):
-    """A store that replaces an existing object although a writer asked to create it."""
+    """A store that replaces an existing object although the PUT forbids it."""
 
 
 @functools.cache
 def check_store(uri: str) -> None:
-    """Raise UnfitStore if the store of a URI replaces an existing object on a conditional PUT.
+    """Raise UnfitStore if the store replaces an existing object on a conditional PUT.
 
     Three requests, once for each URI and process; none for a local folder. Raises OSError if the
     store cannot be reached, or refuses writes.
@@ -45,8 +43,7 @@ def check_store(uri: str) -> None:
     folder = ObjectStore(uri)
     name = _NAME.format(uuid.uuid4())
     _create(folder, name, b"1")
-    # The response to the first PUT may have been lost, and its retry refused because of the object
-    # that it created.
+    # The first PUT may report that the object exists: after a lost response the client retries it.
     try:
         replaces = _create(folder, name, b"2")
     finally:
@@ -68,7 +65,7 @@ def _create(folder: ObjectStore, name: str, content: bytes) -> bool:
 
 
 class ClockSkew(Failure):
-    """A difference between the clocks of this machine and the store; the message has its size."""
+    """This machine's clock differs from the store's; the message says by how much."""
 
 
 def check_clock(uri: str) -> None:
@@ -84,7 +81,7 @@ def check_clock(uri: str) -> None:
 
 def _store_clock_ms(uri: str) -> int:
     files = open_files(uri)
-    # Readers and VACUUM pass over names that begin so.
+    # Readers and VACUUM ignore names with this prefix.
     name = f"_clock-{uuid.uuid4()}"
     with files.open_output_stream(name):
         pass

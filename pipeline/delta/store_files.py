@@ -1,12 +1,10 @@
-"""A table's files as a pyarrow file system, on a disk and in an object store.
+"""The files of a table, on a disk or in an object store, as a pyarrow file system.
 
-A request to a store takes tens of milliseconds, nearly all of it waiting. So several requests run
-concurrently.
+A request to a store takes tens of milliseconds of waiting, so several run concurrently.
 
-A store's file system is written in Python, so an Arrow thread needs Python to release the bytes
-that it has read. It releases them a moment after the rows are complete. If Python ended just then,
-it would end the thread within Arrow, and the process would abort. So an ending process waits until
-Arrow has released all of these bytes.
+A store's file system is written in Python, and an Arrow thread needs Python to release the bytes
+that it has read, a moment after the rows are complete. If Python ended just then, the process would
+abort. So an ending process waits until Arrow has released all bytes.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# The longest time (s) for which an ending process waits for Arrow to release bytes. Arrow releases
-# them within milliseconds. A table may still hold some when the process ends, but no thread does.
+# The maximum wait (s) of an ending process. Arrow threads release bytes within milliseconds; a
+# table that still exists may hold some until the end, which is safe.
 _LET_GO_S = 1.0
 
-# The most requests in flight at once. A response waits in memory: the whole content of a small
-# file, or `object_store.FIRST_BYTES` of a larger one.
+# The maximum number of requests in flight. Each response is held in memory: a small file, or the
+# first `object_store.FIRST_BYTES` of a larger one.
 AT_ONCE = 16
 
 
@@ -62,7 +60,7 @@ def open_files(uri: str) -> FileSystem:
 
 
 class OutsideTable(OSError):
-    """A path that would leave its table's folder: the file is not opened."""
+    """A path that would leave its table's folder; the file is not opened."""
 
 
 def _check_inside(path: str) -> None:
@@ -71,7 +69,7 @@ def _check_inside(path: str) -> None:
 
 
 class _TableFolder(SubTreeFileSystem):  # type: ignore[misc]
-    """A table's folder. It opens no file outside of the folder, although pyarrow follows `..`."""
+    """A table's folder that opens no file outside of it, although pyarrow follows `..`."""
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to be read in any order."""
@@ -87,10 +85,10 @@ def is_in_store(files: FileSystem) -> bool:
 def side_by_side(
     work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = AT_ONCE
 ) -> Iterator[_Result]:
-    """Yield the result of `work` for each item, in the order of the items; `most` run at once.
+    """Yield the result of `work` for each item, in their order; at most `most` run at once.
 
-    An error is raised when the turn of its item comes. Then no more items are started, and the
-    items in flight are awaited.
+    An error is raised in the turn of its item. Then no more items are started, and those in flight
+    are awaited.
     """
     under_way: deque[Future[_Result]] = deque()
     with ThreadPoolExecutor(most, "side-by-side") as pool:
@@ -115,7 +113,7 @@ class Lent(bytearray):
 
 
 def await_let_go(timeout: float = _LET_GO_S) -> None:
-    """Wait at most `timeout` s until Arrow has released all bytes that it was lent."""
+    """Wait at most `timeout` s until Arrow has released all bytes of `Lent`."""
     deadline = monotonic() + timeout
     while _lent and monotonic() < deadline:
         sleep(0.002)
@@ -125,8 +123,8 @@ _lent: list[weakref.ref[object]] = []
 
 
 def _lend(thing: object) -> None:
-    # `remove` runs no line of Python. Between two such lines the ending process could continue
-    # while the releasing thread is still in Python.
+    # `remove` is not Python code: an ending process could continue between two lines of Python,
+    # while the releasing thread still runs them.
     _lent.append(weakref.ref(thing, _lent.remove))
 
 
@@ -146,7 +144,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         return hash(self._folder.uri)
 
     def get_type_name(self) -> str:
-        """Return the name of this kind of file system."""
+        """Return the type name that pyarrow shows."""
         return "object-store"
 
     def normalize_path(self, path: str) -> str:
@@ -154,14 +152,14 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         return path
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        """Open a file to be read from its beginning; it is read at once."""
+        """Read a whole file into memory and open it."""
         content = self._folder.read(path)
         if content is None:
             raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
         return pa.BufferReader(Lent(content))
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file to be read in any order."""
+        """Open a file for random access."""
         _check_inside(path)
         first, size = self._folder.read_first(path)
         if len(first) == size:
@@ -169,11 +167,11 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
-        """Open a new file, which exists once it is closed."""
+        """Open a new file, which is created when it is closed."""
         return pa.PythonFile(_NewFile(self._folder, path), mode="w")
 
     def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
-        """Return an entry for each path; one request for each."""
+        """Return an entry for each path; one request each."""
         return [self._info(path, self._folder.look_up(path)) for path in paths]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
@@ -195,14 +193,14 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         self.delete_dir_contents("")
 
     def delete_dir(self, path: str) -> None:
-        """Delete all files below a folder, which is nothing but its files."""
+        """Delete all files below a folder."""
         self.delete_dir_contents(path)
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Do nothing: a store has no folders."""
 
     def move(self, src: str, dest: str) -> None:
-        """Refuse: a store cannot rename."""
+        """Raise NotImplementedError: a store cannot rename."""
         raise NotImplementedError(f"{src} cannot be renamed to {dest}: a store copies")
 
     def copy_file(self, src: str, dest: str) -> None:
@@ -213,7 +211,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         self._folder.write(dest, content)
 
     def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Refuse: a store has no appends."""
+        """Raise NotImplementedError: a store cannot append."""
         raise NotImplementedError(f"{path}: a store's objects cannot be appended to")
 
     @staticmethod
@@ -258,7 +256,7 @@ class _LargeFile(io.RawIOBase):
 
 
 class _NewFile(io.BytesIO):
-    """A buffer that becomes an object when it is closed."""
+    """A buffer that is written as an object when it is closed."""
 
     def __init__(self, folder: ObjectStore, path: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A table's location, the files in its log's folder, and opening it while others write to it."""
+"""The location of a table, its log's file names, and opening it while others write to it."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.storage import Store
 
 
-# The reason for which a file is not read.
+# The reason in messages for a file that is not read.
 OUTSIDE = "it lies outside of its table's folder"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 T = TypeVar("T")
 
-# Where a log notes its newest Delta checkpoint.
+# The file in which a log notes its newest Delta checkpoint.
 NOTE = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
-# A commit, or any part of a Delta checkpoint, of the version that its name begins with.
+# A commit, or a part of a Delta checkpoint, of the version at the start of its name.
 _OF_VERSION = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
-# The most attempts of an operation that loses against other writers.
+# The maximum number of attempts if other writers interfere.
 ATTEMPTS = 50
-# The beginnings of delta-rs's messages if it listed a log while a commit was being written.
+# Beginnings of delta-rs's errors if it listed a log during another process's commit.
 _HALF_LISTED = ("CRC file version", "Expected contiguous commit files")
 
 
 class LastCheckpoint(msgspec.Struct):
-    """The newest Delta checkpoint: its version and its number of actions."""
+    """The newest Delta checkpoint: its version and number of actions (0: unknown)."""
 
     version: Annotated[int, msgspec.Meta(ge=0)]
     size: int
 
 
 def local_folder(uri: str) -> Path | None:
-    """Return the local folder that a URI or a path names, None for a URI of another store."""
+    """Return the local folder that a URI or path names, None for an object store's URI."""
     url = urlparse(uri)
     if url.scheme == "file":
         return Path(unquote(url.path))
@@ -54,11 +54,11 @@ def local_folder(uri: str) -> Path | None:
 
 
 def is_outside(path: str) -> bool:
-    """Return whether a percent-decoded path of a log may name a file outside the table's folder.
+    """Return whether a decoded path of a log may name a file outside the table's folder.
 
-    That is an absolute path, a URI, or any path with a part `..`, wherever it leads; no engine
-    writes one. Symbolic links are followed, as in Spark and delta-rs, because creating one requires
-    an account on the machine.
+    That is an absolute path, a URI, or any path with a part `..`; no engine writes one. Symbolic
+    links are followed, as in Spark and delta-rs, because creating one requires an account on the
+    machine.
     """
     return (
         path.startswith("/")
@@ -69,18 +69,18 @@ def is_outside(path: str) -> bool:
 
 
 def open_store(uri: str) -> Store:
-    """Return the store of a URI's folder."""
+    """Return the store with this folder or URI as its root."""
     folder = local_folder(uri)
     if folder is not None:
         return Disk(folder)
-    # Importing a store's client takes 30 ms of CPU, which a table in a local folder does not need.
+    # Importing the store's client takes 30 ms of CPU.
     from group_coordinator.pipeline.delta.object_store import ObjectStore
 
     return ObjectStore(uri)
 
 
 def open_delta(uri: str) -> DeltaTable:
-    """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
+    """Open a table through delta-rs. Raises deltalake's TableNotFoundError."""
     from deltalake import DeltaTable
 
     handle = _beside_writers(lambda: DeltaTable(uri))
@@ -89,10 +89,9 @@ def open_delta(uri: str) -> DeltaTable:
 
 
 def newest_version(uri: str) -> int:
-    """Return a table's newest version; raises deltalake's TableNotFoundError.
+    """Return a table's newest version. Raises deltalake's TableNotFoundError.
 
-    A local log is listed, and not read as by delta-rs, which takes 1 to 25 ms. A log that was
-    cleaned up may have a version's Delta checkpoint and no longer its commit.
+    A local log is only listed: delta-rs would also read it, which takes 1 to 25 ms.
     """
     folder = local_folder(uri)
     if folder is not None:
@@ -103,15 +102,15 @@ def newest_version(uri: str) -> int:
 
 
 def listed_version(folder: Path) -> int | None:
-    """Return the newest version that the listing of a table's log has, None without one."""
+    """Return the newest version in the listing of a table's log, None without a log."""
     newest = max(log_names(folder), default=None)
     return None if newest is None else int(newest[:20])
 
 
 def log_names(folder: Path) -> list[str]:
-    """Return the names of the log's files that make a version, in any order; [] without a log.
+    """Return the names of the log's commits and checkpoints, unsorted; [] without a log.
 
-    A log that was missing for a moment, or that is created meanwhile, is listed again.
+    A log that is missing for a moment is listed again.
     """
     log = folder / "_delta_log"
     for attempt in range(ATTEMPTS):
@@ -126,23 +125,23 @@ def log_names(folder: Path) -> list[str]:
 
 
 def newest_checkpoint(note: bytes, names: Callable[[], Iterable[str]]) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the content of a log's note of it.
+    """Return the newest Delta checkpoint, by the content of `_last_checkpoint`.
 
-    If the note cannot be read, for example while Spark writes it in place, the `names` of the log's
-    files are used.
+    If that cannot be decoded, for example while Spark writes it in place, the checkpoint is found
+    by the `names` of the log's files.
     """
     return decode_last_checkpoint(note) or listed_checkpoint(names())
 
 
 def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint among the names of a log's files, of no known size."""
+    """Return the newest Delta checkpoint among the names of a log's files, with size 0."""
     found = filter(None, map(_CHECKPOINT.fullmatch, names))
     newest = max((int(each[1]) for each in found), default=None)
     return None if newest is None else LastCheckpoint(newest, 0)
 
 
 def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
-    """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
+    """Return the checkpoint that `_last_checkpoint` names, None if the content is invalid."""
     try:
         return msgspec.json.decode(content, type=LastCheckpoint)
     except DECODE_ERRORS:
@@ -158,8 +157,8 @@ def refresh(handle: DeltaTable) -> None:
 def _step_back(handle: DeltaTable) -> None:
     """Load the newest version with a commit that is not empty.
 
-    No commit is empty: a writer that creates the file in place has not filled it yet. delta-rs
-    takes it for a commit without changes, and never reads it again.
+    Another engine is still writing an empty commit in place. delta-rs would take it for a commit
+    without changes, and never read it again.
     """
     folder, version = local_folder(handle.table_uri), handle.version()
     if folder is not None and (filled := _filled(folder, version)) < version:
@@ -167,7 +166,6 @@ def _step_back(handle: DeltaTable) -> None:
 
 
 def _filled(folder: Path, version: int) -> int:
-    """Return the newest version up to this one with a commit that is not empty."""
     while version and _is_empty(folder, version):
         version -= 1
     return version
@@ -177,18 +175,17 @@ def _is_empty(folder: Path, version: int) -> bool:
     try:
         size = os.stat(folder / "_delta_log" / f"{version:020}.json").st_size
     except FileNotFoundError:
-        # It was cleaned up, because a Delta checkpoint holds it.
+        # It was cleaned up: a Delta checkpoint holds it.
         return False
     checkpoint = f"{version:020}.checkpoint."
     return not size and not any(name.startswith(checkpoint) for name in log_names(folder))
 
 
 def _beside_writers(read: Callable[[], T]) -> T:
-    """Read a log while others write to it; read again if its list was inconsistent.
+    """Read a log while others write to it; retry if delta-rs got an inconsistent listing.
 
-    delta-rs lists a log and then reads it. Of two commits that are created during the listing, the
-    list may have the second alone; of a commit and its checksum, the checksum alone. delta-rs fails
-    on such a list, and the next listing has both.
+    A listing during commits may have the second of two commits alone, or a checksum without its
+    commit. delta-rs fails on it; the next listing has both.
     """
     from deltalake.exceptions import DeltaError
 

@@ -1,10 +1,8 @@
-"""The files of one version of a table, read, written and rewritten.
+"""The files of one version of a table: reading, writing and rewriting them.
 
-A rewrite is one commit that names the very files that were read; nothing else is read or removed
-by it. An append that is committed meanwhile adds another file, so it is no conflict, on any store.
-Only two rewrites of one table exclude each other, and the later one then changes nothing.
-
-The files of a table that is not in a local folder are copied to the scratch folder and back.
+A rewrite is one commit that removes exactly the files that were read, so appends that are committed
+meanwhile do not conflict. Of two concurrent rewrites the later one fails and changes nothing. Files
+in an object store are copied to the scratch folder and back.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.engine import Engine
 
-# Rows of a row group: as many as a reader may have to hold at once.
+# The number of rows of a row group, which a reader may have to hold in memory.
 _ROW_GROUP = 122_880
 
 
 class VersionFiles:
-    """The files of one version of a table, to be read.
+    """The files of one version of a table, for reading with DuckDB.
 
-    Raises UnsupportedTable if the files do not hold the table's rows as they are.
+    Raises UnsupportedTable if the files do not hold exactly the table's rows.
     """
 
     def __init__(self, handle: DeltaTable, scratch: Path) -> None:
@@ -56,13 +54,13 @@ class VersionFiles:
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
         self.columns = [field.name for field in fields]
-        # An empty file that is read before the others: it gives every column its type, also a
-        # column that the others lack.
+        # An empty file that DuckDB reads first: it gives all columns their types, even if no other
+        # file has them.
         self._template = scratch / f"{uuid.uuid4()}.parquet"
         pq.write_table(pa.schema(fields).empty_table(), self._template)
 
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
-        """Return the SQL that reads the files; `by_name` also those that lack a column."""
+        """Return the SQL that reads the files; with `by_name` also files that lack a column."""
         local = map if self._folder is not None else side_by_side
         paths = [self._template, *local(self.local, files)]
         listed = ", ".join(quoted(str(path)) for path in paths)
@@ -71,16 +69,16 @@ class VersionFiles:
         return f"SELECT {names} FROM read_parquet([{listed}], {options})"
 
     def why_damaged(self, file: DataFile) -> str | None:
-        """Return why a file certainly cannot be read whole, None if it may be."""
+        """Return why a file is certainly damaged, None if it may be whole."""
         return why_damaged(fs.LocalFileSystem(), str(self.local(file)))
 
     def gone(self, files: Sequence[DataFile]) -> list[str]:
-        """Return the paths of those files that the handle's version does not have."""
+        """Return the paths of those files that are not in the handle's version."""
         present = {file.path for file in data_files(self.handle)}
         return [file.path for file in files if file.path not in present]
 
     def local(self, file: DataFile) -> Path:
-        """Return the path at which the file is read: its own, or that of a copy."""
+        """Return the local path of the file, or of a copy of it in the scratch folder."""
         copy = self._copies.get(file.path)
         if copy is None and self._folder is not None:
             return self._folder / file.path
@@ -92,17 +90,17 @@ class VersionFiles:
         return copy
 
     def read_instead(self, file: DataFile, copy: Path) -> None:
-        """Read the file's rows from a copy of them from now on."""
+        """From now on, read this copy in place of the file."""
         self._copies[file.path] = copy
 
 
 class TableFiles(VersionFiles):
-    """The files of one version of a table, which are read, written and rewritten; as its base."""
+    """The files of one version of a table, for reading, writing and rewriting."""
 
     def __init__(self, handle: DeltaTable, scratch: Path) -> None:
         super().__init__(handle, scratch)
-        # It detects changes of other writers from now on. It is flushed, because the files that a
-        # rewrite replaces will be deleted.
+        # Created here, so that it detects changes of other writers from now on. It flushes, because
+        # files that a rewrite replaces will be deleted.
         self._writer = Writer(handle.table_uri, flushed=True)
 
     def write(
@@ -112,9 +110,9 @@ class TableFiles(VersionFiles):
         partition: Mapping[str, str | None] | None = None,
         modified_ms: int | None = None,
     ) -> DataFile | None:
-        """Write the query's rows as one file, not yet part of the table; None if there are no rows.
+        """Write the query's rows as one file, not yet in the table; None if there are no rows.
 
-        `modified_ms` None is the present time.
+        `modified_ms` is the file's modification time in the log; None: now.
         """
         path, target = self.new_file(partition)
         ((records,),) = engine.run(
@@ -124,7 +122,7 @@ class TableFiles(VersionFiles):
         return self.written(path, records, partition, modified_ms)
 
     def new_file(self, partition: Mapping[str, str | None] | None = None) -> tuple[str, Path]:
-        """Name a new file of the table; returns its path there, and where to write it."""
+        """Return a new file's path below the table's root, and the local path for writing it."""
         path = new_path(partition or {}, "zstd")
         target = (self._folder or self._scratch) / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +135,7 @@ class TableFiles(VersionFiles):
         partition: Mapping[str, str | None] | None = None,
         modified_ms: int | None = None,
     ) -> DataFile | None:
-        """Move a file of `new_file` into the table's folder, not yet part of the table.
+        """Move a file of `new_file` into the table's folder; it is not yet in the table.
 
         A file without records is deleted, and None returned.
         """
@@ -160,13 +158,13 @@ class TableFiles(VersionFiles):
         transactions: Mapping[str, int] | None = None,
         data_change: bool = True,
     ) -> None:
-        """Commit the removal of files and the addition of others in one commit.
+        """Remove and add files in one commit, which also sets `transactions` to new versions.
 
-        `transactions` are the new versions of identifiers. `data_change` False says that the rows
-        are the same. Raises RewriteConflict. Raises UnsupportedTable if rows would be removed from
-        an append-only table, or if the table requires unsupported features.
+        `data_change` False means that the rows are the same. Raises RewriteConflict. Raises
+        UnsupportedTable if rows would be removed from an append-only table, or if the table uses
+        unsupported features.
         """
-        # As of the version that was read.
+        # The versions before the commit, as of the version that was read.
         moves = [
             Move(name, self.handle.transaction_version(name), to)
             for name, to in (transactions or {}).items()
@@ -177,7 +175,6 @@ class TableFiles(VersionFiles):
         refresh(self.handle)
 
     def _force(self, target: Path) -> None:
-        """Flush a new file to the disk, because the files that it replaces will be deleted."""
         flush(target)
         flush(target.parent)
         if target.parent != self._folder:

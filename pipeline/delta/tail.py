@@ -1,10 +1,9 @@
-"""The rows that were appended to a table after a position in its log, on any store.
+"""The rows appended to a table after a position in its log, on any store.
 
-In a store each commit and each file is a request, and nearly all of its time is waiting. So
-requests run concurrently: a commit's files are requested as soon as the commit is read, together
-with the next commits. A reader that stops at a known version knows how many commits exist. A reader
-of the whole log requests one commit after the last one found. It requests more only after it found
-several, because a request for a missing commit costs as much.
+In a store each commit and each file is a request, so requests run concurrently: a commit's files
+are requested as soon as it is read, together with the next commits. If the last version is known,
+all commits up to it are requested. Otherwise a reader requests one commit after the last one found,
+and more once it has found several, because a request for a missing commit costs as much.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ from group_coordinator.pipeline.delta.parquet_file import (
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, is_in_store
 from group_coordinator.pipeline.delta.table import OUTSIDE, is_outside
 
-# Selects the row groups of a file by its commit's version and its tags. None: the tags do not tell,
-# so all row groups are wanted.
+# Selects the row groups of a file, given its commit's version and its tags. None: all are read.
 Wanted = Callable[[int, "Mapping[str, str | None] | None"], "Sequence[bool] | None"]
 
 
 class Position(NamedTuple):
-    """A reader's place among a table's appends: before this row of this row group of a version.
+    """A position among a table's appended rows: before this row of this row group of a version.
 
-    The row groups of all files of the version are counted, in the order of its commit.
+    Row groups are numbered through all files of the version, in the order of its commit.
     """
 
     version: int
@@ -49,23 +47,24 @@ class Position(NamedTuple):
 
 
 class RowGroups(NamedTuple):
-    """Row groups of an open Parquet file, by their numbers, which ascend."""
+    """Row groups of an open Parquet file, by ascending numbers."""
 
     file: pa.NativeFile
     parquet: pq.ParquetFile
     numbers: Sequence[int]
 
 
-# Reads these columns of row groups, from a row of the first one on, page by page.
+# Reads columns of row groups page by page. The last argument is the first row, counted from the
+# start of the first row group.
 ReadPages = Callable[[RowGroups, Sequence[str], int], Iterator[pa.Table]]
 
-# Wanted row groups of one file are read at once up to this size, bytes, uncompressed: each read
+# Selected row groups of a file are read together up to this size, bytes, uncompressed. Each read
 # takes 0.3 ms of CPU, whatever its size.
 _AT_ONCE_BYTES = 1 << 20
 
 
 def whole_row_groups(groups: RowGroups, columns: Sequence[str], first: int) -> Iterator[pa.Table]:
-    """Read row groups from a row of the first one on as one page."""
+    """Read row groups as one page, from row `first` on (a `ReadPages`)."""
     yield groups.parquet.read_row_groups(groups.numbers, columns=list(columns)).slice(first)
 
 
@@ -81,16 +80,15 @@ def appended(
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read the rows that were appended from `start` up to `end`, or to the table's present end.
 
-    Yields each page that `read` makes of row groups, with the position after it. After the last row
-    group of a version it yields None with the position at the beginning of the next version. A
-    commit that removes files is a rewrite, so it has no new rows. Columns that a file lacks are
-    left out.
+    Yields each page that `read` returns, with the position after it. After the last row group of a
+    version it yields None, with the position at the beginning of the next version. A commit that
+    removes files is a rewrite without new rows. If it removes rows and `refuses_removals`, this
+    raises RowsRemoved. Columns that a file lacks are left out.
 
-    Only the `wanted` row groups are read; the files of a commit without any are not opened. Tags
-    with a number of row groups that the file does not have are ignored. A file or a row group that
-    is certainly damaged has the rows that `substitute` makes. Without it, pyarrow's error is
-    raised. Raises FileNotFoundError for a missing data file. With `refuses_removals` a commit that
-    removes rows raises RowsRemoved.
+    `wanted` selects row groups; for a commit without a selected one no file is opened. A selection
+    is ignored if its length is not the file's number of row groups. `substitute` provides the rows
+    of a file or row group that is certainly damaged; without it pyarrow's error is raised. Raises
+    FileNotFoundError for a missing data file.
     """
     at = start
     last = None if end is None else end.version if end > (end.version, 0, 0) else end.version - 1
@@ -102,7 +100,7 @@ def appended(
         reading = _Reading(files, columns, at, end, read, substitute)
         for rows, before, after in reading.pages(added):
             if end is not None and after > end:
-                # The end was planned with pages of another size, which is allowed to change.
+                # A page crosses `end`, which an earlier run planned with another page size.
                 yield rows.slice(0, end.row - before.row), end
                 return
             at = after
@@ -111,7 +109,7 @@ def appended(
                 return
         at = Position(at.version + 1)
         if end is not None and at > end:
-            # The end was planned within a commit that is now skipped.
+            # `end` lies in a commit that has no selected rows now.
             at = end
         yield None, at
 
@@ -121,7 +119,7 @@ _Page = tuple[pa.Table, Position, Position]
 
 
 class _Reading(NamedTuple):
-    """The parameters for reading the files of one commit, from `start` on, perhaps up to `end`."""
+    """The arguments of `appended` for one commit; `start` is a position in it."""
 
     files: FileSystem
     columns: Sequence[str]
@@ -131,7 +129,7 @@ class _Reading(NamedTuple):
     substitute: Substitute | None
 
     def pages(self, added: Sequence[NewFile]) -> Iterator[_Page]:
-        """Yield the pages of the wanted row groups of each file."""
+        """Yield the pages of each file's selected row groups."""
         number = 0
         for path, wanted, open_file in added:
             if self.substitute is not None and is_outside(path):
@@ -164,9 +162,9 @@ class _Reading(NamedTuple):
     def _runs(
         self, metadata: pq.FileMetaData, wanted: Sequence[bool] | None, before: int
     ) -> Iterator[list[int]]:
-        """Yield the row groups that are read at once: one, or several small ones of a tagged file.
+        """Yield lists of row groups to read together: one, or several small ones of a tagged file.
 
-        `before` is the number of row groups in the files before this one.
+        `before` is the number of row groups in the earlier files of the commit.
         """
         count = metadata.num_row_groups
         if wanted is None or len(wanted) != count:
@@ -193,7 +191,7 @@ class _Reading(NamedTuple):
             yield run
 
     def _is_cut(self, number: int) -> bool:
-        """Return whether reading begins within a row group, or may end within or before it."""
+        """Return whether this row group is read alone: `start` or `end` may lie within it."""
         if number == self.start.row_group and self.start.row:
             return True
         end = self.end
@@ -205,7 +203,7 @@ class _Reading(NamedTuple):
         yield from self._from(path, groups, before, at)
 
     def _from(self, path: str, groups: RowGroups, before: int, at: Position) -> Iterator[_Page]:
-        """Yield the pages of row groups from a position in the first one on."""
+        """Yield the pages of row groups, from the position `at` in the first one."""
         row = at.row
         try:
             for page in self.read(groups, self.columns, row):
@@ -215,7 +213,7 @@ class _Reading(NamedTuple):
         except UNREAD:
             file, parquet, numbers = groups
             if len(numbers) > 1:
-                # One of them may be damaged, so those after `at` are read one by one.
+                # One of them may be damaged: read those after `at` one by one.
                 for number in numbers:
                     if before + number >= at.row_group:
                         one = RowGroups(file, parquet, [number])
@@ -233,7 +231,7 @@ class _Reading(NamedTuple):
             yield rows, at, self._at(before + number + 1)
 
     def _after(self, groups: RowGroups, before: int, row: int) -> Position:
-        """The position before a row of the row groups, counted from the first one's first row."""
+        """Return the position before a row, counted from the first row of the first row group."""
         for number in groups.numbers:
             count = groups.parquet.metadata.row_group(number).num_rows
             if row < count:
@@ -244,8 +242,7 @@ class _Reading(NamedTuple):
 
 # --- the files of each commit --------------------------------------------------------------------
 
-# The files of a commit are read ahead if their total size is at most this, bytes: they wait in
-# memory.
+# The largest total size (bytes) of a commit's files that are read ahead: they wait in memory.
 _SMALL_BYTES = 1 << 20
 
 
@@ -254,9 +251,9 @@ class RowsRemoved(LogGone):
 
 
 class NewFile(NamedTuple):
-    """A file that a commit added, with its wanted row groups (None for all) and `open`.
+    """A file that a commit added, with flags of its selected row groups (None: all).
 
-    `open` may be called once, and raises FileNotFoundError if the file is gone.
+    `open` may be called once. It raises FileNotFoundError if the file is gone.
     """
 
     path: str
@@ -271,11 +268,11 @@ def new_files(
     last: int | None = None,
     refuses_removals: bool = False,
 ) -> Iterator[list[NewFile]]:
-    """Yield the wanted files of each commit from `version` to the last commit.
+    """Yield, for each commit from `version` on, the files with selected row groups.
 
-    A commit that removes files is a rewrite and yields no files. A commit without a wanted row
-    group yields none either. `last`, if known, is the last version to request; it must exist. With
-    `refuses_removals` a commit that removes rows raises RowsRemoved.
+    A commit yields [] if it removes files, as a rewrite does, or has no selected row group. `last`,
+    if known, is the last version to request; it must exist. With `refuses_removals` a commit that
+    removes rows raises RowsRemoved.
     """
     read = functools.partial(_new_of, files, wanted, refuses_removals)
     found: list[NewFile] | None = None
@@ -287,7 +284,7 @@ def new_files(
     asking: deque[Future[list[NewFile] | None]] = deque()
     ask_next, count = version, 0
     while True:
-        # Request all commits that are known to exist, within the limit; otherwise at least one.
+        # Request all commits that certainly exist, up to AT_ONCE; otherwise at least one.
         most = max(1, count // 2) if last is None else last + 1 - ask_next + len(asking)
         while len(asking) < min(AT_ONCE, most):
             asking.append(background.submit(_beside(), functools.partial(read, ask_next)))
@@ -333,5 +330,5 @@ def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.Nat
 
 @functools.lru_cache(maxsize=1)
 def _beside() -> ThreadPoolExecutor:
-    """Return the thread pool that reads ahead, shared by all readers of the process."""
+    """Return the thread pool for reading ahead, which all readers of the process share."""
     return ThreadPoolExecutor(AT_ONCE, "read-ahead")

@@ -1,20 +1,18 @@
-"""Torn log files, which a power loss leaves, and the repair of their tables.
+"""Torn log files, which a power loss may leave, and the repair of their tables.
 
-A file system may keep a file's name and lose its content. Then the last commits of a table may be
-empty, truncated, or missing below a later one, or they may name such a Parquet file. The newest
-Delta checkpoint may be torn in the same way. delta-rs and Spark can no longer read the table. Only
-files after the newest whole checkpoint are examined, because everything that the checkpoint holds
-was on the disk before it.
+A file system may keep a file's name and lose its content. Then a table's last commits, their data
+files, or its newest Delta checkpoint may be empty, truncated or missing, and delta-rs and Spark
+cannot read the table. Only files after the newest whole checkpoint are examined: its content was on
+the disk before it.
 
-A torn commit is voided: an empty commit takes its version, so that a follower never sees a version
-twice. Its transactions are voided with its rows. A writer with a transaction identifier writes the
-rows again, if it still can. A torn checkpoint is moved away. That loses nothing, because the
-commits before it are deleted only after it is on the disk.
+A torn commit is voided: an empty commit replaces it, so that a follower never sees a version twice.
+Its rows and transactions are lost, so a writer with a transaction identifier writes them again, if
+it still can. A torn checkpoint is moved away. That loses nothing, because commits are deleted only
+once a checkpoint with them is on the disk.
 
-While others write, an examination may be wrong. A folder's list may have a commit and lack an older
-one that was created meanwhile. A listed file may have been cleaned up before it is read. So a file
-counts as torn only if two examinations, some time apart, find it. A third one decides which commits
-are voided.
+Concurrent writers may mislead an examination: a listing may miss a commit that was created during
+it, or name a file that was cleaned up since. So a file counts as torn only if two examinations,
+`CONFIRM_S` apart, find it. `mend` examines once more.
 """
 
 from __future__ import annotations
@@ -41,20 +39,19 @@ from group_coordinator.pipeline.delta.table import NOTE, is_outside
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.quoting import quoted_text
 
-# Torn files are kept in this folder below the table's root. VACUUM skips names with this prefix.
+# The folder below the table's root to which torn files are moved; VACUUM skips names with `_`.
 KEPT = "_torn"
 COMMIT, CHECKPOINT = "commit", "Delta checkpoint"
 _MISSING = "its file is missing"
-# The time between the first and the second examination, s. A file that another engine creates in
-# place is filled within that time.
+# The time between two examinations, s. Another engine that creates a file in place fills it sooner.
 CONFIRM_S = 1.0
-# A Delta checkpoint of another form (v2Checkpoint) may be JSON.
+# Checkpoints of Delta's v2Checkpoint feature may be JSON.
 _LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.(?:parquet|json))")
 _PARQUET_END = b"PAR1"
 
 
 class Torn(Struct, frozen=True):
-    """A commit or a Delta checkpoint that cannot be read, or has unreadable rows; `why` says it."""
+    """A commit or Delta checkpoint that is unreadable, or adds unreadable files; `why` says how."""
 
     kind: str
     version: int
@@ -76,8 +73,8 @@ class TornTable(Failure):
 def find_torn(table: Path) -> list[Torn]:
     """Return the torn files of a table in a local folder: checkpoints first, then commits.
 
-    Other processes may write meanwhile. Takes `CONFIRM_S` longer if anything seems to be torn.
-    Raises OSError for a file that cannot be read.
+    Other processes may write meanwhile. Takes `CONFIRM_S` longer if anything seems torn. Raises
+    OSError for a file that cannot be read.
     """
     torn = _look(table)[0]
     if torn:
@@ -94,12 +91,11 @@ def check_whole(table: Path) -> None:
 
 
 def mend(table: Path, found: list[Torn]) -> list[Torn]:
-    """Void the torn commits of a table, and move its torn checkpoints away; return the torn files.
+    """Repair those files of `found` that are still torn; return them.
 
-    These are the files that were `found` before and are found now. No other process may write to
-    the table meanwhile. Torn files are kept in the folder `_torn`. Raises Failure if the table's
-    description is lost, which is in version 0 or in a checkpoint. Raises OSError for a file that
-    cannot be read.
+    Torn commits are voided and torn checkpoints moved into the folder `_torn`. No other process may
+    write to the table meanwhile. Raises Failure if the table's metadata is lost, which only version
+    0 or a checkpoint has. Raises OSError for a file that cannot be read.
     """
     torn, is_described = _look(table)
     if not is_described:
@@ -123,7 +119,7 @@ def _both(first: list[Torn], second: list[Torn]) -> list[Torn]:
 
 
 def _look(table: Path) -> tuple[list[Torn], bool]:
-    """Return the torn files, and whether the table's description can be read nevertheless."""
+    """Return the torn files, and whether the table's metadata can still be read."""
     log = table / "_delta_log"
     commits: set[int] = set()
     checkpoints: dict[int, list[Path]] = {}
@@ -146,7 +142,7 @@ def _look(table: Path) -> tuple[list[Torn], bool]:
 def _torn_checkpoints(
     table: Path, checkpoints: dict[int, list[Path]]
 ) -> tuple[int | None, list[Torn]]:
-    """Return the newest whole checkpoint, None if there is none, and the torn ones after it."""
+    """Return the newest whole checkpoint's version (None: none), and the torn later checkpoints."""
     torn: list[Torn] = []
     noted = open_log(str(table)).last_checkpoint()
     if noted is not None and noted.version not in checkpoints:
@@ -170,7 +166,7 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
         try:
             actions = _read(table / "_delta_log", version)
         except FileNotFoundError:
-            # It was listed.
+            # It was deleted after the listing.
             torn.append(Torn(COMMIT, version, _MISSING))
             continue
         if actions is None:
@@ -186,7 +182,7 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
         if is_outside(unquote(path)):
             why = "lies outside of the table"
         elif size is None:
-            # Delta requires it, so delta-rs and Spark no longer open the table.
+            # Delta requires `size`: delta-rs and Spark do not open a table without it.
             why = "has no size in the log"
         else:
             why = _damage(table / unquote(path), size)
@@ -204,7 +200,7 @@ def _read(log: Path, version: int) -> list[Action] | None:
 
 
 def _damage(file: Path, size: int | None) -> str | None:
-    """Return the damage of a file that should have `size` bytes, None if it is whole."""
+    """Return the damage of a file of `size` bytes (None: of any size), None if it is whole."""
     try:
         found = file.stat().st_size
         if size is not None and found != size:
@@ -231,13 +227,13 @@ def _void(table: Path, version: int) -> None:
     info = commit_info(True, others=0, operation="REPAIR")
     os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
     for checksum in log.glob("*.crc"):
-        # A later checksum may count the voided commit's files.
+        # Checksums of this and later versions may count the voided commit's files.
         if int(checksum.stem) >= version:
             checksum.unlink()
 
 
 def _keep_rows(table: Path, version: int) -> None:
-    """Keep the files that a commit adds, if it can be read: no commit names them afterwards."""
+    """Copy the data files of a commit into `_torn`, because no commit names them afterwards."""
     for action in _read(table / "_delta_log", version) or ():
         if action.add is None or is_outside(action.add.file):
             continue

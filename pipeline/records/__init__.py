@@ -1,6 +1,6 @@
 """Export and import of the offsets topic as Kafka's own binary records.
 
-The entry points are `exporter.export` and `importer.import_`; `record_file` defines the files. The
-bytes of a record are encoded in `schemas.kafka`. An import takes all partitions from running
-coordinators through `pipeline.ownership`. It depends on neither the stream nor the node.
+Entry points: `exporter.export` and `importer.import_`; `record_file` defines the files, and
+`schemas.kafka` the bytes of a record. An import takes all partitions from running coordinators
+through `pipeline.ownership`. The package depends on neither the stream nor the node.
 """

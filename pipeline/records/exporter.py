@@ -52,10 +52,10 @@ _LOG_COLUMNS = {
 def export(root: str, out: str = STDIO, say: Say = to_stderr) -> Tally:
     """Write the offsets topic, ordered by partition and log offset, to the file `out`.
 
-    "-" is stdout. The export has all records of the table's version at the time of the call. Its
-    memory is bounded. Progress is reported to `say`. The file is renamed to `out` when it is
-    complete. Raises Failure if the root has no offsets topic or the file's ending is of no known
-    format. Raises OSError if the file cannot be written.
+    "-" is stdout. It exports the table's version at the time of the call, with bounded memory, and
+    reports progress to `say`. The file gets its name when it is complete. Raises Failure if the
+    root has no offsets topic or the file's ending is of no known format. Raises OSError if the file
+    cannot be written.
     """
     if not is_table(table_uri(root, OFFSETS_TOPIC)):
         raise Failure(f"there is no offsets topic under {root}")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
 
 REASON = "imported"
-# The records of a source, each with its location in the source, which messages name.
+# The records of a source, each with its location for messages.
 Read = Iterator[tuple[str, RawRecord | Corrupt]]
 
 
@@ -53,15 +53,15 @@ def import_(
 ) -> Tally:
     """Append the records of the file `source` to the offsets topic; "-" is stdin.
 
-    A record's partition is computed from its group id and the number of partitions in the settings.
-    Its log offset continues that partition's log. If a group exists, the imported records win,
-    because they are newer than its own. A Parquet file, or a folder of them, is sorted first. The
-    JSON Lines of a partition must be ordered by offset.
+    A record's partition follows from its group id and the number of partitions in the settings; its
+    log offset continues that partition's log. Imported records win over a group's own, which are
+    older. A Parquet file, or a folder of them, is sorted first. JSON Lines must be ordered by
+    offset within a partition.
 
-    Each commit has a Delta transaction identifier: a digest of the whole source, and the number of
-    the batch. So an import that is repeated after an interruption writes only the missing batches.
-    Repeated after a complete import, it writes nothing, unless `again` is true. Raises Failure if
-    the source is malformed or out of order, OSError if it cannot be read, and AppendConflict.
+    Each commit has a transaction identifier: a digest of the whole source, and the batch's number.
+    So an import that is repeated after an interruption writes only the missing batches, and after a
+    complete import nothing, unless `again` is true. Raises Failure if the source is malformed or
+    out of order, OSError if it cannot be read, and AppendConflict.
 
     Running coordinators release their partitions during the import, and requests wait. Afterwards
     they load the partitions with the imported records (`pipeline.ownership.hold`).
@@ -93,7 +93,6 @@ def import_(
 
 
 def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, Appender]:
-    """Return the end of the offsets topic, and an appender to it."""
     handle = open_table(root, OFFSETS_TOPIC)
     ours = settings.coordinator
     log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
@@ -103,10 +102,7 @@ def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, 
 def _readable(
     records: Read, num_partitions: int, tally: Tally
 ) -> Iterator[tuple[CoordinatorRecord, int]]:
-    """Yield the records that can be decoded, each with its size in bytes.
-
-    All records, decoded or skipped, are counted in `tally`.
-    """
+    """Yield the records that can be decoded, each with its size in bytes; count all in `tally`."""
     for where, raw in records:
         if isinstance(raw, Corrupt):
             tally.skip_corrupt(where, raw.reason)
@@ -123,7 +119,7 @@ def _readable(
 
 
 def _identity(files: Sequence[Path], num_partitions: int) -> str:
-    """Return the import's application id, a digest of everything that determines its batches.
+    """Return the import's transaction identifier, a digest of all that determines its batches.
 
     These are the content of the files, the number of partitions and the limits of a batch.
     """
@@ -189,10 +185,7 @@ def _read_parquet(files: Sequence[Path]) -> Read:
 
 
 def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
-    """Return the SQL expression of each column.
-
-    Raises Failure that names the columns that are missing or have a wrong type.
-    """
+    """Return the SQL expression of each column; raises Failure for missing or unfit columns."""
     kinds: dict[str, Sequence[Callable[[pa.DataType], bool]]] = {
         "partition": (pa.types.is_integer,),
         "offset": (pa.types.is_integer,),

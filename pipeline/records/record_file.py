@@ -1,8 +1,8 @@
-"""A file of Kafka's own binary records: its format, and the batches it is read and written in.
+"""A file of Kafka's own binary records: its format, and the batches for reading and writing it.
 
-A row has the source's partition and offset, and the record's timestamp, key and value. The value of
-a tombstone is null. The file is Parquet, or JSON Lines with bytes in base64 and times in ms. A
-record that cannot be converted is skipped and counted; messages describe the first `DESCRIBED`.
+A row has the source's partition and offset, and the record's timestamp, key and value (null for a
+tombstone). The file is Parquet, or JSON Lines with bytes in base64 and times in ms. A record that
+cannot be converted is skipped and counted; messages describe the first `DESCRIBED`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 # The file name of standard input and output.
 STDIO = "-"
-# Rows read at once. A group's record may have 1 MB, an offset's has about 100 bytes.
+# The number of rows read at once. A group's record may have 1 MB, an offset's about 100 bytes.
 READ_ROWS = 2048
-# The most rows of a batch, and the bytes at which it is written. A repeated import must make the
-# same batches, or it would write records twice: see `batch_limits`.
+# The maximum rows of a batch, and the bytes at which it ends. A repeated import must make the same
+# batches, or it would write records twice: see `batch_limits`.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 2**20
 SORT_MEMORY = "256MB"
 DESCRIBED = 5
 PROGRESS_S = 10.0
-# `epoch_ms` needs a plain timestamp: with a zone it would need an extension to be loaded.
+# With a time zone, `epoch_ms` would need a DuckDB extension.
 MILLIS = 'epoch_ms(CAST("timestamp" AS TIMESTAMP))'
 
 _PARQUET = (".parquet",)
@@ -55,7 +55,7 @@ class RawRecord(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of the key and the value."""
+        """The size of key and value, bytes."""
         return len(self.key or b"") + len(self.value or b"")
 
 
@@ -65,9 +65,9 @@ RAW_RECORDS = Table("raw_records", arrow_schema(RawRecord))
 class Tally(Struct):
     """Counts of the records of an export or an import.
 
-    `records` were exported or imported. Of these, `tombstones` delete their key, and `repeated`
-    were written by an earlier run of the same import. `unknown` and `corrupt` records were skipped;
-    `named` describes the first `DESCRIBED` of them.
+    `records` were exported or imported. Of these, `tombstones` delete their key, and an earlier run
+    of the import wrote `repeated`. `unknown` and `corrupt` records were skipped; `named` describes
+    the first `DESCRIBED` of them.
     """
 
     records: int = 0
@@ -105,7 +105,7 @@ Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
-    """Print a line to standard error, because records may be written to standard output."""
+    """Print a line to stderr, because records may be written to stdout."""
     print(text, file=sys.stderr)
 
 
@@ -126,7 +126,7 @@ class Progress:
 
 
 def is_parquet(name: str) -> bool:
-    """Return whether the file is Parquet, by its ending; raises Failure for an unknown ending."""
+    """Return whether the file is Parquet, by its ending; raises Failure for an unknown one."""
     ending = Path(name).suffix.lower()
     if name == STDIO or ending in _JSON_LINES:
         return False
@@ -138,7 +138,7 @@ def is_parquet(name: str) -> bool:
 def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Group items into batches of at most `BATCH_ROWS`, which end at `BATCH_BYTES`.
 
-    Each item is given with its size in bytes.
+    Each item comes with its size in bytes.
     """
     batch: list[T] = []
     total = 0
@@ -153,7 +153,7 @@ def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def batch_limits() -> str:
-    """Return the limits of a batch as text, which is a part of an import's digest."""
+    """Return the limits of a batch as text, which is part of an import's digest."""
     return f"{BATCH_ROWS} {BATCH_BYTES}"
 
 
@@ -185,7 +185,7 @@ def sorted_rows(
 
 
 def _scan(rows: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Read one file after the other, because a scan of the dataset reads ahead without a limit."""
+    """Read one file after the other: a scan of the dataset reads ahead without a limit."""
     for fragment in rows.get_fragments():
         yield from fragment.to_batches(
             schema=rows.schema,

@@ -1,7 +1,7 @@
 """The demo: recorded traffic of real clients, replayed against a live coordinator.
 
-The coordinator is a normal one in a separate process. The demo appends the requests to the table
-`requests`, and prints what it reads from the tables that the coordinator writes.
+The coordinator is a normal one in a separate process. The demo appends to the table `requests`, and
+prints what it reads from the tables that the coordinator writes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ _CONFIG = """\
 _TICK_S = 0.02
 _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
-# The trace and the groups that the demo reports on unless it is verbose, and its word for each of
-# the reported group events.
+# The trace and the groups on which a non-verbose demo reports, and its word for each group event.
 _REPORTED_TRACE = "b-kafka-python-three-range"
 _REPORTED_GROUP = "orders-b-"
 _STORY = {"member_joined": "joined", "member_left": "left", "member_expired": "expired"}
@@ -46,10 +45,10 @@ _STORY = {"member_joined": "joined", "member_left": "left", "member_expired": "e
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # A line of the coordinator's log: date, time, level, message.
 _STEP = re.compile(r"\S+ \S+ (?:INFO|WARNING) (.*)")
-# The prefix of the groups of real clients. The other groups are those of a test driver, which sent
-# requests that real clients do not send.
+# The prefix of groups of real clients. A test driver, which sent requests that real clients do not
+# send, used the other groups.
 _CLIENTS = "orders-"
-# The group events that the verbose demo prints besides transitions; the table has all of them.
+# Group events that the verbose demo prints besides transitions; the table has all of them.
 _SHOWN = {"member_joined", "member_left", "member_expired", "member_fenced", "leader_elected"}
 
 GROUPS_SQL = """\
@@ -67,8 +66,8 @@ WHERE group_id LIKE 'orders-%' ORDER BY started_at LIMIT 12"""
 class Demo:
     """One run of the demo, with its tables below the folder `root`.
 
-    A verbose demo prints the events of all groups of real clients. `names` are the traces that are
-    replayed; None means all.
+    With `verbose` it prints the events of all groups of real clients. `names` are the traces to
+    replay; None: all.
     """
 
     def __init__(
@@ -139,8 +138,8 @@ class Demo:
     def replay_traces(self, check: Callable[[], None]) -> bool:
         """Replay the traces in real time and print the results.
 
-        Returns whether all expected answers arrived. Requires a coordinator that is ready; `check`
-        raises if its process has ended.
+        Returns whether all expected answers arrived. The coordinator must be ready; `check` raises
+        if its process has ended.
         """
         tails = (
             follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names),
@@ -151,7 +150,7 @@ class Demo:
         return self._conclude()
 
     def _print_steps(self, seconds: float) -> None:
-        """Print the new lines of the coordinator's log, which show the progress of its start."""
+        """Print the new lines of the coordinator's log, while it starts."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[1:]
         for line in lines[self._steps :]:
             step = _STEP.match(line)

@@ -1,12 +1,11 @@
 """A simulator of the coordinator on a virtual clock: JSON lines in, responses and records out.
 
-It runs the same state machine as the Spark job. The clock starts at 0 ms, and only the input lines
-advance it; timers in between fire exactly at their deadlines. For each input line, the output has
-zero or more lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, and then `{"ack": K}`. Output
-is flushed after each ack, so that a driver can exchange lines with the simulator over a pipe.
-
-Joins and syncs that are still parked at the end of the input are not answered. For a malformed
-line, the output has `{"error": "line K: ..."}` before the ack, and the next line is read.
+It runs the same state machine as the Spark job. The clock starts at 0 ms, and only the input
+advances it; timers in between fire exactly at their deadlines. For each input line, the output has
+any number of lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, and then `{"ack": K}`. Output
+is flushed after each ack, so that a driver can exchange lines over a pipe. Joins and syncs that are
+still parked at the end are not answered. A malformed line yields `{"error": "line K: ..."}` before
+its ack.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OWNERSHIP = {
     "loading": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     "not_owned": ErrorCode.NOT_COORDINATOR,
 }
-# Keys of the lines of a recorded trace that are not requests; the simulator skips these lines.
+# Lines of a recorded trace with these keys are not requests, and skipped.
 _SKIPPED_KEYS = ("trace", "response", "note")
 
 Output = dict[str, Any]
@@ -57,7 +56,7 @@ class BadLine(ValueError):
 class Simulator:
     """A coordinator of all offsets partitions on a virtual clock (ms).
 
-    `on_event` is called with every group event; group events are not in the output.
+    `on_event` is called with every group event; they are not in the output.
     """
 
     def __init__(
@@ -269,10 +268,7 @@ class Simulator:
         self._coordinator = self._build()
 
     def _set_topics(self, topics: Any) -> None:
-        """Set the catalogue, topics with their numbers of partitions.
-
-        If it is None, every topic exists.
-        """
+        """Set the catalogue: topics with their numbers of partitions. None: every topic exists."""
         try:
             self._topics = msgspec.convert(topics, dict[str, int] | None)
         except msgspec.ValidationError as error:

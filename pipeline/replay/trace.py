@@ -1,9 +1,9 @@
 """Traces: recorded requests of real clients with a Kafka broker's answers, and their comparison.
 
-A trace is JSON Lines: a header, then requests, the broker's answers and notes. Each line has its
-time in ms since the start of the run. A coordinator generates member ids, so a replay maps the
-recorded ids to those of the live coordinator. The broker's hash maps return topics, partitions and
-members in any order, so lists are compared as sets.
+A trace is JSON Lines: a header, then requests, the broker's answers and notes, each with its time
+in ms since the start of the run. A coordinator generates member ids, so a replay maps recorded ids
+to live ones. A broker returns topics, partitions and members in any order, so lists are compared as
+sets.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Trace(Struct):
 
     @property
     def answers(self) -> dict[str, Json]:
-        """The broker's answers by request id; some requests have no answer."""
+        """The broker's answers by request id; some requests have none."""
         found = (line.response for line in self.lines)
         return {response["request_id"]: response for response in found if response is not None}
 
 
-# The topics of the broker of the recordings, with their numbers of partitions. The broker answered
-# error code 3 (UNKNOWN_TOPIC_OR_PARTITION) for all others.
+# The topics of the recordings' broker, with their numbers of partitions. It answered error code 3
+# (UNKNOWN_TOPIC_OR_PARTITION) for all others.
 TOPICS: dict[str, int] = {"t4": 4, "t6": 6, "t24": 24}
 
 
@@ -127,7 +127,7 @@ def mentioned_ids(value: Any) -> Iterator[str]:
 def same_answer(recorded: Json, live: Json, ids: MemberIds) -> bool:
     """Return whether the live answer equals the broker's, apart from member ids.
 
-    Lists are compared as sets, and `_NOT_COMPARED` lists the ignored fields.
+    Lists are compared as sets; the fields in `_NOT_COMPARED` are ignored.
     """
     return bool(_comparable(ids.translate(recorded)) == _comparable(live))
 

@@ -1,14 +1,13 @@
 """The replay of a recorded trace against a live coordinator in real time.
 
 Requests are sent in the recorded order, at the recorded times or later. A request with a member id
-waits until the replay knows the live id of that member. A request that followed the expiry of a
-member waits until the live coordinator has expired that member, too. All later requests are delayed
-by the same time. The recording does not contain expiries, so the simulator runs the same requests
-on a virtual clock and counts them.
+waits until the live id of that member is known. A request that followed the expiry of a member
+waits until the live coordinator has expired that member. Later requests are delayed by the same
+time. The recording does not contain expiries, so the simulator runs the same requests and counts
+them.
 
-A wait adds time that the recording does not have. During a wait, a real client would send
-heartbeats from its heartbeat thread. So the replay sends heartbeats for the members that were alive
-at this point of the recording, or they would expire.
+During a wait a real client would send heartbeats. So the replay sends them for the members that
+were alive at this point of the recording, or they would expire.
 """
 
 from __future__ import annotations
@@ -136,9 +135,9 @@ class TraceReplay:
             self._expired[event["group_id"]] += 1
 
     def compare(self) -> None:
-        """Compare all answers with the broker's; call this after the last answer.
+        """Compare all answers with the broker's.
 
-        Only then are all member ids known.
+        Call this after the last answer, because only then all member ids are known.
         """
         for request_id, recorded in self._recorded.items():
             live = self._live.get(request_id)
@@ -198,7 +197,7 @@ class _Alive:
 def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
     """Return the requests, each with its time (ms) and the earlier expiries in its group.
 
-    The expiries are those of a simulator that runs the trace.
+    A simulator that runs the trace counts the expiries.
     """
     expired: Counter[str] = Counter()
 

@@ -1,8 +1,7 @@
 """The project's tables: their locations under a root, and how they are created, written and read.
 
-Packages above import the names below, but not the modules. This package imports `pipeline.delta`
-and `schemas`. It depends on neither the decisions of groups, nor the ownership of partitions, nor
-Spark. The views over the tables are in `schemas/views.sql`, and `pipeline.monitor` reads them.
+Other packages import the names below, never the modules. The package knows neither decisions of
+groups nor ownership of partitions nor Spark. The views over the tables are in `schemas/views.sql`.
 """
 
 from importlib import import_module
@@ -82,8 +81,8 @@ if TYPE_CHECKING:
         read_changes,
     )
 
-# The names that other packages may import, by their modules. A module is imported at the first use
-# of one of its names: most callers must not wait for delta-rs, Arrow or DuckDB.
+# The names that other packages may import, by module. A module is imported when one of its names is
+# first used, because most callers need not wait for delta-rs, Arrow or DuckDB.
 _NAMES = {
     "acl_table": (
         "AclWatcher",

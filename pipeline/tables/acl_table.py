@@ -1,16 +1,16 @@
 """The ACLs of a root: an append-only log of added and removed ACLs.
 
-The first ACL creates the table. Without the table, all operations are allowed to all principals.
-With it, only the operations that an ACL allows are. This also holds after all ACLs were removed, so
-that removing too many ACLs does not open the root.
+The first ACL creates the table. Without the table, everything is allowed to all principals. With
+it, only what an ACL allows, also after all ACLs were removed: removing too many ACLs does not open
+the root.
 
-The table of coordinators has a mark that the root has ACLs. The mark distinguishes a missing table
-of ACLs from one that was never created. Without the mark, a deleted or temporarily unavailable
-folder would allow all operations to all principals.
+A mark in the table `coordinators` says that the root has ACLs. It distinguishes a lost ACL table
+from one that was never created. Without it, a deleted or briefly unavailable folder would allow
+everything.
 
 Changes are serialized as in `pipeline.tables.topic_catalogue`: each is the next version of one
-application id in Delta's transaction identifiers. `check` is called after each read of the ACLs and
-before the commit of the change; it raises to cancel the change.
+transaction identifier. `check` is called after each read of the ACLs and before the commit; it
+raises to cancel the change.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def add_acls(
     check: Callable[[], None] = lambda: None,
     anew: bool = False,
 ) -> list[AclBinding]:
-    """Add ACLs, and return those that were not in force before; the first ACL creates the table.
+    """Add ACLs, and return those that were not in force; the first ACL creates the table.
 
     `by` is the principal that requested the change. Raises InvalidAcl. Raises TableMissing if the
-    table was lost, unless the last argument is true, which creates it again.
+    table is lost, unless the last argument is true, which creates it again.
     """
     wanted = list(dict.fromkeys(acls))
     for acl in wanted:
@@ -97,7 +97,7 @@ def read_acls(root: str) -> tuple[AclBinding, ...] | None:
 
 
 def _is_there(root: str) -> bool:
-    """Return whether the table exists; raises TableMissing if it existed before and is lost."""
+    """Return whether the table exists; raises TableMissing if it is lost."""
     if has_table(root, ACLS):
         return True
     _check_never_made(root)
@@ -121,8 +121,8 @@ def _change(
 ) -> list[AclBinding]:
     appender = Appender(table_uri(root, ACLS))
     while True:
-        # The version is read before the rows. If another change is committed between the two reads,
-        # it has this version, and this change is decided again.
+        # The version is read before the rows: a change that is committed in between takes this
+        # version, and this change is decided again.
         number = appender.last_version(_APP_ID) + 1
         chosen = choose(_in_force(_read(root)))
         check()
@@ -142,7 +142,6 @@ def _columns(acl: AclBinding) -> dict[str, str]:
 
 
 def _in_force(changes: Iterable[AclChange]) -> frozenset[AclBinding]:
-    """Return the ACLs after all changes."""
     return _after(changes, frozenset())
 
 
@@ -167,8 +166,8 @@ class _KnownAcls(Struct, frozen=True):
 class AclWatcher:
     """A follower of the ACLs of a root; not thread-safe.
 
-    A poll is one attempt to open the table's next commit. While the table does not exist, a poll is
-    one test whether its log exists. The first such poll checks that the root never had ACLs.
+    A poll is one attempt to open the table's next commit or, without a table, its log. The first
+    poll without a table checks that the root never had ACLs.
     """
 
     def __init__(self, root: str) -> None:
@@ -209,19 +208,18 @@ class AclWatcher:
 
 def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcls:
     if is_whole and not rows.num_rows:
-        # The table is created before its first row. This is an error and not an empty set of ACLs,
-        # which would deny everything, because clients treat a denial as final.
+        # The table is created before its first row. This is an error: an empty set of ACLs would
+        # deny everything, and clients treat a denial as final.
         raise Failure(
             "the table of ACLs has no rows yet, so which ACLs are in force is not known: if no "
             "change of them is under way, make one by `group-coordinator acls add`"
         )
     before = _KnownAcls(-1, ()) if known is None or is_whole else known
-    # Changes that are read a second time are skipped, because an added ACL that was removed
-    # since would be in force again.
+    # Changes that are read twice are skipped: a removed ACL would be in force again.
     changes = from_arrow(AclChange, rows)
     new = [change for change in changes if change.number > before.number]
     now = tuple(sorted(_after(new, frozenset(before.acls))))
     number = max([before.number, *(change.number for change in new)])
-    # If the ACLs are unchanged, the same tuple is kept. Callers recognize it by identity, and keep
-    # the objects that they derived from it.
+    # Unchanged ACLs stay the same tuple: callers recognize it by identity and keep what they
+    # derived.
     return _KnownAcls(number, known.acls if known is not None and known.acls == now else now)

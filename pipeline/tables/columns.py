@@ -1,14 +1,12 @@
-"""Schema evolution: the columns of a table that another release may have created or changed.
+"""Schema evolution: tables with columns that another release created or changed.
 
 A release only adds nullable columns, and nullable fields at the end of a struct. Therefore:
 
 * A table of an earlier release lacks columns. A writer that opens it adds them, in one commit that
   changes only the schema. A reader reads them as null (`with_columns`).
-* A table of a later release has further columns. They are null in the rows of this release.
-* If a later release cannot share a table with this one, it marks the table. The mark is a column
-  that is not nullable, or a higher number in the table's property `FORMAT_PROPERTY`.
-
-So releases that run at the same time can use one root, unless a later one has marked a table.
+* A table of a later release has more columns, which are null in rows of this release.
+* If a later release cannot share a table with this one, it adds a column that is not nullable, or
+  raises the number in the table property `FORMAT_PROPERTY`. This release then refuses the table.
 """
 
 from __future__ import annotations
@@ -79,9 +77,9 @@ def check_format(handle: DeltaTable, table: Table) -> None:
 def add_missing_columns(handle: DeltaTable, table: Table) -> None:
     """Add the columns of this release that the table lacks, and log their names.
 
-    Other processes may append at the same time, and add the same columns. Raises what
-    `check_columns` raises. Raises LaterRelease if the table has an unknown column that is not
-    nullable. Raises CommitFailedError after `ATTEMPTS` conflicts with other commits.
+    Other processes may append or add the same columns meanwhile. Raises what `check_columns`
+    raises. Raises LaterRelease if the table has an unknown column that is not nullable. Raises
+    CommitFailedError after `ATTEMPTS` conflicts with other commits.
     """
     for attempt in range(ATTEMPTS):
         missing = check_columns(handle, table)
@@ -115,15 +113,12 @@ def dataset(handle: DeltaTable, table: Table) -> ds.Dataset:
     if not check_columns(handle, table):
         return rows
     wanted = with_columns(rows.schema, table.schema)
-    # Not `rows.replace_schema`, which refuses a struct that lacks a field.
+    # `rows.replace_schema` refuses a struct that lacks a field.
     return type(rows)(rows.get_fragments(), wanted, rows.format, rows.filesystem)
 
 
 def with_columns(found: pa.Schema, ours: pa.Schema) -> pa.Schema:
-    """Return the schema `found` followed by the columns of `ours` that it lacks.
-
-    Structs within it are merged in the same way.
-    """
+    """Return `found` followed by the columns of `ours` that it lacks; structs are merged alike."""
     return pa.schema(_with_fields(found, ours))
 
 
@@ -137,7 +132,7 @@ def plain(type_: pa.DataType) -> str:
 
 
 def _top(name: str, missing: list[str]) -> bool:
-    """Return whether the column `name`, or a field within it, is missing."""
+    """Return whether the column `name`, or a field within it, is in `missing`."""
     return any(each.partition(".")[0] == name for each in missing)
 
 
@@ -162,7 +157,7 @@ def _is_list(type_: pa.DataType) -> bool:
 def _pairs(
     found: Iterable[pa.Field], ours: Iterable[pa.Field]
 ) -> Iterator[tuple[pa.Field | None, pa.Field]]:
-    """Return the fields of `ours`, each preceded by the field of `found` with the same name."""
+    """Return the fields of `ours`, each preceded by `found`'s field of the same name or None."""
     by_name = {field.name: field for field in found}
     return ((by_name.get(field.name), field) for field in ours)
 
@@ -170,7 +165,6 @@ def _pairs(
 def _differences(
     found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = ""
 ) -> Iterator[str]:
-    """Yield a message for each column that has another type."""
     for there, field in _pairs(found, ours):
         if there is not None:
             yield from _different(there.type, field.type, above + field.name)
@@ -186,7 +180,7 @@ def _different(found: pa.DataType, ours: pa.DataType, name: str) -> Iterator[str
 
 
 def _missing(found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Yield the names of the fields of `ours` that are not in `found`."""
+    """Yield the names of the fields that only `ours` has."""
     for there, field in _pairs(found, ours):
         if there is None:
             yield above + field.name
@@ -198,7 +192,7 @@ def _missing(found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = "
 def _unknown_required(
     found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = ""
 ) -> Iterator[str]:
-    """Yield the names of the fields of `found` that are not in `ours` and not nullable."""
+    """Yield the names of the non-nullable fields that only `found` has."""
     for mine, field in _pairs(ours, found):
         if mine is None:
             if not field.nullable:
@@ -209,7 +203,7 @@ def _unknown_required(
 
 
 def _fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a struct, or of the structs in a list; empty for other types."""
+    """Return the fields of a struct, or of the structs in a list; [] for other types."""
     if _is_list(type_):
         return _fields(type_.value_type)
     return list(type_) if pa.types.is_struct(type_) else []

@@ -1,6 +1,6 @@
 """The format number of a table, which tells how its rows are read (`pipeline.tables.columns`).
 
-It has its own module so that commands that only read tables do not import Arrow.
+It is a separate module so that commands that only read tables do not import Arrow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The table's property; a table without it has format 1.
+# The table property with the format; without it the format is 1.
 FORMAT_PROPERTY = "groupCoordinator.format"
 FORMAT = 1
 

@@ -1,6 +1,6 @@
-"""Marks: permanent notes in a table that another table was created.
+"""Marks: permanent notes in one table that another table was created.
 
-With a mark, a missing table is known to be lost; without one, it was never created.
+If the other table is missing and has a mark, it is lost; without a mark it was never created.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def set_mark(root: str, table: Table, mark: str) -> None:
-    """Set a mark in a table, unless it has the mark.
-
-    A mark is a transaction identifier with version 1; `mark` is its application id.
-    """
+    """Set a mark in a table: the transaction identifier `mark` with version 1."""
     Appender(table_uri(root, table)).append(None, mark, 1)
 
 

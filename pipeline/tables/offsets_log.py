@@ -1,4 +1,4 @@
-"""The end of the offsets topic: the log offsets and segment that its next records get."""
+"""The end of the offsets topic's log: the log offsets and the segment of its next records."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 class OffsetsLog:
     """The next log offset of each offsets partition, and the active segment.
 
-    As in Kafka, a segment is closed when it has `segment_bytes` or is `segment_ms` old. Rows that
-    an earlier process wrote count with the size of their files, rows of this process with their
-    size in memory.
+    As in Kafka, a segment is closed when it has `segment_bytes` or is `segment_ms` old. Rows of
+    earlier processes count with the size of their files, rows of this process with their size in
+    memory.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class OffsetsLog:
     def place(
         self, records: Sequence[CoordinatorRecord], upcoming: dict[int, int] | None = None
     ) -> pa.Table:
-        """Return the records as rows with their log offsets and segment.
+        """Return the records as rows with log offsets and segment.
 
-        Call `advance` with the rows after they were written. If the records of one append are
-        placed in several calls, the calls share `upcoming`, which is empty at first. It has the
-        next log offset of each partition after the previous calls.
+        After the rows are written, call `advance` with them. If the records of one append are
+        placed in several calls, these share `upcoming`, at first {}, which maps partitions to their
+        next log offsets.
         """
         if upcoming is None:
             upcoming = {}
@@ -68,7 +68,7 @@ class OffsetsLog:
         return to_arrow(OFFSETS_TOPIC, records, columns)
 
     def advance(self, rows: pa.Table) -> None:
-        """Update the next log offsets and the segment after `rows` were written."""
+        """Update the next log offsets and the active segment after `rows` were written."""
         highest = rows.group_by("partition").aggregate([("log_offset", "max")])
         for row in highest.to_pylist():
             self._next[row["partition"]] = row["log_offset_max"] + 1
@@ -92,9 +92,9 @@ class OffsetsLog:
 
 
 def next_offsets(handle: DeltaTable, partitions: Collection[int] | None = None) -> dict[int, int]:
-    """Return the next log offset of each of the offsets partitions that have records.
+    """Return the next log offset of each offsets partition with records; `partitions` None: of all.
 
-    If `partitions` is None, all partitions are included. Reads two columns of the table.
+    Reads two columns of the table.
     """
     wanted = "" if partitions is None else f"WHERE partition IN ({_listed(partitions)}) "
     query = f"SELECT partition, max(log_offset) + 1 AS next FROM log {wanted}GROUP BY partition"
@@ -109,7 +109,7 @@ def _listed(partitions: Collection[int]) -> str:
 def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:
     """Return the newest segment, the bytes of its files, and the time of its first file (ms).
 
-    For an empty table, these are 0, 0 and None. Reads only the table's log.
+    They are 0, 0 and None for an empty table. Reads only the table's log.
     """
     files = to_table(handle.get_add_actions(flatten=True))
     if files.num_rows == 0:

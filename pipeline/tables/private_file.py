@@ -1,7 +1,4 @@
-"""Files of secrets, which only their owner can read.
-
-A file is replaced atomically, and a lock admits one process at a time to change it.
-"""
+"""Files of secrets, readable by their owner only, with atomic replacement and a lock."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ _READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 def read_private(path: Path) -> bytes:
     """Return the content of a file of secrets.
 
-    Logs a warning if other users of the machine can read it. Raises OSError if the file cannot be
-    read. Raises PermissionError if other users can write to it, because they could add a secret.
+    Logs a warning if other users of the machine can read it. Raises PermissionError if they can
+    write to it, because they could add a secret; OSError if it cannot be read.
     """
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -42,11 +39,10 @@ def read_private(path: Path) -> bytes:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Lock a file for the block, which reads, changes and writes it.
+    """Lock a file for a block that reads and replaces it.
 
-    The lock is on a separate file in the same folder, because the file itself is replaced when it
-    is written. The lock file is not deleted. The operating system releases the lock when the
-    process ends. Raises OSError.
+    The lock is on a separate file in the same folder, because the file itself is replaced. The lock
+    file stays; the operating system releases the lock when the process ends. Raises OSError.
     """
     path = path.resolve()
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -59,24 +55,21 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def write_private(path: Path, lines: Iterable[bytes]) -> None:
-    """Replace a file atomically: readers see the complete old file or the complete new file."""
+    """Replace a file atomically: readers see the complete old or the complete new file."""
     path = path.resolve()
     with _written(path, (line + b"\n" for line in lines)) as name:
         os.replace(name, path)
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """Create a file atomically; if it exists already, it is not changed."""
+    """Create a file atomically, unless it exists."""
     with _written(path, [content]) as name, suppress(FileExistsError):
         os.link(name, path)
 
 
 @contextmanager
 def _written(path: Path, parts: Iterable[bytes]) -> Iterator[str]:
-    """Write a temporary file in the folder of `path`, and yield its name.
-
-    The file is synced to disk before the block, and its temporary name is deleted after the block.
-    """
+    """Write and sync a temporary file in the folder of `path`; yield, then delete its name."""
     # mkstemp creates a file that only its owner can read.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,7 +1,7 @@
 """The file of keys that sign requests (`coordinator.signatures`), one JSON object in each line.
 
-A coordinator's file has the keys of all producers; a producer's file has only its own key. Keys are
-secrets: a file is created for its owner alone. No key is written to a table, checkpoint or log.
+A coordinator's file has the keys of all producers, a producer's file only its own. Keys are
+secrets: only the owner can read a file, and no key is written to a table, checkpoint or log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_keys(path: str | Path) -> list[RequestKey]:
 
 
 def read_key(path: str | Path) -> RequestKey:
-    """Return the key of a producer's file; raises KeysError if it does not have exactly one."""
+    """Return the key of a producer's file; raises KeysError if it has not exactly one."""
     keys = read_keys(path)
     if len(keys) != 1:
         raise KeysError(f"{path} has {len(keys)} keys: a producer signs by one, its own")
@@ -48,7 +48,7 @@ def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
     try:
         key = msgspec.json.decode(line, type=RequestKey)
     except DECODE_ERRORS:
-        # The decoder's message is left out, because it may contain a part of the secret.
+        # The decoder's message may contain a part of the secret.
         raise KeysError(f"line {number} of {path} is no key") from None
     if len(key.secret) < _SECRET_BYTES // 2:
         raise KeysError(f"line {number} of {path}: the secret is shorter than 16 bytes")
@@ -58,7 +58,7 @@ def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
 def new_key(name: str, principal: str) -> RequestKey:
     """Return a new key of a principal, or of a gateway (`*`).
 
-    Raises KeysError if the name is empty or the principal is not `TYPE:NAME` or `*`.
+    Raises KeysError if the name is empty or the principal is neither `TYPE:NAME` nor `*`.
     """
     if not name or (principal != "*" and not all(principal.partition(":"))):
         raise KeysError("a key has a name, and a principal, TYPE:NAME or `*`")
@@ -68,8 +68,8 @@ def new_key(name: str, principal: str) -> RequestKey:
 def add_key(path: Path, key: RequestKey) -> None:
     """Add a key to a file, which is created if it does not exist.
 
-    Raises KeysError if the file has a key of this name or cannot be read, and OSError if it cannot
-    be locked or written.
+    Raises KeysError if the file has a key of this name or cannot be read; OSError if it cannot be
+    locked or written.
     """
     with changing(path):
         present = read_keys(path) if path.exists() else []
@@ -81,8 +81,8 @@ def add_key(path: Path, key: RequestKey) -> None:
 def remove_key(path: Path, name: str) -> None:
     """Remove a key from a file.
 
-    Raises KeysError if the file has no key of this name or cannot be read, and OSError if it cannot
-    be locked or written.
+    Raises KeysError if the file has no key of this name or cannot be read; OSError if it cannot be
+    locked or written.
     """
     with changing(path):
         present = read_keys(path)

@@ -1,24 +1,22 @@
-"""The layout of the files of `requests`: sorted by offsets partition, with a tag for each file.
+"""The layout of files of `requests`: rows sorted by offsets partition, with a tag for each file.
 
-Several coordinators share the table, and each decides the groups of some offsets partitions. A
-file's tag has, for each row group, the partitions of its requests. So a coordinator opens only
-files with requests for its partitions, and of a large file it reads only the row groups with such.
+Each coordinator decides the groups of some offsets partitions. The tag has, for each row group of
+the file, the partitions of its requests. So a coordinator opens only the files, and reads only the
+row groups, with requests for its partitions.
 
-* A writer does not know `offsets.topic.num.partitions`, so the tag has *slots*. A group's slot is
-  its offsets partition if there are `SLOTS` partitions. For another number, slots and partitions
-  are compared modulo their greatest common divisor. Then a coordinator may read a row group without
-  a request for it, but never skips one that has a request for it.
-* A file with at least two times `LANE_ROWS` rows is sorted by slot. It has a row group for each
-  *lane*, a range of slots. The sort is stable, so requests of one group keep their order. Decisions
-  depend on no other order of rows (`pipeline.stream.packed_events`). Lanes do not depend on the
-  ownership of partitions.
-* Columns with only nulls are left out. Delta reads a column that a file lacks as null. Each column
-  costs time in the writer and the reader; a file of heartbeats needs 7 of 49 leaf columns.
+* Writers do not know `offsets.topic.num.partitions`, so the tag has *slots*: the offsets partitions
+  that groups would have if there were `SLOTS` partitions. For another number, slots and partitions
+  are compared modulo their greatest common divisor: a coordinator may read a row group in vain, but
+  never skips a request for its partitions.
+* A file of at least two times `LANE_ROWS` rows is sorted by slot, with a row group for each *lane*,
+  a range of slots. The sort is stable, so requests of a group keep their order; decisions depend on
+  no other order (`pipeline.stream.packed_events`).
+* Columns with only nulls are left out, because each costs time in writer and reader; Delta reads
+  them as null. A file of heartbeats needs 7 of 49 leaf columns.
 
-Files of other writers, and rewritten files, have no such tag. A coordinator reads them completely,
-and drops the requests of other coordinators' groups by group id. It does the same if a tag wrongly
-includes a partition. If a tag wrongly omits a partition, its owner does not see the requests until
-it takes over from the tables. This affects only the requests of the writer of the tag.
+A file without a valid tag, from another writer or a rewrite, is read completely, and requests of
+other coordinators' groups are dropped by group id. If a tag wrongly omits a partition, its owner
+sees the requests only when it takes over from the tables. This harms only the tag's writer.
 """
 
 from __future__ import annotations
@@ -37,14 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 SLOTS = 50
-# A file has a lane for each LANE_ROWS rows, at most MOST_LANES. A row group costs time in the
+# Lanes of a file: one for each LANE_ROWS rows, at most MOST_LANES. A row group costs time in the
 # writer, and saves each reader the rows of other coordinators.
 LANE_ROWS = 1000
 MOST_LANES = 16
 
 TAG = f"group-coordinator.slots-of-{SLOTS}"
-# The columns that are written even if they have only nulls, because a reader that needs only ids
-# must have a column to read.
+# Columns that are written even if they have only nulls: a reader must find one of them.
 _KEPT = ("request_id", "group_id", "api")
 
 
@@ -73,10 +70,9 @@ def in_lanes(rows: pa.Table) -> Layout:
 def wanted_row_groups(
     tags: Mapping[str, str | None] | None, partition_set: PartitionSet | None
 ) -> list[bool] | None:
-    """Return, for each row group of a file, whether it may have requests of the partitions' groups.
+    """Return which row groups of a file may have requests for the partitions, as flags.
 
-    If `partition_set` is None, these are all partitions. Returns None if the file has no such tag
-    or the tag is malformed.
+    `partition_set` None selects all. Returns None if the file has no valid tag.
     """
     text = (tags or {}).get(TAG)
     if text is None:
@@ -112,16 +108,13 @@ def _cut(
 
 
 def _text(lanes: Sequence[Sequence[int]]) -> str:
-    """Return the tag's text: the slots of each lane as a hexadecimal bit mask."""
+    """Return the tag: the slots of each lane as a hexadecimal bit mask."""
     return ",".join(f"{sum(1 << slot for slot in set(lane)):x}" for lane in lanes)
 
 
 @lru_cache(maxsize=256)
 def _mask(partitions: frozenset[int], of: int) -> int:
-    """Return the slots that may have groups of these partitions, as a bit mask.
-
-    `of` is the number of partitions.
-    """
+    """Return a bit mask of the slots that may have groups of these of `of` partitions."""
     common = gcd(SLOTS, of)
     mine = {partition % common for partition in partitions}
     return sum(1 << slot for slot in range(SLOTS) if slot % common in mine)

@@ -25,10 +25,7 @@ def open_requests(uri: str) -> Appender:
 
 
 class RequestLog:
-    """A writer of request events, with one commit for each call.
-
-    It creates the table if it does not exist.
-    """
+    """A writer of request events, one commit for each call; it creates a missing table."""
 
     def __init__(self, root: str) -> None:
         ensure_table(root, REQUESTS)

@@ -1,7 +1,7 @@
-"""The offsets in the Delta log of a topic's own table: of its files, and of the partitions' ends.
+"""Offsets in the Delta log of a topic's own table: bounds of files, and ends of partitions.
 
-`pipeline.topics.segments` explains the format. This module does not import Arrow, because commands
-that only query DuckDB read the ends of topics, too.
+`pipeline.topics.segments` explains the format. Arrow is not imported, for commands that only query
+DuckDB.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_END_PREFIX = "log-end/"
-# An int32 that is not negative.
+# A non-negative number of at most ten digits.
 _NUMBER = re.compile("[0-9]{1,10}")
 
 
 class SegmentBounds(Struct, rename="camel"):
-    """The bounds of a file: it has offsets from `base` to `end` - 1, perhaps with gaps.
+    """The bounds of a file: its offsets are in `base` to `end` - 1, perhaps with gaps.
 
-    Times are in ms.
+    Timestamps are in ms.
     """
 
     base: int
@@ -51,9 +51,9 @@ def decode_bounds(stats: str | None) -> SegmentBounds | None:
 
 
 def partition_in(values: Mapping[str, str | None], path: str) -> int:
-    """Return a file's topic partition from its partition values; raises Failure if it is malformed.
+    """Return the topic partition in a file's partition values; 0 without a value.
 
-    Without a value it is 0.
+    Raises Failure if it is malformed.
     """
     value = values.get("partition") or "0"
     if not _NUMBER.fullmatch(value):
@@ -62,14 +62,14 @@ def partition_in(values: Mapping[str, str | None], path: str) -> int:
 
 
 def log_end_id(partition: int) -> str:
-    """Return the application id of a partition's log end.
+    """Return the transaction identifier of a partition's log end.
 
-    The version of this transaction identifier is the offset of the partition's next record.
+    Its version is the offset of the partition's next record.
     """
     return f"{LOG_END_PREFIX}{partition}"
 
 
 def partition_of(app_id: str) -> int | None:
-    """Return the partition of a log end's application id; None for other application ids."""
+    """Return the partition of a `log_end_id`; None for other transaction identifiers."""
     prefix, number = app_id[: len(LOG_END_PREFIX)], app_id[len(LOG_END_PREFIX) :]
     return int(number) if prefix == LOG_END_PREFIX and _NUMBER.fullmatch(number) else None

@@ -1,6 +1,6 @@
 """The tables under a root: their locations, creation, and upgrade to this release's columns.
 
-The tables have Delta's protocol (1, 2), which every engine reads and writes.
+They have Delta's protocol (1, 2), which every engine reads and writes.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# The commits between two Delta checkpoints of Spark or delta-rs. Delta's default of 10 would write
-# a checkpoint every second at 10 commits/s; listing and reading 100 commits costs less.
+# The commits between two Delta checkpoints. With Delta's default of 10 there would be one each
+# second at 10 commits/s; listing and reading 100 commits costs less.
 CHECKPOINT_INTERVAL = "100"
-# `delta.logRetentionDuration` of each table. Older log files are deleted when a Delta checkpoint is
-# written, because every reader of a table lists its log folder. It also limits time travel.
-# `requests`: 30 days, so that no request is lost while no coordinator runs. A running coordinator
-# trims the log to the commits that it has not read (`pipeline.delta.log_trim`).
-# `topics`, `acls`: 30 days, so that a follower that does not poll for days misses no change.
-# `coordinators`: 10 minutes, because leases fill the log, and it has no followers.
+# `delta.logRetentionDuration` of each table: older log files are deleted with a Delta checkpoint,
+# because every reader lists the log. It also limits time travel. `requests`: 30 days, so that no
+# request is lost while no coordinator runs; a running one trims what it has read
+# (`pipeline.delta.log_trim`). `topics`, `acls`: 30 days, so that a follower that does not poll for
+# days misses no change. `coordinators`: 10 minutes, because leases fill the log, and nothing
+# follows it.
 LOG_RETENTION = {
     "requests": "interval 30 days",
     "topics": "interval 30 days",
@@ -58,13 +58,12 @@ LOG_RETENTION = {
     "coordinators": "interval 10 minutes",
 }
 DEFAULT_LOG_RETENTION = "interval 1 hours"
-# How long a table's log names a removed file; VACUUM keeps the file for as long. With Delta's
-# default of a week, each Delta checkpoint would have 6,000,000 names at 10 files/s.
+# How long a table's log names a removed file, and VACUUM keeps it. With Delta's default of a week,
+# each Delta checkpoint would have 6,000,000 names at 10 files/s.
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
 # How long `requests` retains a transaction identifier. Each producer has its own, and each Delta
-# checkpoint has all of them. A producer checks for minutes whether its append was committed; a
-# streaming query that writes requests may be down for days after its last append. The other tables
-# have few identifiers and retain them forever.
+# checkpoint has them all. A producer checks an append for minutes; a streaming query that writes
+# requests may be down for days. The other tables have few identifiers and retain them for ever.
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _WRITERS_KNOWN = "interval 7 days"
 
@@ -80,10 +79,10 @@ def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
     return properties
 
 
-# The shortest interval between two polls of the topics and ACLs of a root in an object store, s.
+# The shortest interval between two polls of topics and ACLs in an object store, s.
 STORE_LOOK_S = 2.0
 
-# The tables that a coordinator writes, in the order in which it writes a batch.
+# The tables that a coordinator writes, in the order of writing a batch.
 WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
 
@@ -101,9 +100,9 @@ def table_uri(root: str, table: Table) -> str:
 
 
 def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
-    """Create the tables that are missing, and add this release's columns to those that lack them.
+    """Create missing tables, and add missing columns of this release.
 
-    The tables of `ON_DEMAND` are not created: without `topics`, for example, every topic name is
+    Tables of `ON_DEMAND` are not created: without `topics`, for example, every topic name is
     accepted. Raises what `ensure_table` raises, TornRoot for a table that cannot be read after a
     loss of power, and TableMissing.
     """
@@ -119,11 +118,11 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
 def _check_offsets_topic(root: str) -> None:
     """Raise TableMissing if coordinators have run and the offsets topic is missing.
 
-    A coordinator would start without groups or offsets, and all consumers would lose their offsets.
+    A coordinator would start without groups, and all consumers would lose their offsets.
     """
     if has_table(root, OFFSETS_TOPIC) or not has_table(root, COORDINATORS):
         return
-    # The second check is for a folder that was temporarily unavailable during the first.
+    # Checked again, because a folder may have been unavailable for a moment.
     if read_table(root, COORDINATORS).num_rows and not has_table(root, OFFSETS_TOPIC):
         raise TableMissing(
             f"coordinators have run on {root}, and {table_uri(root, OFFSETS_TOPIC)}, which has all "
@@ -134,7 +133,7 @@ def _check_offsets_topic(root: str) -> None:
 def check_release(root: str) -> None:
     """Raise LaterRelease if this release does not know the format of one of the root's tables.
 
-    A table that cannot be opened is skipped; the code that reads it reports the error.
+    A table that cannot be opened is skipped: the code that reads it reports the error.
     """
     for table in (*TABLES.values(), *ON_DEMAND):
         if not has_table(root, table):
@@ -147,11 +146,9 @@ def check_release(root: str) -> None:
 
 
 def has_root(root: str) -> bool:
-    """Return whether the root exists.
+    """Return whether the root exists: a local folder, or in an object store at least one table.
 
-    A local root is a folder. Object stores have no folders, so there a root must have a table.
-    Commands that create something under a root check this first, so that they do not create a
-    mistyped root.
+    Commands that create something check this first, so that they do not create a mistyped root.
     """
     folder = local_folder(root)
     if folder is not None:
@@ -163,17 +160,17 @@ def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
     uri = table_uri(root, table)
     folder = local_folder(uri)
-    # delta-rs takes much longer to find that there is no table.
+    # A cheaper test than a listing of the log.
     if folder is not None and not (folder / "_delta_log").exists():
         return False
     return is_table(uri)
 
 
 class Looks:
-    """The rate limit of a follower that polls a table with few changes.
+    """A limit on how often a follower polls a table with few changes.
 
-    In an object store, where each poll is a request, a poll is allowed every `STORE_LOOK_S`. For a
-    local root, polls are not limited.
+    In an object store, where each poll is a request, one is allowed every `STORE_LOOK_S`. For a
+    local root there is no limit.
     """
 
     def __init__(self, root: str) -> None:
@@ -190,10 +187,7 @@ class Looks:
 
 
 class Absent:
-    """The existence of a table that may be missing.
-
-    In an object store, each check after the first is one request.
-    """
+    """A repeated check whether a table exists; in a store each but the first is one request."""
 
     def __init__(self, root: str, table: Table) -> None:
         self._root, self._table = root, table
@@ -202,7 +196,7 @@ class Absent:
     def is_there(self) -> bool:
         """Return whether the table exists."""
         if self._first is not None:
-            # The table did not exist at the first check, so it has a version 0 if it exists now.
+            # It did not exist at the first check, so if it exists now, it has version 0.
             return has_first_commit(self._first)
         if has_table(self._root, self._table):
             return True
@@ -213,10 +207,7 @@ class Absent:
 
 
 def check_whole_table(root: str, table: Table) -> None:
-    """Raise TornRoot if the table cannot be read after a loss of power.
-
-    A table that does not exist is accepted.
-    """
+    """Raise TornRoot if the table exists and cannot be read after a loss of power."""
     folder = local_folder(table_uri(root, table))
     if folder is None or not (folder / "_delta_log").exists():
         return
@@ -229,7 +220,7 @@ def check_whole_table(root: str, table: Table) -> None:
 
 
 def ensure_table(root: str, table: Table) -> DeltaTable:
-    """Open the table; create it if it is missing, and add this release's columns if it lacks some.
+    """Open the table; create it if it is missing, and add missing columns of this release.
 
     Raises SchemaMismatch for a table with other columns. Raises LaterRelease for a table that this
     release cannot use after a change by a later one. Raises UnfitStore before it creates a table in
@@ -261,7 +252,7 @@ def read_table(root: str, table: Table) -> pa.Table:
 
 
 def last_written(root: str, query_id: str) -> int:
-    """Return the newest batch of a query in the tables `WRITTEN`, -1 if they have none."""
+    """Return the newest batch of a streaming query in the tables `WRITTEN`, -1 if there is none."""
     versions = [open_table(root, table).transaction_version(query_id) for table in WRITTEN]
     return max(-1 if version is None else version for version in versions)
 

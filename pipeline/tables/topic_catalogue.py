@@ -1,17 +1,15 @@
 """The catalogue of topics: the topics that exist, with their numbers of partitions.
 
-The catalogue is an append-only Delta table, `topics`. The newest row of a topic is in force; a row
-without partitions deletes the topic. The first `create_topic` creates the catalogue. Without a
-catalogue, every topic name is accepted. With one, a commit to an unknown topic or partition is
-refused.
+It is an append-only Delta table, `topics`. A topic's newest row is in force; a row without
+partitions deletes the topic. The first `create_topic` creates the table. Without a catalogue every
+topic name is accepted; with one, a commit to an unknown topic or partition is refused.
 
-Changes are serialized: each is the next version of one application id in Delta's transaction
-identifiers. If another change takes the version first, this one is decided again.
+Changes are serialized: each is the next version of one transaction identifier. If another change
+takes the version first, this one is decided again.
 
-`prepare` is called after each read of the catalogue and before the commit of the change. Its
-argument is the `at` of the row that creates the topic, or has created it. For a row that creates
-the topic, it may return a later `at`. It raises to cancel the change, for example because the
-request for it has timed out.
+`prepare` is called after each read of the catalogue and before the commit. Its argument is the `at`
+(ms) of the row that creates, or created, the topic. For a row that creates the topic it may return
+a later `at`. It raises to cancel the change, for example because the request has timed out.
 """
 
 from __future__ import annotations
@@ -40,14 +38,14 @@ from group_coordinator.schemas.tables import TOPIC_TABLES, TOPICS, from_arrow, t
 CATALOGUE_APP_ID = "topics-catalogue"
 LONGEST_NAME = 249
 MOST_PARTITIONS = 2**31 - 1
-# How many of the newest deletions a coordinator gets. A group misses a deletion only if the
-# coordinator decides no request of the group before MOST_DELETED later deletions. So
-# `pipeline.admin.changes` sends a request to each group with offsets of the deleted topic.
+# The number of newest deletions that a coordinator gets. A group misses a deletion only if no
+# request of it is decided before MOST_DELETED later deletions. So `pipeline.admin.changes` sends a
+# request to each group with offsets of the deleted topic.
 MOST_DELETED = 1000
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
-# From the newest row of every topic, returns the new number of partitions of the topic, None to
-# delete it. Raises Failure to cancel the change.
+# Returns a topic's new number of partitions (None: delete it), given the newest row of every topic.
+# Raises Failure to cancel the change.
 _Decide = Callable[[dict[str, TopicChange]], int | None]
 
 
@@ -73,7 +71,7 @@ class UnknownTopic(Failure):
 def create_topic(
     root: str, name: str, partitions: int, prepare: Callable[[int], int | None] = lambda _: None
 ) -> None:
-    """Create a topic, and the catalogue if this is the first topic.
+    """Create a topic, and the catalogue with the first one.
 
     Raises InvalidTopic, InvalidPartitions, TopicExists and TableMissing.
     """
@@ -100,8 +98,8 @@ def alter_topic(
 ) -> None:
     """Increase a topic's number of partitions.
 
-    Raises UnknownTopic, and InvalidPartitions if the number is not higher. As in Kafka, a topic
-    cannot have fewer partitions than before, because committed offsets of the others would remain.
+    Raises UnknownTopic, and InvalidPartitions unless the number is higher. As in Kafka, partitions
+    cannot be removed, because their committed offsets would remain.
     """
     _check_partitions(name, partitions)
     _change(root, name, lambda newest: _more(root, name, partitions, newest), prepare)
@@ -116,8 +114,8 @@ def check_more_partitions(root: str, name: str, partitions: int) -> None:
 def delete_topic(root: str, name: str, prepare: Callable[[int], None] = lambda _: None) -> None:
     """Delete a topic from the catalogue; raises UnknownTopic.
 
-    The coordinator deletes a group's offsets of the topic before it decides the group's next
-    request. `pipeline.admin.changes.delete_topic` sends a request to each such group.
+    The coordinator deletes a group's offsets of the topic with the group's next request.
+    `pipeline.admin.changes.delete_topic` sends a request to each such group.
     """
 
     def decide(newest: dict[str, TopicChange]) -> None:
@@ -155,12 +153,12 @@ def _check_partitions(name: str, partitions: int) -> None:
 def _check_never_made(root: str) -> None:
     """Raise TableMissing if topics with tables are defined, because then a catalogue existed.
 
-    A new catalogue would not have these topics, and upkeep deletes the tables of topics that are
-    not in the catalogue.
+    A new catalogue would lack these topics, and maintenance deletes tables of topics that are not
+    in the catalogue.
     """
     if not has_table(root, TOPIC_TABLES) or not read_table(root, TOPIC_TABLES).num_rows:
         return
-    # Another process may have created the catalogue and the definition since the first check.
+    # Another process may have created both since the first check.
     if not has_catalogue(root):
         raise TableMissing(
             f"the root has topics with tables, and {table_uri(root, TOPICS)} cannot be found: "
@@ -199,8 +197,8 @@ def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], int 
     except TableNotFoundError as error:
         raise UnknownTopic(f"there is no catalogue of topics under {root}") from error
     while True:
-        # The version is read before the rows. If another change is committed between the two reads,
-        # it has this version, and this change is decided again.
+        # The version is read before the rows: a change that is committed in between takes this
+        # version, and this change is decided again.
         version = appender.last_version(CATALOGUE_APP_ID) + 1
         changes = read_changes(root)
         newest = newest_of(changes)
@@ -217,7 +215,7 @@ def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], int 
 
 
 def counts_of(newest: dict[str, TopicChange]) -> dict[str, int]:
-    """Return the number of partitions of each topic that is not deleted, ordered by name."""
+    """Return the number of partitions of each existing topic, ordered by name."""
     return {name: change.partitions for name, change in sorted(newest.items()) if change.partitions}
 
 
@@ -237,9 +235,9 @@ def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:
 
 
 def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str, int]:
-    """Return the `at` of the row that created each topic that is not deleted.
+    """Return the `at` of the row that created each existing topic.
 
-    `before` is the result of earlier changes. A change may be among these and in `changes`.
+    `before` is the result for earlier changes; a change may be among these and in `changes`.
     """
     created = dict(before)
     for change in sorted(changes, key=lambda change: change.at):
@@ -269,8 +267,7 @@ class _KnownTopics(Struct, frozen=True):
 class TopicWatcher:
     """A follower of the catalogue of a root; not thread-safe.
 
-    A poll is one attempt to open the catalogue's next commit. While the catalogue does not exist, a
-    poll is one test whether its log exists.
+    A poll is one attempt to open the catalogue's next commit or, without a catalogue, its log.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,24 +1,19 @@
-"""Delta tables as topics: a row is a record, with a partition and an offset that never change.
+"""Topics with rows of Delta tables as records; a row's partition and offset never change.
 
-There are two kinds of such topics:
+There are two kinds:
 
-* A user's table. Its commits are followed, and an index maps offsets to the rows in its files
+* A user's table. Its commits are followed, and an index maps offsets to rows of its files
   (`indexer`, `index`, `table_reader`).
 * A topic's own table, to which gateways and producers append. Each row has its offset, and the
   table's log is the index (`topic_writer`, `segments`, `log_reader`).
 
-`TableTopics` reads both kinds.
+`TableTopics` reads both kinds. Other packages import the names below, never the modules. The
+package knows no groups, members or connections, and imports neither Spark nor pandas.
 
-Packages above may import the names below, but not the modules. This package imports
-`pipeline.tables` and `pipeline.delta`. It knows no groups, members or connections, and imports
-neither Spark nor pandas.
-
-A user's table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it,
-because a record is read from the file that first contained it. The log start moves past the rows of
-a file that VACUUM deleted, and past all earlier rows. A rewritten file cannot replace it, because
-OPTIMIZE may sort rows and so lose their order. A consumer may therefore lag as long as VACUUM keeps
-files (`delta.deletedFileRetentionDuration`, a week by default). DELETE, UPDATE, MERGE and
-overwrites end the topic before their commit, with a named error.
+A user's table may be a topic if rows are only added to it. A record is read from the file that
+first contained it, because OPTIMIZE may change the order of rows. Once VACUUM has deleted that
+file, the log start is after its rows. DELETE, UPDATE, MERGE and overwrites end the topic before
+their commit, with an error that names them. README.md has the details.
 """
 
 from group_coordinator.pipeline.topics.columns import positive_hashes

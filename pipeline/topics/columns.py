@@ -1,10 +1,8 @@
 """The columns of a row as a Kafka record: key, partition, value and timestamp.
 
-Keys and values are bytes: a string's UTF-8, a binary value unchanged, an integer's decimal text. A
-column of another type is refused, because producers do not agree on its text.
-
-The partition of a key is chosen as in Kafka (BuiltInPartitioner.partitionForKey), for a whole
-column at once: Utils.toPositive(Utils.murmur2(key)) modulo the number of partitions.
+Keys and values are bytes: a string's UTF-8, a binary value unchanged, an integer's decimal text.
+Other types are refused, because producers do not agree on their text. A key's partition is chosen
+as by Kafka's BuiltInPartitioner.partitionForKey, for a whole column at once.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from typing import Any
 
 from group_coordinator.coordinator.producer.partitioners import POSITIVE, SEED, M, positive_hash
 
-# Keys longer than this, bytes, are hashed separately. A step over the column hashes four bytes of
-# each key, so a single long key would need as many steps as it has words.
+# Keys longer than this (bytes) are hashed one by one. A step over the column hashes four bytes of
+# each key, so one long key would need a step for each of its words.
 _LONG = 256
 
 Array = np.ndarray[Any, Any]
@@ -72,15 +70,15 @@ class Columns(Struct, frozen=True):
 
     @property
     def served(self) -> list[str] | None:
-        """The columns that a record is made from; None for all columns."""
+        """The columns that records are made of; None for all columns."""
         value = self.topic.value_column
         return None if value is None else list(dict.fromkeys([*self.placing, value]))
 
     def with_partition_values(self, rows: pa.Table, values: str | None) -> pa.Table:
         """Append the table's partition columns, which its files lack.
 
-        `values` is the JSON object of an add action's partition values; None: the table has no
-        partition columns.
+        `values` is the JSON object of an add action's partition values; None: there are no such
+        columns.
         """
         if values is None:
             return rows
@@ -93,9 +91,8 @@ class Columns(Struct, frozen=True):
         """Return each row's partition, as int64, for a topic of `count` partitions.
 
         By key: toPositive(murmur2(key)) % count, as Kafka's producers choose. Rows without a key
-        are assigned round-robin: `turn` is the number of the first row, and the next row's is one
-        more. By the partition column: its number. Raises InvalidTable for a number that is not a
-        partition.
+        are assigned round-robin: the first row to partition `turn` % count, and so on. By the
+        partition column: its number. Raises InvalidTable for a number that is not a partition.
         """
         topic = self.topic
         if topic.partition_column is not None:
@@ -123,7 +120,7 @@ class Columns(Struct, frozen=True):
         return numbers
 
     def timestamps(self, rows: pa.Table, committed_at: int) -> Array:
-        """Return each row's timestamp, ms, never negative; `committed_at` for a row without one."""
+        """Return each row's timestamp, ms, at least 0; `committed_at` for a row without one."""
         name = self.topic.timestamp_column
         if name is None:
             return np.full(rows.num_rows, committed_at, np.int64)
@@ -144,7 +141,7 @@ _ALLOWED = {
 
 
 def as_bytes(rows: pa.Table, name: str) -> pa.LargeBinaryArray:
-    """Return a column as bytes; null if the rows' file lacks the column."""
+    """Return a column as bytes; null if the rows' file lacks it."""
     column = _column(rows, name, pa.large_binary())
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
@@ -152,7 +149,6 @@ def as_bytes(rows: pa.Table, name: str) -> pa.LargeBinaryArray:
 
 
 def _column(rows: pa.Table, name: str, type_if_missing: pa.DataType) -> pa.Array:
-    """Return a column as one array."""
     if name not in rows.column_names:
         return pa.nulls(rows.num_rows, type_if_missing)
     combined = rows.column(name).combine_chunks()
@@ -185,7 +181,7 @@ def positive_hashes(keys: pa.Array) -> Array:
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes = np.zeros(count, np.uint32)
     short = lengths <= _LONG
-    # Sort the longest first: the keys that still have a word at a step are then the first ones.
+    # With the longest first, the keys that still have a word at a step are the first ones.
     order = np.argsort(-lengths[short], kind="stable")
     places = np.flatnonzero(short)[order]
     hashes[places] = _hash_sorted(data, starts[places], lengths[places])

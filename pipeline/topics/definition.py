@@ -1,8 +1,8 @@
-"""Definitions of the topics that are tables: created once, and followed.
+"""Definitions of topics with tables: the rows of `topic_tables`.
 
-A definition is a row of `topic_tables`. It is written before the topic's row in the catalogue, with
-the same `at`. A definition without such a row is not in force: its creator was killed in between,
-or another creator of the topic was first.
+A definition is written before the topic's row in the catalogue, with the same `at` (ms). It is in
+force only with such a row. Otherwise its process was killed in between, or another process created
+the topic first.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The longest time for which a Spark stream that reads a topic's own table may be down.
+# How long a Spark stream that reads a topic's own table may be down.
 _LOG_RETENTION = "interval 1 days"
-# The catalogue's transaction identifier that records that definitions exist. If it is set and the
-# table is missing, the definitions are lost: the root is not one without definitions.
+# The catalogue's transaction identifier that says that definitions exist: if they are missing, they
+# are lost.
 _DEFINED = "has-definitions"
 
 
@@ -73,8 +73,8 @@ def create_table_topic(
 ) -> TopicTable:
     """Create a topic with the rows of a Delta table as records; return its definition.
 
-    Kafka's partitioner chooses a record's partition by the column `key`; or the column `partition`
-    has its number. Exactly one of the two is given. `value` None: a record's value is its row as
+    Either Kafka's partitioner chooses a record's partition by the column `key`, or the column
+    `partition` has its number; exactly one is given. `value` None: a record's value is its row as
     JSON. `timestamp` None: a record's timestamp is its commit's.
 
     Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
@@ -115,9 +115,9 @@ def create_log_topic(
 ) -> TopicTable:
     """Create a topic with its own table, to which gateways append; return its definition.
 
-    The table is created at once, so that a Spark job may start to read before the first record.
-    `config` has Kafka's topic configs as strings. `check` is called before the definition is
-    written. Raises InvalidConfig, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
+    The table is created now, so that a Spark job may read it before the first record. `config` has
+    Kafka's topic configs as strings. `check` is called before the definition is written and raises
+    to cancel. Raises InvalidConfig, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
     """
     text = check_log_topic(root, name, partitions, config)
     _ensure_definitions(root)
@@ -127,7 +127,7 @@ def create_log_topic(
 
 def _ensure_definitions(root: str) -> None:
     is_there = has_table(root, TOPIC_TABLES)
-    # The second check is for a folder that was missing for one read.
+    # Checked again, because the folder may have been missing for a moment.
     if not is_there and has_mark(root, TOPICS, _DEFINED) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
             f"the table {table_uri(root, TOPIC_TABLES)} is missing, but the root has topics with "
@@ -139,11 +139,10 @@ def _ensure_definitions(root: str) -> None:
 def _define(
     root: str, topic: TopicTable, partitions: int, check: Callable[[], None] = lambda: None
 ) -> TopicTable:
-    """Create a topic with its definition; return the definition with its time.
+    """Create a topic with its definition; return the definition with its `at`.
 
-    The time identifies the definition that is in force. Definitions of one name have different
-    times, even if two processes create the topic at once. With equal times gateways would append to
-    both tables.
+    `at` identifies the definition in force. It differs between definitions of one name, even if two
+    processes create the topic at once: otherwise gateways would append to both tables.
     """
     appender = Appender(table_uri(root, TOPIC_TABLES))
     defines = f"defines-{topic.topic}"
@@ -165,11 +164,11 @@ def _define(
 def mark_deleted(root: str, name: str, created: int) -> None:
     """Commit to a topic's own table that the topic is deleted; do nothing if it has none.
 
-    `created` is the `at` of the row that created the topic. A topic that was since created again
-    under the same name is not marked. Call this before the topic is removed from the catalogue; it
-    may be repeated. Appenders in other processes read the table before they commit to it, but may
-    read the catalogue later. A table that is missing needs no mark, nor does one that this release
-    cannot append to. Raises DeltaError, OSError and Failure.
+    Appenders in other processes read the table before each commit, but may read the catalogue
+    later. So call this before the topic is removed from the catalogue; it may be repeated.
+    `created` is the `at` of the row that created the topic: a later topic of the same name is not
+    marked. A table that is missing, or to which this release cannot append, is not marked. Raises
+    DeltaError, OSError and Failure.
     """
     for topic in read_definitions(root):
         if topic.topic == name and topic.at == created and topic.config is not None:
@@ -194,7 +193,7 @@ def check_log_topic(
 
 def _make_table(root: str, name: str, config: str) -> TopicTable:
     topic_id = str(uuid.uuid4())
-    # A path within the root, so that a root may be moved.
+    # Relative to the root, so that a root may be moved.
     table = f"{TOPIC_RECORDS.name}/{name}-{topic_id[:8]}"
     handle = DeltaTable.create(
         _own_uri(root, table),
@@ -225,11 +224,10 @@ def _own_uri(root: str, table: str) -> str:
 
 
 def read_definitions(root: str) -> list[TopicTable]:
-    """Return every definition that was written, in force or not; tables as absolute URIs.
+    """Return all definitions, in force or not; tables as absolute URIs.
 
-    Raises deltalake's TableNotFoundError if the table existed and is missing now. A folder that is
-    being remounted may be missing for a moment. Without the error every topic would seem to have no
-    records.
+    Raises deltalake's TableNotFoundError if the table existed and is missing now, for example
+    during a remount: otherwise every topic would seem to have no records.
     """
     try:
         rows = read_table(root, TOPIC_TABLES)
@@ -246,10 +244,9 @@ def read_definitions(root: str) -> list[TopicTable]:
 def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:
     """Return the topics with their own tables: those in force, and those that are not.
 
-    The latter have the time of their deletion, ms, or of the definition if the topic was never
+    The latter have the time (ms) of their deletion, or of the definition if the topic was never
     created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if the definitions or
-    the catalogue existed and are missing now. The catalogue is created before the first
-    definition.
+    the catalogue are lost.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
     changes = read_changes(root) if defined else []
@@ -277,17 +274,14 @@ def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:
 
 
 class Definitions:
-    """The topics of a root that are tables, as they are created and deleted.
-
-    For one thread at a time.
-    """
+    """A follower of the topics of a root that have tables. For one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._watcher = TopicWatcher(root)
         self._seen = 0
-        # Both maps are replaced in one assignment, because other threads read them. A topic without
-        # its definition would seem to have no records.
+        # Replaced in one assignment, because other threads read both maps: a topic without its
+        # definition would seem to have no records.
         self._known: tuple[dict[str, int], dict[str, TopicTable]] = {}, {}
         self.dead: set[str] = set()
 
@@ -298,25 +292,25 @@ class Definitions:
 
     @property
     def topics(self) -> dict[str, TopicTable]:
-        """The definition of each topic that is a table."""
+        """The definition of each topic with a table."""
         return self._known[1]
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of partitions of each topic that is a table."""
+        """The number of partitions of each topic with a table."""
         counts, topics = self._known
         return {name: counts[name] for name in topics if name in counts}
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and its definition; None if there is no such topic.
+        """Return a topic's number of partitions and its definition (None: it has no table).
 
-        The definition is None for a topic without a table. May be called by any thread.
+        Returns None if there is no such topic. May be called by any thread.
         """
         counts, topics = self._known
         return (counts[topic], topics.get(topic)) if topic in counts else None
 
     def poll(self) -> bool:
-        """Read changes; return whether there were any. Costs one attempt to open a file."""
+        """Read changes; return whether there were any. One attempt to open a file."""
         self._watcher.poll()
         seen, created = self._watcher.changes, self._watcher.created
         if seen == self._seen:

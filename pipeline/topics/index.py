@@ -1,12 +1,12 @@
-"""The index of topics that are tables: it maps offsets to the row groups of files.
+"""The index of topics that are users' tables: it maps offsets to row groups of files.
 
-The index is an append-only Delta table of the root, `topic_index`. A process that finds rows
-without entries appends entries for them. Every process, even the one that appended, learns new
-entries only by reading the table.
+It is an append-only Delta table of the root, `topic_index`. A process that finds rows without
+entries appends entries for them. Every process, even that one, learns new entries only by reading
+the table.
 
-The entries of a commit have the topic's next `sequence`. It is also the version of the topic's
-application in Delta's transaction identifiers. If two processes index the same rows, one append is
-refused, and that process reads the entries of the other.
+The entries of a commit have the topic's next `sequence`, which is also the version of the topic's
+transaction identifier. If two processes index the same rows, one append is refused, and that
+process reads the other's entries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BATCH_ROWS = 10_000
 
 
 class IndexedFile(Struct, frozen=True):
-    """A file of a table: its path, and its partition values as JSON, None if it has none."""
+    """A file of a table: its path, and its partition values as JSON (None: it has none)."""
 
     path: str
     partition_values: str | None
@@ -41,8 +41,8 @@ class IndexedFile(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """Rows of one partition in one row group of a file: offsets `base` to `end` - 1.
 
-    `file` is the file's place in `TopicIndex.files`. `partitions` is the topic's number of
-    partitions when the rows were indexed. Times are in ms.
+    `file` is the index in `TopicIndex.files`. `partitions` is the topic's number of partitions when
+    the rows were indexed. Times are in ms.
     """
 
     base: int
@@ -60,7 +60,7 @@ class PartitionIndex:
     def __init__(self) -> None:
         self.log_start = 0
         self.log_end = 0
-        # The offset after all rows of any entry, including entries that contradict the others.
+        # The offset after all rows of all entries, also of entries that contradict others.
         self.most_end = 0
         self._bases = array("q")
         self._files = array("q")
@@ -69,7 +69,7 @@ class PartitionIndex:
         self._committed_at = array("q")
         self._min_timestamps = array("q")
         self._max_timestamps = array("q")
-        # The latest timestamp of a span and of all earlier spans. It never falls, so it can be
+        # The latest timestamp of a span and all earlier ones: it never falls, so it can be
         # bisected.
         self._latest = array("q")
 
@@ -92,7 +92,7 @@ class PartitionIndex:
             yield self._span(place)
 
     def spans_since(self, timestamp: int) -> Iterator[Span]:
-        """Yield the spans from the first one that has a record of the timestamp or a later one.
+        """Yield the spans from the first with a record of this timestamp or a later one on.
 
         Spans before the log start are left out.
         """
@@ -109,7 +109,7 @@ class PartitionIndex:
         return max(self._max_timestamps[first:])
 
     def end_of(self, files: set[int]) -> int:
-        """Return the offset after the last row in any of the files; 0 if no row is in one."""
+        """Return the offset after the last row in any of the files; 0 if there is none."""
         for place in reversed(range(len(self._bases))):
             if self._files[place] in files:
                 return self._span(place).end
@@ -133,9 +133,9 @@ class TopicIndex:
 
     def __init__(self) -> None:
         self.sequence = 0
-        # All rows of the versions up to this one are indexed; None: of no version.
+        # The last version up to which all rows are indexed; None: none.
         self.done: int | None = None
-        # The version of the snapshot with which the last reindex began, None if there was none.
+        # The version of the snapshot with which the last reindex began; None: there was none.
         self.restarted_at: int | None = None
         self.most_partitions = 1
         self.files: list[IndexedFile] = []
@@ -146,18 +146,18 @@ class TopicIndex:
         self._partitions: dict[int, PartitionIndex] = {}
 
     def partition(self, number: int) -> PartitionIndex:
-        """Return a partition's index; it is empty if no row of the partition is indexed."""
+        """Return a partition's index; it is empty if no row of it is indexed."""
         found = self._partitions.get(number)
         if found is None:
             found = self._partitions[number] = PartitionIndex()
         return found
 
     def has(self, path: str) -> bool:
-        """Return whether a file is indexed. Files indexed before a reindex do not count."""
+        """Return whether a file was indexed since the last reindex."""
         return path in self._numbers
 
     def check_follow(self, entries: Sequence[TopicIndexEntry]) -> None:
-        """Raise Failure for entries with offsets that do not follow the log ends."""
+        """Raise Failure unless the offsets of the entries follow the log ends."""
         ends: dict[int, int] = {}
         for entry in entries:
             if entry.partition is None or entry.file is None:
@@ -200,7 +200,7 @@ class TopicIndex:
             self._numbers.clear()
 
     def mark_gone(self, missing: set[str]) -> None:
-        """Move each log start past the last row of the given files, which are missing."""
+        """Move each log start past the last row of the missing files."""
         numbers = {n for n, file in enumerate(self.files) if file.path in missing}
         for each in self._partitions.values():
             each.log_start = max(each.log_start, each.end_of(numbers))
@@ -214,10 +214,9 @@ def _does_not_follow(entry: TopicIndexEntry, end: int) -> str:
 
 
 class Index:
-    """The index table of a root, as one reader follows it; for one thread at a time.
+    """A follower of the index table of a root; for one thread at a time.
 
-    If the entries of a topic do not follow each other, only that topic has a `problem`. The other
-    topics are not affected.
+    If the entries of a topic contradict each other, only that topic has a `problem`.
     """
 
     def __init__(self, root: str) -> None:
@@ -253,8 +252,7 @@ class Index:
     def append(self, topic_id: str, entries: Sequence[TopicIndexEntry]) -> bool:
         """Append entries of one sequence; return False if another process wrote that sequence.
 
-        Raises the errors of `Appender.append`, and Failure for entries with offsets that do not
-        follow the log ends.
+        Raises the errors of `Appender.append`, and Failure unless the offsets follow the log ends.
         """
         self.topic(topic_id).check_follow(entries)
         if self._appender is None:
@@ -264,7 +262,7 @@ class Index:
         return self._appender.append(rows, f"topic-index/{topic_id}", entries[0].sequence)
 
     def poll(self) -> bool:
-        """Read new entries; return whether there were any. Costs one attempt to open a file.
+        """Read new entries; return whether there were any. One attempt to open a file.
 
         Raises the errors of reading the table; the index is then unchanged.
         """
@@ -273,7 +271,7 @@ class Index:
     def _take(self, _known: bool | None, rows: pa.Table, is_whole: bool) -> bool:
         """Apply entries; raise nothing."""
         if is_whole:
-            # Sort a sequence by offset; the entry that completes a version has no offset and comes
+            # By offset within a sequence. The entry that completes a version has none and comes
             # last.
             rows = rows.sort_by([("sequence", "ascending"), ("base_offset", "ascending")])
         before: dict[str, int] = {}
@@ -281,7 +279,7 @@ class Index:
             if entry.topic_id in self._ignored:
                 continue
             topic = self.topic(entry.topic_id)
-            # An entry of a sequence that was applied before is being read for the second time.
+            # An entry of an applied sequence is read for the second time.
             if entry.sequence <= before.setdefault(entry.topic_id, topic.sequence):
                 continue
             topic.sequence = entry.sequence

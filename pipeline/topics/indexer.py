@@ -1,14 +1,12 @@
-"""Indexing of a growing table: each new row is entered in `topic_index` exactly once.
+"""Indexing of a user's table: each new row is entered in `topic_index` exactly once.
 
-An offset is a row's place within its partition. Rows are ordered by the table's commits, then by
-the files that a commit adds, then by the rows of a file. The index table is the only state: if an
-indexer is killed between two steps, its entries are either all committed or not at all. The next
-indexer continues after the committed entries.
+An offset is a row's place within its partition, in the order of the table's commits, a commit's
+files and a file's rows. The index table is the only state: the entries of a step are one commit. If
+a process is killed, the next one continues after the committed entries.
 
-A commit without `dataChange` (OPTIMIZE) has no new rows. The rows keep their offsets, and are read
-from their original files until VACUUM deletes these. A file is not indexed again if its path is
-already indexed. delta-rs may commit a file twice, because it may retry a commit that was not
-acknowledged as the next version.
+A commit without `dataChange` (OPTIMIZE) has no new rows; rows keep their offsets and are read from
+their original files. A file that is committed twice is indexed once: delta-rs may commit again if a
+commit was not acknowledged.
 """
 
 from __future__ import annotations
@@ -34,13 +32,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The largest number of files and of rows in one commit of the index, so that an indexer that is
-# killed loses little work.
+# The maximum files and rows in one commit of the index: a killed process loses little work.
 MOST_FILES = 2_000
 MOST_ROWS = 1_000_000
-# Versions without new rows that are read before an entry says that they are indexed.
+# After this many versions without new rows an entry says that they are indexed.
 MOST_IDLE_VERSIONS = 100
-# How long a topic with an error keeps it before the table is read again, s.
+# How long a topic keeps an error before its table is read again, s.
 LOOK_AGAIN_S = 10.0
 
 
@@ -111,27 +108,25 @@ class Indexer:
         self.columns = columns
         self.log = TableLog(topic.table, topic.table_id)
         self._index = index
-        # The last version that was read and had no new rows, though no entry says so yet.
+        # The last version that was read without new rows, though no entry says so yet.
         self._idle = -1
         # The last version that is completely in the current batch.
         self._done: int | None = None
-        # The snapshot that the topic begins with, while it is being indexed.
+        # The snapshot with which the topic begins, while it is being indexed.
         self._snapshot: TopicCommit | None = None
         # The confirmed error, with the sequence and number of partitions for which it holds, and
-        # its end, s of `clock.monotonic`. `_suspected` is an error that occurred once and is not
-        # confirmed.
+        # its end (s of `clock.monotonic`). `_suspected` is an error that occurred once.
         self._stopped: tuple[tuple[int, int], CannotFollow, float] | None = None
         self._suspected = ""
 
     def step(self, partitions: int) -> bool:
         """Index new rows, at most one batch; return whether there were any.
 
-        New rows are assigned to `partitions` partitions. After the call their entries are in the
-        index table, but not yet in `Index`. A call without new rows costs one attempt to open a
-        file.
+        New rows are assigned to `partitions` partitions. Their entries are then in the index table,
+        but not yet in `Index`. A call without new rows is one attempt to open a file.
 
         Raises CannotFollow after all earlier rows are indexed, and again at each later call. Raises
-        TableReplaced, which is a CannotFollow, at once. Raises OSError.
+        TableReplaced, a CannotFollow, at once. Raises OSError.
         """
         index = self._index.topic(self.topic.topic_id)
         if index.problem is not None:
@@ -140,7 +135,7 @@ class Indexer:
         if self._stopped is not None:
             stopped_at, error, until = self._stopped
             if stopped_at == state and monotonic() < until:
-                # Raise a new exception: one that is raised again and again keeps every traceback.
+                # A new exception: one that is raised repeatedly keeps every traceback.
                 raise type(error)(str(error))
             self._stopped, self._idle = None, -1
         batch = _Batch(self.topic, index)
@@ -171,11 +166,10 @@ class Indexer:
         return False
 
     def _stop(self, state: tuple[int, int], error: CannotFollow) -> None:
-        """Remember an error that two reads have found, and raise it for LOOK_AGAIN_S unchecked.
+        """Remember an error; if it occurred twice, `step` raises it unchecked for LOOK_AGAIN_S.
 
-        A new sequence or number of partitions ends this period. One read may find a file truncated
-        or missing that the next read finds whole. A folder that was missing for longer may come
-        back.
+        One read may find a file truncated or missing that the next finds whole, and a folder that
+        is missing for longer may come back. A new sequence or number of partitions ends the time.
         """
         if str(error) == self._suspected:
             self._stopped = (state, error, monotonic() + LOOK_AGAIN_S)

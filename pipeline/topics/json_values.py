@@ -1,11 +1,9 @@
 """Encoding of rows as JSON objects by DuckDB, which is faster than msgspec over Python objects.
 
-The object has the columns of the row's file in the file's order, then the table's partition
-columns. So a column that is added to the table later does not change older records.
-
-Null fields are null. Numbers are numbers; NaN and infinities are null. Times are ISO 8601 with
-microseconds, with `Z` if they have a time zone. Binary is base64. A map's keys are strings. Bytes
-of a string that are not UTF-8 are replaced by U+FFFD.
+An object has the columns of the row's file in their order, then the table's partition columns. So a
+column that is added to the table later does not change older records. NaN and infinities are null.
+Times are ISO 8601 with microseconds, with `Z` if they have a time zone. Binary is base64. Keys of a
+map are strings. Bytes of a string that are not UTF-8 are replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%f"
 
 @functools.cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    """Return the process's DuckDB connection: a start of DuckDB is slow, a cursor is not."""
+    """Return the process's DuckDB connection: starting DuckDB is slow, a cursor is fast."""
     return duckdb.connect(":memory:", config={"threads": 1, "autoinstall_known_extensions": False})
 
 
@@ -35,19 +33,17 @@ class JsonRows:
 
     @functools.cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
-        """A cursor, which has separate registered tables, created at the first `encode`.
+        """A cursor with its own registered tables, created at the first `encode`.
 
-        Objects that never encode create no cursor. For example, py4j holds a listener until its
-        Spark job ends. It would hold the cursor, too, and DuckDB would print 40 lines of reported
-        leaks.
+        Objects that never encode must not have one. For example, py4j holds a listener until its
+        Spark job ends, and the cursor with it; DuckDB would then print 40 lines of reported leaks.
         """
         return _duckdb().cursor()
 
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Return each row, of a `RowGroup`, as a JSON object in UTF-8.
 
-        Raises Failure for a value that cannot be encoded, such as a string inside a struct that is
-        not UTF-8.
+        Raises Failure for a value that cannot be encoded, such as invalid UTF-8 inside a struct.
         """
         rows = _in_utf8(rows)
         schema = rows.schema.remove_metadata()
@@ -65,7 +61,7 @@ class JsonRows:
 
 
 def _in_utf8(rows: pa.Table) -> pa.Table:
-    """Replace invalid UTF-8 in strings: DuckDB reads an Arrow string with invalid UTF-8 as empty.
+    """Replace invalid UTF-8 in strings, because DuckDB would read such a string as empty.
 
     Raises Failure if invalid UTF-8 remains in a nested value.
     """

@@ -1,17 +1,15 @@
 """Appending to a topic's own table: the batches of many producers become one commit.
 
-Offsets are assigned when the commit is made. Two gateways may append at once, but only one can
-create a version of the table. The other reads that commit. If it appended to other partitions, the
-same files are committed as the next version. If it appended to the same partition, the rows of that
-partition get new offsets, and only their file is written again. Offsets are a column, so that every
-reader of Delta tables has them.
+The commit assigns the offsets. If two gateways append at once, only one can create the next version
+of the table. The other reads that commit. For partitions to which it did not append, the same files
+are committed as the version after it. For the others, the rows get new offsets and their files are
+written again. Offsets are a column, so that every reader of Delta tables has them.
 
-Files are seldom written again. Two processes appended to one partition as fast as they could. They
-wrote 1.02 files for each append of 100 records, and 1.03 to 1.25 files for each append of 5,000.
-With two partitions they wrote 1 file each.
+Files are seldom written again: two processes that appended to one partition as fast as they could
+wrote 1.02 files per append of 100 records, and 1.03 to 1.25 per append of 5,000. With two
+partitions they wrote 1 file each.
 
-If the outcome of an append is not known, the log settles it: the files have unique names, and are
-in one commit or in none.
+If the outcome of an append is unknown, the log settles it, because file names are unique.
 
 Source of the rejections: Apache Kafka, UnifiedLog.append and ProducerAppendInfo.
 """
@@ -59,14 +57,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The most commits that a log keeps, however young they are. Opening the table lists them, and
-# 36,000 take 470 ms. A reader that lags further reads the whole table again.
+# The most commits that a log keeps, however young. Opening the table lists them; 36,000 take 470
+# ms. A reader that lags further reads the whole table again.
 MOST_COMMITS = 36_000
-# How long reads of the log are retried to find out whether a commit was made, s.
+# How long the log is read to find out whether a commit exists, s.
 _SETTLE_S = 10.0
-# The most producers and partitions for which a failed batch is remembered.
+# The maximum number of producers and partitions with a remembered failed batch.
 _MOST_UNWRITTEN = 10_000
-# Columns that a dictionary makes shorter, and columns with bounds that readers use.
+# Columns that a dictionary makes shorter, and columns with statistics that readers use.
 _REPEATING = ["topic", "timestampType", "key"]
 _BOUNDED = ["offset", "timestamp"]
 
@@ -74,7 +72,7 @@ _BOUNDED = ["offset", "timestamp"]
 class Appended(Struct, frozen=True):
     """The position of a batch in the log.
 
-    `append_time`: the timestamp of its records, ms, if the topic uses LogAppendTime.
+    `append_time` is the timestamp (ms) of its records if the topic uses LogAppendTime.
     """
 
     base_offset: int
@@ -82,12 +80,12 @@ class Appended(Struct, frozen=True):
     append_time: int | None = None
 
 
-# The result of a batch. The failure of one batch does not affect other batches.
+# The result of a batch. A failed batch does not affect the others.
 Outcome = Appended | Failure
 
 
 class _AppendPlan:
-    """The placement of batches if the log does not change: files to write, and batch outcomes.
+    """The placement of batches after the log's present end: files to write, and outcomes.
 
     An outcome is the batch's base offset, or the Failure with which it is rejected.
     """
@@ -111,7 +109,6 @@ class _AppendPlan:
 
     @property
     def refuses(self) -> bool:
-        """Whether a batch is rejected."""
         return any(isinstance(each, Failure) for each in self.outcomes)
 
     def _place(self, batch: NewBatch, segments: Segments) -> int:
@@ -140,7 +137,7 @@ class _AppendPlan:
 
 
 def _series(batch: NewBatch) -> tuple[int, int, int]:
-    """Return the partition, producer id and epoch, within which sequences are consecutive."""
+    """Return the key within which a producer's sequences are consecutive."""
     return batch.partition, batch.producer_id, batch.producer_epoch
 
 
@@ -156,7 +153,7 @@ class _UncommittedFile(Struct, frozen=True):
 class LogAppender:
     """An appender to one topic's own table; for one thread at a time.
 
-    Any number of appenders, in any number of processes, may append to one table.
+    Other appenders, also in other processes, may append to the same table.
     """
 
     def __init__(self, topic: TopicTable, is_append_time: bool) -> None:
@@ -165,23 +162,22 @@ class LogAppender:
         self._segments = Segments(topic.table)
         self._writer = LiveWriter(topic.table, MOST_COMMITS)
         self._store = open_store(topic.table)
-        # The first sequence that could not be written, of each producer that the log does not know.
-        # The client resends that batch, and may have sent the next one already.
+        # For each producer that the log does not know: the first sequence that could not be
+        # written. The client resends that batch, and may have sent the next one already.
         self._unwritten: dict[tuple[int, int, int], int] = {}
-        # Whether a commit of the current append may be in the table, or may still appear.
+        # Whether a commit of the current append may be in the table, or appear later.
         self._may_be_committed = False
 
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome after the commit.
 
-        A repeated batch of an idempotent producer has the outcome of the first one. If the topic is
-        deleted, the outcome of all batches is UnknownTopicOrPartition. `until` is in s of
-        `clock.monotonic`.
+        A repeated batch of an idempotent producer gets the outcome of the first one. If the topic
+        is deleted, each outcome is UnknownTopicOrPartition. `until` is in s of `clock.monotonic`.
 
-        Raises CommitStateUnknown if it cannot be found out whether the commit was made. Raises
-        another OSError, DeltaError or Failure if nothing was written: AppendTimeout if other
-        writers committed first until `until`. After such an error, an unknown producer must resend
-        the failed batch first; later batches are rejected as out of order.
+        Raises CommitStateUnknown if it cannot be found out whether the commit exists. Raises
+        AppendTimeout if other writers committed first until `until`, and another OSError,
+        DeltaError or Failure if nothing was written. After such an error an unknown producer must
+        resend the failed batch first; later batches are rejected as out of order.
         """
         try:
             outcomes = self._append(batches, until)
@@ -210,7 +206,7 @@ class LogAppender:
         while True:
             try:
                 self._segments.poll()
-                # An attempt that seemed to fail may have been committed.
+                # An earlier attempt may be in the log although it seemed to fail.
                 if self._segments.has_watched_file:
                     break
                 if self._segments.is_deleted:
@@ -219,8 +215,8 @@ class LogAppender:
                     return [gone] * len(batches)
                 plan = _AppendPlan(batches, self._segments, self._unwritten)
                 if plan.refuses and self._segments.poll():
-                    # A network file system may not show a new commit to the first read. Producers
-                    # treat a rejection as final, so it needs a second read.
+                    # Producers treat a rejection as final, and a network file system may not show a
+                    # new commit to the first read. So read again.
                     continue
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
@@ -270,7 +266,7 @@ class LogAppender:
         begun = Freshness.seen_now()
         base = placed[0][1]
         if now is not None:
-            # The previous writer's clock may be ahead of this one.
+            # An earlier writer's clock may be ahead of this one.
             now = max(now, self._segments.partition(partition).latest_timestamp)
         rows, times = to_rows(self._topic.topic, [batch for batch, _ in placed], base, now)
         file = write_rows(
@@ -299,7 +295,7 @@ class LogAppender:
     def _discard(self, written: Mapping[int, _UncommittedFile]) -> None:
         """Delete files that were not committed; VACUUM deletes those that remain."""
         if self._may_be_committed:
-            # A store may still make a commit after it reported a failure.
+            # The store may still create the commit after it reported a failure.
             return
         try:
             self._store.delete([each.file.path for each in written.values()])
@@ -343,9 +339,9 @@ class LogAppender:
     def _settle(self, files: Sequence[DataFile]) -> bool:
         """Return whether these files were committed, after a commit with unknown outcome.
 
-        The log decides. It is read again from its newest Delta checkpoint, as a new reader would.
-        After a clean-up, a late commit may have an old version, which only a reader suspended since
-        then would read. Raises CommitStateUnknown if the log cannot be read for _SETTLE_S.
+        The log is read again from its newest Delta checkpoint: after a clean-up, a late commit may
+        have an old version, which no new reader reads. Raises CommitStateUnknown if the log cannot
+        be read for _SETTLE_S.
         """
         self._segments = Segments(self._topic.table)
         self._watch(files)

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics.segments import Segment
     from group_coordinator.schemas.rows import TopicTable
 
-# The most files that one `read` opens, which bounds its time.
+# The maximum number of row groups or files that one `read` reads, which bounds its time.
 MOST_OPENED = 64
 _COLUMNS = [name for name in TOPIC_RECORDS.schema.names if name != "partition"]
 _SCHEMA = pa.schema([TOPIC_RECORDS.schema.field(name) for name in _COLUMNS])
 _MILLIS = pa.timestamp("ms", "UTC")
-# The most files for which the offsets of the row groups are cached.
+# The maximum number of files with cached offsets of their row groups.
 _FOOTERS_KEPT = 10_000
-# The least size of the two lengths of a header's name and value, bytes.
+# The smallest size of the two lengths in a header, bytes.
 _HEADER_BYTES = 2
 
 
 class LogRows(Struct, frozen=True):
-    """Rows of one partition in the order of their offsets."""
+    """Rows of one partition, by ascending offset."""
 
     rows: pa.Table
     offsets: Array
@@ -80,8 +80,7 @@ class LogReader:
     def partition(self, number: int) -> PartitionSegments:
         """Return the segments of a partition, as of the last `poll`.
 
-        Raises Failure until the table was read to its end, because its log start and end are not
-        known.
+        Raises Failure until the table was read to its end: log start and end are not known before.
         """
         if not self._segments.is_whole:
             raise Failure(f"the table of topic {self.topic.topic!r} has not been read yet")
@@ -93,7 +92,7 @@ class LogReader:
         size = 0
         self.check_range(partition, offset)
         for _ in range(MOST_OPENED):
-            # KIP-74: the first record is returned even if it is too large, a later one is not.
+            # KIP-74: only the first record may exceed the limit.
             least = 0 if found else 1
             some = self._read(partition, offset, max_bytes - size, max_records - len(found), least)
             if not some:
@@ -168,9 +167,9 @@ class LogReader:
         ]
 
     def _rows(self, partition: int, offset: int) -> LogRows | None:
-        """Return the rows of the row group that contains the offset, or of the next one.
+        """Return the row group with the offset, or the next one; None at the log's end.
 
-        None at the log's end. Raises FileNotFoundError if a file is missing.
+        Raises FileNotFoundError if a file is missing.
         """
         while True:
             run = self._segments.partition(partition).run_from(offset)
@@ -179,8 +178,7 @@ class LogReader:
             try:
                 rows = self._of_run(run, offset)
             except FileNotFoundError:
-                # Upkeep has rewritten and deleted the file since: the log names the file with its
-                # records.
+                # Maintenance has rewritten and deleted the file since: the log names the new one.
                 if not self._segments.poll():
                     raise
                 self.check_range(partition, offset)
@@ -190,7 +188,7 @@ class LogReader:
             offset = max(segment.end for segment in run)
 
     def _of_run(self, run: list[Segment], offset: int) -> LogRows | None:
-        """Return the rows of overlapping files, or of the row group that contains the offset.
+        """Return the rows of overlapping files, or of the row group with the offset.
 
         None if these files have no row with this offset or a later one.
         """
@@ -212,7 +210,7 @@ class LogReader:
         return found if len(found.offsets) and found.offsets[-1] >= offset else None
 
     def _ends_of_groups(self, path: str) -> list[int]:
-        """Return the offset after each row group of a file; none if they are not in order."""
+        """Return the offset after each row group of a file; [] if row groups are not in order."""
         known = self._ends.get(path)
         if known is None:
             with self._open(path) as file:
@@ -237,9 +235,9 @@ class LogReader:
 
 
 def _size(record: Record) -> int:
-    """Return the size of a record, bytes, without the overhead of Kafka's record format.
+    """Return the size of a record (bytes) without the overhead of Kafka's record format.
 
-    The lengths of each header count as two bytes.
+    The lengths in each header count as two bytes.
     """
     size = len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
@@ -267,7 +265,7 @@ def _header_sizes(rows: pa.Table) -> Array:
 
 
 def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:
-    """Return the offset after each row group, from the footer's statistics."""
+    """Return the offset after each row group by the footer's statistics; [] if not in order."""
     column = next(
         place
         for place in range(metadata.num_columns)

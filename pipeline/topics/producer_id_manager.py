@@ -1,11 +1,9 @@
 """Ids of idempotent producers; each is assigned once among all processes of a root.
 
-A gateway, or a producer, takes a block of ids. It does so by being the first to write the block's
-number, as a version of one application in the transaction identifiers of the `gateways` table.
-
-The first block's number is the time, ms. So if the table is deleted and created again, no id is
-assigned a second time. Otherwise a new producer's sequences could match batches of a previous
-producer with its id. The new batches would then be dropped as duplicates.
+A process takes a block of ids by being the first to write the block's number, as the version of a
+transaction identifier of the table `gateways`. The first block's number is the time, ms. So no id
+is assigned again after the table was deleted and created again. Otherwise a new producer's batches
+could be dropped as duplicates of a previous producer with the same id.
 
 Source: Apache Kafka, ProducerIdManager, which also has blocks of 1000 ids.
 """
@@ -46,5 +44,5 @@ class ProducerIdManager:
                 if self._appender.append(None, _APP_ID, block):
                     return block
             except CommitStateUnknown:
-                # The block may be ours or another's: nobody uses it, and the next is asked for.
+                # The block may be another process's: leave it, and take the next one.
                 continue

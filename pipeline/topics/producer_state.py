@@ -1,8 +1,7 @@
 """Producer state of a partition: the last batches of idempotent producers.
 
-It detects duplicates, and batches that do not follow the last one.
-
-Source: Apache Kafka, ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
+It detects duplicates, and batches that do not follow the last one. Source: Apache Kafka,
+ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from group_coordinator.pipeline.errors import Failure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# The most batches that a producer has in flight (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+# The maximum number of batches in flight (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 BATCHES_KEPT = 5
 NO_PRODUCER = -1
 _LAST_SEQUENCE = 2**31 - 1
@@ -44,12 +43,12 @@ class ProducerStateManager:
     """The last batches of each producer of one partition, the oldest first."""
 
     def __init__(self, known: ProducerStateManager | None = None) -> None:
-        """Start empty, or as a copy-on-write view of `known`, which must not change meanwhile."""
+        """Begin empty, or as a copy-on-write view of `known`, which must not change meanwhile."""
         self._known = known
         self._batches: dict[int, tuple[ProducerBatch, ...]] = {}
 
     def last_batches(self, producer_id: int) -> tuple[ProducerBatch, ...]:
-        """Return a producer's last batches, at most BATCHES_KEPT; none for an unknown producer."""
+        """Return a producer's last batches, at most BATCHES_KEPT; () for an unknown producer."""
         found = self._batches.get(producer_id)
         if found is None:
             found = () if self._known is None else self._known.last_batches(producer_id)
@@ -63,17 +62,17 @@ class ProducerStateManager:
         self._batches[batch.producer_id] = (*before, batch)[-BATCHES_KEPT:]
 
     def find_duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
-        """Return the base offset of the same batch if it is one of the last batches, else None."""
+        """Return the base offset of the same batch if it is one of the last ones, else None."""
         for batch in self.last_batches(producer_id):
             if (batch.epoch, batch.first_sequence, batch.last_sequence) == (epoch, first, last):
                 return batch.base_offset
         return None
 
     def check(self, producer_id: int, epoch: int, first: int) -> None:
-        """Raise if a batch that begins with sequence `first` must not be written next.
+        """Raise unless a batch that begins with sequence `first` may be written next.
 
-        Raises InvalidProducerEpoch, OutOfOrderSequence. An unknown producer may begin with any
-        sequence, as in Kafka: retention may have deleted its earlier batches.
+        Raises InvalidProducerEpoch, OutOfOrderSequence. As in Kafka, an unknown producer may begin
+        with any sequence, because retention may have deleted its earlier batches.
         """
         known = self.last_batches(producer_id)
         if not known:
@@ -94,12 +93,12 @@ class ProducerStateManager:
 
 
 def last_sequence(first: int, count: int) -> int:
-    """Return the sequence of a batch's last record: sequences wrap to 0 after 2**31 - 1."""
+    """Return the sequence of a batch's last record; sequences wrap to 0 after 2**31 - 1."""
     return (first + count - 1) & _LAST_SEQUENCE
 
 
 def retained_batches(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the batches that a file's statistics must keep, the last ones of each producer.
+    """Return the batches that a file's statistics must have: the last ones of each producer.
 
     `batches` and the result are in the order of their offsets.
     """

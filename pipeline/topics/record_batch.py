@@ -37,9 +37,8 @@ class Record(Struct, frozen=True, gc=False):
 class NewBatch(Struct):
     """Records of one producer for one partition, in their order; `timestamps` in ms.
 
-    A column is a list or an Arrow array: of binary, of int64 for the timestamps, of `HEADERS` for
-    the headers. `headers` None: no record has headers. `producer_id` -1: the producer is not
-    idempotent.
+    A column is a list or an Arrow array: of binary, of int64 for timestamps, of `HEADERS` for
+    headers. `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
     """
 
     partition: int
@@ -71,10 +70,9 @@ def join_batches(batches: Sequence[NewBatch]) -> NewBatch:
 def to_rows(
     topic: str, batches: Sequence[NewBatch], base: int, append_time: int | None
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the rows of one partition's batches, and their times, ms.
+    """Return the rows of one partition's batches, and their timestamps (ms).
 
-    The first row has offset `base`. `append_time`: the timestamp of all records, ms; None: the
-    timestamps are the producers'.
+    The first row has offset `base`. `append_time` (ms) replaces all timestamps, unless it is None.
     """
     count = sum(len(batch.values) for batch in batches)
     if append_time is None:

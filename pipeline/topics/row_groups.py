@@ -1,4 +1,4 @@
-"""Row groups of a table's files, sorted by partition, and a cache of them bounded in bytes."""
+"""Row groups of a table's files, sorted by partition, and a cache of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RowGroup:
         return [int(number) for number in np.flatnonzero(np.diff(self._starts))]
 
     def places(self, partition: int) -> Array:
-        """Return the places of a partition's rows among all rows."""
+        """Return the indexes of a partition's rows among all rows."""
         if partition + 1 >= len(self._starts):
             return self._order[:0]
         places: Array = self._order[self._starts[partition] : self._starts[partition + 1]]
@@ -89,10 +89,10 @@ class OpenFile:
     def read(
         self, number: int, count: int, committed_at: int, names: Sequence[str] | None
     ) -> RowGroup:
-        """Read columns of a row group, None for all, for a topic of `count` partitions.
+        """Read columns of a row group (None: all), for a topic of `count` partitions.
 
         Raises InvalidTable for a row with a partition number that the topic does not have,
-        and BrokenFile for a file that cannot be read as Parquet.
+        BrokenFile for a file that cannot be read as Parquet.
         """
         try:
             return self._read(number, count, committed_at, names)
@@ -104,7 +104,7 @@ class OpenFile:
     ) -> RowGroup:
         if names is not None:
             names = [name for name in names if name in self.columns]
-        # Decoding columns in threads takes longer than reading a small row group.
+        # Threads take longer for a small row group.
         use_threads = self.row_groups[number] > _SMALL_ROWS
         rows = self._parquet.read_row_group(number, columns=names, use_threads=use_threads)
         rows = plain_types(rows, self._columns.types)
@@ -113,8 +113,8 @@ class OpenFile:
             placeholder = pa.nulls(self.row_groups[number])
             rows = pa.table({"": placeholder})
         rows = self._columns.with_partition_values(rows, self._partition_values)
-        # Rows without a key are assigned round-robin by their places in the file, starting with a
-        # hash of its path. So the partition depends on the file alone, not on rows indexed before.
+        # Rows without a key are assigned round-robin by their places in the file, from a hash of
+        # its path on. So their partition depends on the file alone, not on rows indexed before.
         turn = self._turn + sum(self.row_groups[:number])
         partitions = self._columns.partitions(rows, count, turn)
         return RowGroup(rows, partitions, self._columns.timestamps(rows, committed_at))
@@ -123,9 +123,9 @@ class OpenFile:
 def plain_types(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
     """Cast columns to types that do not depend on the writer of the file.
 
-    delta-rs writes string views, for which Arrow has no `take`. Other writers write dictionaries.
-    Spark's timestamps (INT96) have no time zone, even if the table's have. Offsets of 64 bits
-    suffice for the strings of a row group of any size.
+    delta-rs writes string views, for which Arrow has no `take`; others write dictionaries. Spark's
+    INT96 timestamps have no time zone, even if the table's have. 64-bit offsets suffice for the
+    strings of any row group.
     """
     fields = [pa.field(f.name, _plain_type(f.type, declared.get(f.name))) for f in rows.schema]
     return rows.cast(pa.schema(fields))
@@ -163,9 +163,9 @@ _Rows = TypeVar("_Rows", bound=_Held)
 
 
 class RowGroupCache(Generic[_Rows]):
-    """An LRU cache of row groups of at most `most_bytes`.
+    """An LRU cache of row groups, of at most `most_bytes`.
 
-    The row group that was used last is kept even if it is larger.
+    The last used row group is kept even if it is larger.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -181,7 +181,7 @@ class RowGroupCache(Generic[_Rows]):
         return found
 
     def put(self, key: Hashable, group: _Rows) -> None:
-        """Cache a row group, and drop the least recently used ones if the cache is too large."""
+        """Cache a row group, and drop the least recently used ones that exceed the limit."""
         self._held[key] = group
         self._bytes += group.nbytes
         while self._bytes > self._most_bytes and len(self._held) > 1:

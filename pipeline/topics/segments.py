@@ -1,16 +1,15 @@
 """Segments of a topic's own table: the table's log is the index from offsets to files.
 
-A file has records of one partition. Its statistics have, in addition to those that Delta's readers
-use, its offsets and times and its batches of idempotent producers. So a reader of the table gets
-all of this from the Delta checkpoint and the commits, also after a rewrite. No second table can
-disagree with it.
+A file has records of one partition. Its statistics have, beyond Delta's, its offsets, timestamps
+and batches of idempotent producers. So readers get all of this from the Delta checkpoint and the
+commits, also after a rewrite, and no second table can disagree.
 
-The log end of a partition is a transaction identifier of the table. It outlives the files, and
-makes two appends to one partition conflict. Another identifier records that the topic is deleted,
-so that no writer appends after it.
+The log end of a partition is a transaction identifier: it outlives the files, and makes two appends
+to one partition conflict. Another identifier says that the topic is deleted, so that no writer
+appends afterwards.
 
-A file that another engine wrote (OPTIMIZE) lacks these statistics. Its rows then give the offsets
-and times, but the producer state of its batches is lost. So compaction should be left to `upkeep`.
+A file of another engine (OPTIMIZE) lacks these statistics. Offsets and timestamps are then read
+from its rows, but the producer state of its batches is lost. So leave compaction to this project.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta import AddedFile, Change
 
 
-# The transaction identifier that is set when the table's topic is deleted.
+# The transaction identifier that is set when the topic is deleted.
 DELETED = "topic-deleted"
 
 
 class Segment(Struct, frozen=True):
-    """A file of one partition: offsets `base` to `end` - 1, possibly with gaps; times in ms.
+    """A file of one partition: offsets `base` to `end` - 1, perhaps with gaps; timestamps in ms.
 
-    `batches`: the last ones of each producer with batches in the file.
+    `batches` are the last ones of each producer with batches in the file.
     """
 
     file: DataFile
@@ -74,7 +73,7 @@ def encode_segment_stats(
 ) -> str:
     """Return the statistics of a file as JSON.
 
-    `bounds`: base, end, least and greatest timestamp (ms).
+    `bounds`: base, end, smallest and largest timestamp (ms).
     """
     base, end, least, greatest = bounds
     stats: dict[str, Any] = {
@@ -108,9 +107,9 @@ class PartitionSegments:
         self.log_end = 0
         self.segments: list[Segment] = []
         self.producers = ProducerStateManager()
-        # The latest timestamp of any segment so far, including segments that were removed.
+        # The latest timestamp of any segment, also of removed ones.
         self.latest_timestamp = -1
-        # Whether segments have ever overlapped, so that an earlier one may end after a later one.
+        # Whether segments ever overlapped: then an earlier one may end after a later one.
         self._overlap = False
 
     @property
@@ -121,8 +120,7 @@ class PartitionSegments:
     def run_from(self, offset: int) -> list[Segment]:
         """Return the first segment that ends after an offset, and those that overlap with it.
 
-        Files that OPTIMIZE writes overlap, because it joins small files regardless of their
-        offsets.
+        Files of OPTIMIZE overlap, because it joins small files regardless of their offsets.
         """
         place = 0
         if not self._overlap:
@@ -139,7 +137,7 @@ class PartitionSegments:
         return run
 
     def since(self, timestamp_ms: int) -> Iterator[Segment]:
-        """Return the segments that have a record of this time or a later one."""
+        """Return the segments with a record of this time or a later one."""
         return (each for each in self.segments if each.max_timestamp >= timestamp_ms)
 
     def max_timestamp(self) -> int | None:
@@ -167,23 +165,23 @@ class PartitionSegments:
 class Segments:
     """The segments of one topic's own table, as the table grows; for one thread at a time.
 
-    `Segments` and `poll` raise Failure and OSError if the table cannot be read.
+    The constructor and `poll` raise Failure and OSError if the table cannot be read.
     """
 
     def __init__(self, uri: str) -> None:
         self.live = LiveFiles(uri)
         # Whether the table was read to its end.
         self.is_whole = False
-        # Whether the table says that its topic is deleted.
+        # Whether the table says that the topic is deleted (DELETED).
         self.is_deleted = False
         self._partitions: dict[int, PartitionSegments] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        # Paths of files that the caller watches for: it needs to know whether a commit added one.
+        # Paths of files for which the caller needs to know whether a commit added one.
         self._watched: frozenset[str] = frozenset()
         self._watched_file_added = False
 
     def partition(self, number: int) -> PartitionSegments:
-        """Return a partition's segments; the list is empty if it has no records."""
+        """Return a partition's segments; empty if it has no records."""
         found = self._partitions.get(number)
         if found is None:
             found = self._partitions[number] = PartitionSegments()
@@ -206,9 +204,9 @@ class Segments:
         return found
 
     def take_next(self, change: Change, behind: LiveFiles) -> None:
-        """Apply the commit after the version that was read last; `behind` is the position after it.
+        """Apply the commit after the last one that was read, with the position after the commit.
 
-        After an error the state is as before.
+        After an error the state is unchanged.
         """
         # Steps that may fail come before any change of state.
         added = [self._segment(file) for file in self._new_of(change)]
@@ -221,7 +219,7 @@ class Segments:
 
     @property
     def has_watched_file(self) -> bool:
-        """Whether a commit that was applied has added a watched file."""
+        """Whether an applied commit has added a watched file."""
         return self._watched_file_added
 
     def _new_of(self, change: Change) -> list[AddedFile]:

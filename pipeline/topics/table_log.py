@@ -1,7 +1,7 @@
-"""The log of a table that is a topic: its commits, and whether the table is still the same.
+"""The log of a user's table that is a topic: its commits, checked for changes of existing rows.
 
-A commit that removes rows, a replaced table and a log that was cleaned up raise errors. Later rows
-would not have offsets that follow those of earlier rows.
+Commits that remove rows, a replaced table and a log that was cleaned up raise errors: later rows
+could not get offsets that follow those of earlier rows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
-# Delta's reader features with which a file still has the table's exact rows.
+# Delta's reader features with which files still hold the table's exact rows.
 _HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
 
 
 class TopicFile(Struct, frozen=True):
-    """A file that a commit added: its path within the table, and its commit's timestamp, ms.
+    """A file that a commit added: its path below the root, and its commit's timestamp, ms.
 
     `partition_values` is JSON, None for a table without partition columns.
     """
@@ -63,13 +63,13 @@ class TableLog:
         self.files: FileSystem = open_files(uri)
         self._check_gone = GoneCheck(self.files)
         self._same = SameTable(uri, table_id)
-        # Whether the last call has read the commit before.
+        # Whether the last `read` returned the previous commit.
         self._is_reading = False
 
     def read(self, version: int) -> TopicCommit | None:
-        """Return the commit of a version, None if it was not written yet.
+        """Return the commit of a version, None if it does not exist yet.
 
-        Raises CannotFollow for a commit that a topic cannot follow, TableReplaced.
+        Raises CannotFollow for a commit that a topic cannot follow, and TableReplaced.
         """
         content = read_commit(self.files, version)
         if content is None:
@@ -82,10 +82,10 @@ class TableLog:
         return self._commit(version, content)
 
     def snapshot(self, version: int) -> TopicCommit:
-        """Return the files of a table's version, the oldest first, as one commit.
+        """Return the files of a version of the table, the oldest first, as one commit.
 
-        Their `committed_at` is each file's modification time. Raises CannotFollow for a file
-        outside of the table's folder, TableReplaced.
+        `committed_at` is each file's modification time. Raises CannotFollow for a file outside the
+        table's folder, and TableReplaced.
         """
         handle = self._open()
         handle.load_as_version(version)
@@ -98,7 +98,7 @@ class TableLog:
         return TopicCommit(version, files)
 
     def live_paths(self) -> set[str]:
-        """Return the paths of the table's present files, as its log lists them.
+        """Return the paths of the table's present files, according to its log.
 
         Raises TableReplaced, DeltaError, OSError.
         """
@@ -160,10 +160,9 @@ class TableLog:
             )
 
     def _check_present(self, version: int) -> None:
-        """Raise CannotFollow if a missing version was cleaned up.
+        """Raise CannotFollow if a missing version was cleaned up; TableReplaced for another table.
 
-        Raises TableReplaced if the table was replaced. The check is made only when it is due
-        (`SameTable.is_due`).
+        It checks only if `SameTable.is_due`.
         """
         if not self._same.is_due():
             return
@@ -207,7 +206,7 @@ class TableLog:
 
 
 def unreadable(reader_version: int, features: list[str] | None) -> str:
-    """Return the table features that keep files from having the table's exact rows; "" for none."""
+    """Return the features with which files do not hold the table's exact rows; "" for none."""
     if reader_version <= 1:
         return ""
     if features is None:
@@ -216,7 +215,7 @@ def unreadable(reader_version: int, features: list[str] | None) -> str:
 
 
 def check_readable(handle: DeltaTable) -> None:
-    """Raise InvalidTable for a table with features that keep its exact rows out of its files."""
+    """Raise InvalidTable for a table with features with which files do not hold its exact rows."""
     protocol = handle.protocol()
     refused = unreadable(protocol.min_reader_version, protocol.reader_features)
     if refused:
@@ -226,10 +225,11 @@ def check_readable(handle: DeltaTable) -> None:
 
 
 def first_version(uri: str, handle: DeltaTable) -> int | None:
-    """Return the version with which a new topic begins: None for version 0, else the handle's.
+    """Return the version with which a new topic begins; None means version 0.
 
-    None if the log has every commit since version 0 and no commit removed a file, so that the rows
-    have the order of the commits. Otherwise the topic begins with the table's present rows.
+    It is None if the log has all commits and none removed a file: then rows are in the order of the
+    commits. Otherwise it is the handle's version, and the topic begins with the table's present
+    rows.
     """
     files, version = open_files(uri), int(handle.version())
     for number in range(version + 1):

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The most row groups that one `read` opens, which bounds its time.
+# The maximum number of row groups that one `read` opens, which bounds its time.
 MOST_OPENED = 64
-# The first estimate of the ratio of a record's bytes to its row's bytes in Arrow.
+# The first estimate of a record's bytes per byte of its row in Arrow.
 _GROWTH = 1.5
 
 
@@ -77,7 +77,7 @@ class TableReader:
         """Return the index of a partition, as of the last `step`.
 
         Raises TableReplaced. Raises Failure until the index was read, and if its entries contradict
-        each other. Its log end may then be lower than one that a client has seen.
+        each other: the log end may then be lower than one that a client has seen.
         """
         self._check_not_replaced()
         if not self._index.is_read:
@@ -146,10 +146,7 @@ class TableReader:
 
     @property
     def _indexer(self) -> Indexer:
-        """The indexer, created at the first use.
-
-        Raises TableReplaced if the table does not exist.
-        """
+        """The indexer, created at the first use. Raises TableReplaced without a table."""
         if self._made_indexer is None:
             try:
                 handle = open_delta(self.topic.table)
@@ -183,7 +180,7 @@ class TableReader:
             try:
                 group = self._row_group(span)
             except (FileNotFoundError, Failure):
-                # Records before a missing or torn file are returned.
+                # Records before a missing or torn file are still returned.
                 if pieces:
                     break
                 raise
@@ -254,9 +251,8 @@ class TableReader:
     def _mark_gone(self) -> None:
         """Move the log starts past every deleted file; this lists the table's files once.
 
-        A file that the table's log still has is not deleted. The file or its folder is missing for
-        a moment, and its records can still be read later. Raises Failure if the log or the folder
-        cannot be read.
+        A file that the table's log still has is not deleted: it, or its folder, is missing for a
+        moment. Raises Failure if the log or the folder cannot be read.
         """
         try:
             live = self._indexer.log.live_paths()

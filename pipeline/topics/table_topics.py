@@ -1,4 +1,4 @@
-"""Topics that are tables, as a broker serves them: log starts, log ends, records by offset."""
+"""Topics with tables as a broker serves them: log starts, log ends, records by offset."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ CACHE_BYTES = 256 << 20
 
 
 class TableTopics:
-    """The topics of a root that are tables, as of the last `poll`.
+    """The topics of a root that have tables, as of the last `poll`.
 
     For one thread at a time. Any number of these objects, in any number of processes, may use one
     root. `only` names the topics to follow, None: all. With `whole_rows` each value is its row as
-    JSON, even if the topic has a value column. `cache_bytes` is the size of each of two caches of
-    decoded rows, by Arrow's count: one for users' tables, one for topics' own tables. A cache keeps
-    at least one row group of any size.
+    JSON, even if the topic has a value column. Each of two caches of decoded rows (users' tables,
+    topics' own tables) has `cache_bytes` in Arrow's count, or one row group of any size.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class TableTopics:
         self._cache: RowGroupCache[RowGroup] = RowGroupCache(cache_bytes)
         self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
         self._json = JsonRows()
-        # The state of each topic that the last `changed` has compared: id, partitions and mark.
+        # The state of each topic at the last `changed`: id, partitions and mark.
         self._last_states: dict[str, tuple[str, int, int]] = {}
 
     # --- what there is ----------------------------------------------------------------------------
@@ -69,13 +68,12 @@ class TableTopics:
     def poll(self) -> bool:
         """Read new topics and new rows; return whether there were any, and may be more.
 
-        A call indexes at most about a million new rows of each topic. To read all rows, call until
-        False is returned. A call without news costs one attempt to open a file for the catalogue,
-        one for the index and one for each table.
+        A call indexes at most about a million new rows of each topic; to read all, call until False
+        is returned. A call without news is one attempt to open a file for the catalogue, the index
+        and each table.
 
-        `problems` has the errors that keep a topic from following its table; the other topics are
-        not affected. Raises OSError and deltalake's DeltaError if the root's own tables cannot be
-        read.
+        Errors that keep a topic from following its table are in `problems`; other topics are not
+        affected. Raises OSError and deltalake's DeltaError if the root's own tables cannot be read.
         """
         changed = self._definitions.poll()
         if changed:
@@ -103,9 +101,8 @@ class TableTopics:
     def refresh(self, topic: str) -> bool:
         """Read new rows of a topic, or new entries for it; return whether there were any.
 
-        Another process may have added these since the last `poll`, and answered a client with them.
-        Raises Failure if they cannot be read, because the known log end may be lower than the
-        client's.
+        Another process may already have served them to a client. Raises Failure if they cannot be
+        read: the known log end may be lower than the client's.
         """
         log_reader = self._logs.get(topic)
         try:
@@ -149,15 +146,15 @@ class TableTopics:
         self._index.ignore(ignored)
 
     def topics(self) -> Mapping[str, int]:
-        """Return the number of partitions of each followed topic that is a table."""
+        """Return the number of partitions of each followed topic with a table."""
         counts = self._definitions.counts
         names = (*self._tables, *self._logs)
         return {name: counts[name] for name in names if name in counts}
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and its definition; None if there is no such topic.
+        """Return a topic's number of partitions and its definition (None: it has no table).
 
-        The definition is None for a topic without a table. May be called by any thread.
+        Returns None if there is no such topic. May be called by any thread.
         """
         return self._definitions.find(topic)
 
@@ -186,19 +183,19 @@ class TableTopics:
     def log_start(self, topic: str, partition: int) -> int:
         """Return the first offset that can be read. Raises UnknownTopicOrPartition.
 
-        Rows in a deleted file of a user's table lie before it only after this object tried to read
-        one.
+        In a user's table, it moves past the rows of a deleted file only when this object tries to
+        read one.
         """
         return self._reader(topic, partition).partition(partition).log_start
 
     def log_end(self, topic: str, partition: int) -> int:
-        """Return the offset of the next record to come. Raises UnknownTopicOrPartition."""
+        """Return the offset of the next record. Raises UnknownTopicOrPartition."""
         return self._reader(topic, partition).partition(partition).log_end
 
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int
     ) -> tuple[int, int] | None:
-        """Return the first offset with timestamp `timestamp_ms` or later, and its timestamp.
+        """Return the first offset with this timestamp or a later one, and its timestamp.
 
         None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
         """
@@ -213,7 +210,7 @@ class TableTopics:
         while True:
             start, latest = index.log_start, index.max_timestamp()
             found = None if latest is None else self.offset_for_time(topic, partition, latest)
-            # The search may find that the file with the latest timestamp was deleted.
+            # The search may have found that the file with that timestamp was deleted.
             if found is not None or index.log_start == start:
                 return found
 
@@ -221,8 +218,8 @@ class TableTopics:
         """Restart a topic with its table's present rows, at offsets after all previous ones.
 
         Each partition's log starts at its previous end; `poll` indexes the rows. A group that has
-        committed the previous end reads all rows of the table. Raises TableReplaced,
-        UnknownTopicOrPartition, and InvalidTable for a topic with its own table.
+        committed the previous end reads all rows. Raises TableReplaced, UnknownTopicOrPartition,
+        and InvalidTable for a topic with its own table.
         """
         self._check_partition(topic, 0)
         table = self._tables.get(topic)
@@ -237,15 +234,14 @@ class TableTopics:
     ) -> list[Record]:
         """Return the records from `offset` on: at least one, if there is any.
 
-        At most `max_records`, with about `max_bytes` of keys, values and headers. There may be
+        At most `max_records`, and about `max_bytes` of keys, values and headers. There may be
         fewer; the next call continues after them. Raises UnknownTopicOrPartition, OffsetOutOfRange,
-        TableReplaced. Raises Failure for a row that cannot be encoded as a record, and if the log
-        end may have moved but cannot be read.
+        TableReplaced. Raises Failure for a row that cannot be encoded, and if the log end may have
+        moved but cannot be read.
         """
         if offset > self.log_end(topic, partition):
-            # A consumer may have read from another process, which has polled later than this one.
-            # If its offset were out of range here, it would reset it, and read records twice or
-            # skip some.
+            # The consumer may have read from another process, which has polled later. If its offset
+            # were out of range here, it would reset it, and read records twice or skip some.
             self.refresh(topic)
         return self._reader(topic, partition).read(partition, offset, max_bytes, max_records)
 

@@ -29,9 +29,9 @@ class InvalidConfig(Failure):
 class TopicConfig(KafkaSettings, frozen=True, kw_only=True):
     """Settings for the retention and validation of a topic's records.
 
-    Times in ms; -1: no limit. `retention_bytes` applies to each partition. `max_message_bytes` is
-    the largest record batch, in bytes as its producer sent it. `message_timestamp_after_max_ms`
-    limits how far a record's timestamp may be ahead of the gateway's clock.
+    Times in ms; -1: no limit. `retention_bytes` is for each partition. `max_message_bytes` is the
+    largest record batch, in bytes as its producer sent it. `message_timestamp_after_max_ms` limits
+    how far a record's timestamp may be ahead of the gateway's clock.
     """
 
     retention_ms: _FromMinusOne = 7 * 86_400_000
@@ -48,7 +48,7 @@ KNOWN = names_of(TopicConfig)
 
 
 def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
-    """Parse configs given as strings; null means the default. Raises InvalidConfig."""
+    """Parse configs given as strings; None means the default. Raises InvalidConfig."""
     unknown = sorted(given.keys() - set(KNOWN))
     if unknown:
         raise InvalidConfig(f"unknown topic config {unknown[0]!r}; known are {', '.join(KNOWN)}")
@@ -60,7 +60,7 @@ def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
 
 
 def encode_config(given: Mapping[str, str | None]) -> str:
-    """Return the configs that are not null as a definition's JSON. Raises InvalidConfig."""
+    """Return the configs that are not None as a definition's JSON. Raises InvalidConfig."""
     parse_config(given)
     values = {name: value for name, value in given.items() if value is not None}
     return msgspec.json.encode(values, order="sorted").decode()

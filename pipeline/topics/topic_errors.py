@@ -1,4 +1,4 @@
-"""Errors of topics that are tables, and of requests for them."""
+"""Errors of topics with tables, and of requests for them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class InvalidTable(Failure):
 class CannotFollow(Failure):
     """A change of the table that its topic cannot follow; the message says why, or what to do.
 
-    The topic is served up to the change. After a TableReplaced nothing is served.
+    The topic is served up to the change; after a TableReplaced nothing is served.
     """
 
 
 class BrokenFile(CannotFollow):
-    """A file of the table cannot be read as Parquet, or not with the table's column types."""
+    """A file of the table that cannot be read as Parquet, or not with the table's column types."""
 
 
 class TableReplaced(CannotFollow):
-    """The topic's table was dropped, or replaced by another table: nothing is served."""
+    """The topic's table was dropped, or replaced by another one: nothing is served."""
 
 
 class UnknownTopicOrPartition(Failure):
-    """No topic that is a table has this name, or it lacks the partition. Kafka's error 3."""
+    """No topic with a table has this name, or it lacks the partition. Kafka's error 3."""
 
 
 class OffsetOutOfRange(Failure):
@@ -38,7 +38,7 @@ class OffsetOutOfRange(Failure):
 
 
 class AppendTimeout(Failure):
-    """Records were not appended in time, because other writers committed first each time."""
+    """Records that were not appended in time, because other writers committed first each time."""
 
 
 class AppendStateUnknown(Failure):
@@ -54,7 +54,7 @@ class BatchRefused(Failure):
 
 
 def check_range(topic: str, partition: int, offset: int, log_start: int, log_end: int) -> None:
-    """Raise OffsetOutOfRange unless the offset is between log start and log end, both included."""
+    """Raise OffsetOutOfRange unless log start <= offset <= log end."""
     if not log_start <= offset <= log_end:
         raise OffsetOutOfRange(
             f"topic {topic!r} has no offset {offset} in partition {partition}, only "

@@ -1,4 +1,4 @@
-"""Writing to a topic's own table, by gateways and producers: checks of batches, and appends.
+"""Writing to a topic's own table: checks of batches, and appends.
 
 Source of the rejections: Apache Kafka, LogValidator.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The largest time that a column of microseconds can have, ms.
+# The largest timestamp that a column of microseconds can have, ms.
 _MOST_TIME = 2**63 // 1000 - 1
 
 
@@ -43,8 +43,8 @@ class TopicWriter:
     def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, as `LogAppender.append` does.
 
-        If the whole append fails, nothing is raised: the outcome of each batch is
-        AppendStateUnknown, with the error's message.
+        It raises nothing: if the whole append fails, each outcome is AppendStateUnknown, with the
+        error's message.
         """
         try:
             if self._appender is None:
@@ -60,17 +60,17 @@ class TopicWriter:
 
 
 class ProducerBatchLimit:
-    """The batches of one commit: at most BATCHES_KEPT of a producer and partition.
+    """A limit for one commit: at most BATCHES_KEPT batches of each producer and partition.
 
     The log keeps only the last BATCHES_KEPT batches of a producer. It could not detect a repetition
-    of the first ones of a larger commit.
+    of earlier ones in a larger commit.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, int]] = Counter()
 
     def admits(self, partition: int, producer_id: int) -> bool:
-        """Count one more batch; return whether the commit may contain it after the earlier ones."""
+        """Count one more batch; return whether it may be in the commit after the earlier ones."""
         if producer_id == NO_PRODUCER:
             return True
         self._counts[partition, producer_id] += 1
@@ -78,7 +78,7 @@ class ProducerBatchLimit:
 
 
 def check_size(size: int, config: TopicConfig) -> None:
-    """Raise BatchRefused for a record batch that exceeds max.message.bytes."""
+    """Raise BatchRefused for a record batch of more than max.message.bytes."""
     if size > config.max_message_bytes:
         raise BatchRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -87,7 +87,7 @@ def check_size(size: int, config: TopicConfig) -> None:
 
 
 def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> None:
-    """Raise BatchRefused for timestamps, ms, that the topic does not accept at `now_ms`."""
+    """Raise BatchRefused if the topic does not accept timestamps from `least` to `latest` (ms)."""
     if config.message_timestamp_type != "CreateTime":
         return
     if latest > now_ms + config.message_timestamp_after_max_ms:
