@@ -2,22 +2,17 @@
 
     with Consumer(root) as consumer:
         consumer.assign(consumer.partitions_for("orders"))
-        while True:
-            for partition, records in consumer.poll(1_000).items():
-                for record in records:
-                    process(record.key, record.value)
+        for partition, records in consumer.poll(1_000).items():
+            ...
 
-There are three ways to use it:
-
-* Without a group, the program assigns partitions and stores its positions itself. No coordinator
-  needs to run, and no heartbeat is sent.
-* With a group and `assign`, the program assigns partitions, and the group stores committed offsets.
-* With a group and `subscribe`, the group assigns partitions (`pipeline.client.member`).
+Without a group, the program assigns partitions and stores its positions itself. With a group and
+`assign`, the group stores committed offsets. With a group and `subscribe`, the group also assigns
+the partitions (`pipeline.client.member`).
 
 Like Kafka's consumer, it must be used by one thread at a time. A background thread sends the
-heartbeats of all members of the process. A member loses its membership in two cases: the
-interpreter is blocked for longer than session.timeout.ms, or the program does not poll for
-max.poll.interval.ms. The next `poll` (on_lost) or `commit` (CommitFailedError) reports the loss.
+heartbeats of all members of the process. A member loses its membership if the interpreter is
+blocked for session.timeout.ms, or if the program does not poll for max.poll.interval.ms. The next
+`poll` (on_lost) or `commit` (CommitFailedError) reports the loss.
 """
 
 from __future__ import annotations

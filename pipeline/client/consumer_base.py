@@ -75,7 +75,7 @@ class EventHandler:
         self._on_commit: dict[int, OnCommit] = {}
 
     def handle_all(self) -> int:
-        """Handle all pending events; return a mark for `MemberDriver.wait`.
+        """Handle all pending events; return the number of changes so far, for `MemberDriver.wait`.
 
         Raises ConsumerError, and the exceptions of listeners and assignors.
         """
@@ -184,7 +184,7 @@ class MemberRecords:
                     consumer.subscription.seek(partition, first)
 
     def mark_processed(self, offsets: Mapping[TopicPartition, object] | None = None) -> None:
-        """Exclude these partitions, or all, from the next `rewind`."""
+        """Exclude these partitions, or all, from `rewind`: their records are processed."""
         if offsets is None:
             self._returned = {}
         for partition in offsets or ():

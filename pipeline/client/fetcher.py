@@ -286,7 +286,7 @@ class Fetcher:
             pass
 
     def _resolve_resets(self, plan: _FetchPlan) -> bool:
-        """Look up the log starts or ends for the resets; return whether any was found."""
+        """Look up the offsets for position resets; return whether any was found."""
         results: LookupResults = {}
         for partition, reset in plan.resets.items():
             try:

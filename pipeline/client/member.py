@@ -1,17 +1,12 @@
 """Member of a consumer group: a consumer that subscribes when it is created.
 
     with GroupMember(root, "my-group", ["orders"], session_timeout_ms=10_000) as member:
-        while True:
-            for partition, records in member.poll(1_000).items():
-                for record in records:
-                    process(record.key, record.value)
+        for partition, records in member.poll(1_000).items():
+            ...
 
-A record counts as processed when the program polls again. Positions are committed automatically, or
-by `commit`.
-
-A topic may also be only a name with a number of partitions. Then the program defines the rows of a
-partition and the meaning of an offset. `poll_positions` returns the assigned partitions, each with
-the offset at which to continue. `advance` records the progress of the program.
+For a topic that is only a name with a number of partitions, the program defines the rows of a
+partition and the meaning of an offset. `poll_positions` then returns the assigned partitions and
+their offsets, and `advance` sets the offset at which to continue.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Driver of one consumer: it connects the user's thread, the heartbeat thread and the reader.
 
-`coordinator.consumer` is pure and has no threads. A `MemberDriver` locks it during each call. It
-holds no lock while it sends a request or calls the user. The heartbeat thread, which all members
-share, sends the requests, and the thread of the response reader delivers the answers. Both wake the
-user's thread.
+`coordinator.consumer` has no threads: a `MemberDriver` locks it during each call. The heartbeat
+thread, which all members share, sends the requests, and the response reader's thread delivers the
+answers. Both wake the user's thread. No lock is held while a request is sent or the user is called.
 """
 
 from __future__ import annotations
@@ -121,14 +120,14 @@ class MemberDriver:
     # --- the user's thread ----------------------------------------------------------------------
 
     def poll(self) -> tuple[Event | None, int]:
-        """Return the next event, and a mark for `wait`. Raises ConsumerError."""
+        """Return the next event, and the number of changes for `wait`. Raises ConsumerError."""
         with self.step() as consumer:
             if self._defect is not None:
                 raise self._defect
             return consumer.poll(now_ms()), self._changes
 
     def wait(self, mark: int, until: int) -> None:
-        """Wait for a change since `mark`, for the consumer's next poll, or until `until` (ms)."""
+        """Wait for a change after the number `mark`, the consumer's next poll, or `until` (ms)."""
         with self._changed:
             poll_at = self._consumer.poll_deadline
             until = until if poll_at is None else min(until, poll_at)

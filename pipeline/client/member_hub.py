@@ -31,7 +31,7 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 
 
 class MemberHub:
-    """The hub of one root or client. `acquire` and `release` count its users."""
+    """The client, threads and catalogue that the consumers of one root or client share."""
 
     def __init__(self, root: str, client: RequestClient | None) -> None:
         self._root = root
@@ -83,7 +83,7 @@ class MemberHub:
         return driver
 
     def remove(self, driver: MemberDriver) -> None:
-        """Stop driving a consumer."""
+        """Remove a consumer's driver, and cancel its requests."""
         with self._wake:
             self._drivers = tuple(other for other in self._drivers if other is not driver)
         driver.stop()

@@ -1,12 +1,12 @@
 """Sender of one topic: its thread writes one commit at a time, with retries.
 
-A commit has all records that were ready. Commits to one Delta table are serial, so a topic has at
-most one commit in flight, and a partition's records keep their order.
+A commit has all records that were ready. A topic has at most one commit in flight, because commits
+to a Delta table are serial. So a partition's records keep their order.
 
 An idempotent producer assigns one range of sequences to a partition's records in a commit. If the
-outcome of a commit is unknown, the sender retries it with the same ranges, and the topic's log
-rejects duplicates. After it gave up records, the sender uses a new producer id for the topic,
-because their commit may have succeeded.
+commit's outcome is unknown, the sender retries it with the same ranges, and the topic's log rejects
+duplicates. After it gave up records, the sender uses a new producer id, because their commit may
+have succeeded.
 
 Source: Kafka's Sender, LogValidator (validation) and KIP-98 (sequences).
 """
@@ -120,7 +120,7 @@ class Sequences:
 def partition_append(
     batches: list[RecordBatch], config: TopicConfig, now_ms: int
 ) -> PartitionAppend:
-    """Join the batches of one partition into one range, without the invalid records.
+    """Join the valid records of one partition's batches, to be appended together.
 
     The topic's max.message.bytes limits each record, not the batch. `now_ms` is the wall clock
     time, ms.
@@ -295,7 +295,7 @@ class TopicSender:
     def _partition_appends(
         self, batches: list[RecordBatch], partitions: int, writer: TopicWriter
     ) -> Iterator[PartitionAppend]:
-        """Yield a range with sequences for each partition of the batches.
+        """Yield the append of each partition, with its sequences.
 
         Batches of a partition that does not exist fail at once.
         """
@@ -339,7 +339,7 @@ class TopicSender:
     ) -> list[RecordBatch]:
         """Fail the batches that have reached delivery.timeout.ms; return the others.
 
-        Failed batches that were tried stay in their range, and may still be written.
+        If they were tried before, retries still include them, so they may still be written.
         """
         timeout_ms = self._shared.settings.delivery_timeout_ms
         before = monotonic_ms() - timeout_ms

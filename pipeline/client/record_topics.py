@@ -45,7 +45,7 @@ class ProducibleTopic(Struct, frozen=True):
 
 
 class RecordTopics:
-    """The topics of a root, as one principal may write them; thread-safe."""
+    """The topics of a root that one principal may write to; thread-safe."""
 
     def __init__(self, root: str, settings: RecordProducerSettings) -> None:
         self._root = root

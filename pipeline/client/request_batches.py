@@ -173,7 +173,7 @@ _MIN_INTERVALS = 3
 
 
 class PollEstimator:
-    """The intervals between answers while requests are always in flight. Times in ms."""
+    """Estimator of the times of answers, from the intervals between earlier ones (ms)."""
 
     def __init__(self) -> None:
         self._last_answers_at: float | None = None
@@ -190,5 +190,5 @@ class PollEstimator:
         return now + expected
 
     def pause(self) -> None:
-        """End the interval, because no request was in flight: it does not measure a micro-batch."""
+        """Discard the current interval: without requests in flight it measures no micro-batch."""
         self._last_answers_at = None

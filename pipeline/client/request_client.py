@@ -3,9 +3,9 @@
 A client is one producer and one response reader. A process needs one for all its members.
 
 A request waits for others at most `linger.ms`. If no other request is in flight, it is written at
-once. While requests are in flight, the coordinator is deciding a micro-batch. New requests are held
-until shortly before its expected end (`request_batches`), so that the next micro-batch reads them.
-While that time is unknown, requests are written when answers come.
+once. Otherwise the coordinator is deciding a micro-batch, and new requests are held until shortly
+before its expected end (`request_batches`), so that the next micro-batch reads them. If that time
+is unknown, they are written when answers come.
 
 This is Nagle's algorithm (RFC 896), with answers as the acknowledgements.
 """

@@ -154,7 +154,7 @@ class ConnectionQuotas:
         return address
 
     def remove(self, address: ClientAddress) -> None:
-        """Count a connection as ended."""
+        """Count a connection of an address as ended."""
         self.count -= 1
         address.connections -= 1
         if not address.connections:

@@ -39,7 +39,7 @@ _EVENTS = "gateways"
 
 
 class Broker(NamedTuple):
-    """A gateway at the address that clients of a listener connect to."""
+    """A gateway: its node id, and its address for the clients of one listener."""
 
     node_id: int
     host: str

@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             self.start_next()
 
     def drain(self) -> None:
-        """Stop reading, and close once the frames that were read are answered."""
+        """Stop reading, and close once the requests that were read are answered."""
         self._draining = True
         self.start_next()
 

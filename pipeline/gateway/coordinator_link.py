@@ -258,7 +258,7 @@ class CoordinatorRequest:
         on_response: Callable[[Response], None],
         on_queued: Callable[[], None] | None,
     ) -> None:
-        """Become another request, before this one is sent or after its callback was called."""
+        """Reuse the object for another request, before this one is sent or after its callback."""
         self.event, self._on_response, self.on_queued = event, on_response, on_queued
         self.response = self._error = None
 

@@ -55,7 +55,7 @@ class MemoryPool:
             self._used += size
 
     def withdraw(self, on_acquired: Callable[[], None]) -> None:
-        """Stop waiting."""
+        """Stop waiting for a size that `try_acquire` did not take."""
         del self._waiting[on_acquired]
         self._grant()
 
@@ -109,7 +109,7 @@ class AddressQuota:
         self._quota.charge(size)
 
     def withdraw(self, size: int, on_acquired: Callable[[], None]) -> None:
-        """Stop waiting for `size`."""
+        """Stop waiting for `size`, which `try_acquire` did not take."""
         on_quota = self._waiting_for_quota.pop(on_acquired, None)
         if on_quota is None:
             self._pool.withdraw(on_acquired)

@@ -53,8 +53,8 @@ class PendingRequest:
     `Session.start` calls `run`, `decode_in_thread` or `handle`. Afterwards the request has exactly
     one result: `on_response` or `on_error`.
 
-    With the result, the request drops its references to the work and to the API's context, because
-    the work refers to it: there must be no reference cycle. With many members, the garbage
+    With its result, the request drops its references to the running work and the API's context. The
+    work refers to the request, so they would be a reference cycle. With many members, the garbage
     collector's pauses for such cycles would delay responses.
     """
 
@@ -143,7 +143,7 @@ class PendingRequest:
     # --- its progress -----------------------------------------------------------------------------
 
     def on_queued(self) -> None:
-        """Note that later requests cannot overtake this one any more."""
+        """Record that the request is in its queue, where later requests cannot overtake it."""
         self.is_queued = True
         # Before that, the connection starts the next frame itself.
         if self.is_started:

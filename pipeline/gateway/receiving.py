@@ -142,7 +142,7 @@ class FrameBuffer:
 
 
 class LoopTicks:
-    """The last two times that one event loop recorded, in ms of `since_boot_ms`."""
+    """The last two times that an event loop recorded, for `ReceiveTimes`; ms of `since_boot_ms`."""
 
     def __init__(self, now_ms: Callable[[], int] = since_boot_ms) -> None:
         self._now_ms = now_ms
@@ -153,12 +153,12 @@ class LoopTicks:
         self.count = 0
 
     def tick(self) -> None:
-        """Record the time of a tick."""
+        """Record the present time."""
         self.empty_at, self._last = self._last, self._now_ms()
         self.count += 1
 
     async def follow(self) -> None:
-        """Tick until cancelled."""
+        """Record the time every `_TICK_EVERY_S` seconds, until cancelled."""
         while True:
             self.tick()
             await asyncio.sleep(_TICK_EVERY_S)
@@ -167,7 +167,7 @@ class LoopTicks:
 class ReceiveTimes:
     """A lower bound, `sent_after`, of the time at which the bytes read from one socket were sent.
 
-    `on_polled` starts the time in which the socket is polled.
+    The bound advances while the event loop polls the socket.
     """
 
     __slots__ = ("_polled_from", "_ticks", "sent_after")

@@ -180,7 +180,10 @@ class TopicLogs:
         return self._tables.changed()
 
     def bounds(self, topic: str, partition: int) -> Bounds:
-        """Return the bounds of a partition. Raises UnknownTopicOrPartition and TableReplaced."""
+        """Return a partition's first and end offset.
+
+        Raises UnknownTopicOrPartition and TableReplaced.
+        """
         if self._has_table(topic, partition):
             return Bounds(
                 self._tables.log_start(topic, partition), self._tables.log_end(topic, partition)

@@ -64,7 +64,7 @@ class UnknownFormat(RuntimeError):
 
 
 class _Run(NamedTuple):
-    """Consecutive rows of one group, as `__state` describes them."""
+    """Consecutive rows of one group in an Arrow batch, as Spark's column `__state` has them."""
 
     properties: str  # GroupState as JSON, without its value
     keyRowAsUnsafe: bytes  # returned unchanged
@@ -282,7 +282,7 @@ def serve_next_stream(serve: Serve) -> None:
 
 @functools.cache
 def serializer() -> Any:
-    """Return the serializer class of group streams. Raises AttributeError if there is none."""
+    """Return pyspark's serializer class for group streams. Raises AttributeError if missing."""
     module = importlib.import_module("pyspark.sql.pandas.serializers")
     first, second = _SERIALIZER
     return getattr(module, first, None) or getattr(module, second)

@@ -36,7 +36,7 @@ class _Query(Struct):
 
 
 def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None:
-    """Return the id and the end offset of the last planned batch; None if no batch was planned.
+    """Return the id and end offset of the last batch in Spark's offset log; None without one.
 
     The end offset is the JSON of the query's only source.
     """
@@ -55,12 +55,12 @@ def query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
-    """Return the end offset of a planned batch, as the JSON of the query's only source."""
+    """Return a batch's end offset in Spark's offset log: the JSON of the query's only source."""
     return _planned(spark, checkpoint, batch_id)[-1]
 
 
 def planned_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
-    """Return the time of a planned batch, in ms."""
+    """Return the timestamp of a batch in Spark's offset log, ms since 1970."""
     metadata = _planned(spark, checkpoint, batch_id)[1]
     return msgspec.json.decode(metadata, type=_Metadata).batchTimestampMs
 

@@ -1,9 +1,9 @@
 """The location of the streaming checkpoints of a root, and Spark's settings to reach it.
 
-Spark writes about ten small files to its checkpoint in every micro-batch, even without requests. In
-an object store each file takes several requests. A checkpoint is not worth that: after its loss the
-node only has to start from the tables. So if a root is in a store and Spark runs on one machine,
-the checkpoints are on a local disk. Spark then needs no jars for the store, because only Python
+If a root is in an object store and Spark runs on one machine, the checkpoints are on a local disk.
+Spark writes about ten small files to its checkpoint in every micro-batch, even without requests,
+and in a store each takes several requests. A lost checkpoint only means that the node starts from
+the tables. With a local checkpoint, Spark also needs no jars for the store, because only Python
 reads and writes the tables.
 """
 

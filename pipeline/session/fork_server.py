@@ -2,18 +2,17 @@
 
 A query starts five Python processes and their workers in sequence, while the JVM waits. Each would
 import Spark's worker, pandas, Arrow and this package, a large part of the CPU time of a start. The
-fork server imports them once, while the JVM starts, and forks each Python process. Spark starts the
-script `ForkServer.python` instead of Python. It runs `pipeline.session.python_shim`, which starts
+fork server imports them once, while the JVM starts, and forks each process. Instead of Python,
+Spark starts the script `ForkServer.python`. It runs `pipeline.session.python_shim`, which starts
 Python itself if the server has ended.
 
 The server has one thread, because a lock that another thread holds during a fork would stay locked
-in the child. It imports modules without calling their functions: delta-rs's runtime and Arrow's
-thread pools start in the forks, and the background threads of their allocators are disabled. If the
-server finds another thread after the imports, it prints an error and ends.
+in the child. It imports modules without calling their functions, so that delta-rs's runtime and
+Arrow's thread pools start in the forks. If it finds another thread after the imports, it prints an
+error and ends.
 
 The server listens in a folder that only this user can enter, and ends at the end of its standard
-input, thus with the driver. If both are killed, a later start deletes the folder
-(`pipeline.session.scratch`).
+input, thus with the driver.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Guards for Spark releases that have changed a private API.
+"""Guards for Spark releases that have changed a private API (PRIVATE.md lists all uses).
 
-Two guards let a coordinator start nevertheless:
-
-* `is_known_spark`: no check can show in advance whether a release starts its JVM and its Python
-  processes like an earlier one. On an untested release Spark starts both in its default way.
-* `unless_missing`: all other private APIs are tried. If one is missing, its use is skipped, and one
-  warning names the cost.
-
-`PRIVATE.md` lists each private API with its guard, the behaviour without it, and its test.
+No check can show in advance whether a release starts its JVM and its Python processes like an
+earlier one. So a release that is not `is_known_spark` starts both in its default way. All other
+private APIs are tried (`unless_missing`): if one is missing, its use is skipped, and a warning
+names the cost.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The jars of `spark.jars.packages`, resolved by Ivy once and then passed as files.
 
-Spark lets Ivy resolve packages at each start of a JVM, and Ivy does not lock its cache. So
-coordinators that start at the same time can fail with JAVA_GATEWAY_EXITED ("Downloaded file size
-(0) doesn't match expected Content Length"), also with a filled cache: Ivy downloads a POM that has
-a parent at every start. Therefore a file lock lets one start at a time resolve, and it writes a
-list of the jars. Later starts need neither Ivy nor the network.
+At each start of a JVM Spark lets Ivy resolve packages, without locking Ivy's cache. So coordinators
+that start at the same time can fail with JAVA_GATEWAY_EXITED ("Downloaded file size (0) doesn't
+match expected Content Length"), even with a filled cache. Therefore a file lock lets one start at a
+time resolve, and it writes a list of the jars. Later starts need neither Ivy nor the network.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _cached(prefix: str, *of_what: object) -> Path:
 
 
 def archive_path(java: str) -> Path:
-    """Return the archive's path, also if there is no archive yet.
+    """Return the path of the CDS archive, also if there is no archive yet.
 
     `java` is the complete output of `java -version`. The file names of one virtual environment have
     the same prefix.
@@ -82,7 +82,7 @@ def archive_path(java: str) -> Path:
 
 
 def may_use_archive(settings: dict[str, str]) -> bool:
-    """Return whether a session with these Spark settings may use and create the archive.
+    """Return whether a session with these Spark settings may use and create the CDS archive.
 
     It may not if `ARCHIVE_SETTING` is false, or if the user has set JVM options that can conflict.
     """
@@ -92,5 +92,5 @@ def may_use_archive(settings: dict[str, str]) -> bool:
 
 
 def archive_options(archive: Path) -> str:
-    """Return the JVM options that enable an archive."""
+    """Return the JVM options that enable a CDS archive."""
     return f'{QUIET_ARCHIVE} "-XX:SharedArchiveFile={archive}"'

@@ -74,7 +74,7 @@ class JvmLogRecord(NamedTuple):
 
 
 class LineAssembler:
-    """Assembler of single lines into records."""
+    """Assembler of the JVM's output lines into records with their stack traces."""
 
     def __init__(self) -> None:
         self._record: JvmLogRecord | None = None

@@ -3,10 +3,9 @@
     python -IS python_shim.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
 
 It sends its arguments, environment and standard streams to the fork server
-(`pipeline.session.fork_server`), which forks a process for the work. It forwards SIGTERM to the
-forked process, waits for its end, and exits with its status. If no server listens, it executes
-PYTHON instead. It imports only `os`, `signal`, `socket` and built-in modules, so that it starts
-quickly.
+(`pipeline.session.fork_server`), which forks a process for the work. It forwards SIGTERM to that
+process, waits for its end, and exits with its status. If no server listens, it executes PYTHON
+instead. To start quickly, it imports only small modules of the standard library.
 """
 
 import marshal

@@ -1,8 +1,7 @@
 """Temporary folders, which a later start deletes if their process was killed.
 
-A process deletes its folders when it ends, but a killed process cannot. Therefore each folder is
-locked (`flock`) while its process lives, and `sweep` deletes folders that are not locked. A process
-id cannot replace the lock: the kernel reuses ids, and each container has its own.
+Each folder is locked (`flock`) while its process lives, and `sweep` deletes folders that are not
+locked. A process id cannot replace the lock: the kernel reuses ids, and each container has its own.
 
 On a shared disk, locks of other machines may be invisible. So the folder's name contains the
 `boot_id` of the kernel, and `sweep` deletes only folders with the current one. Folders of other

@@ -4,14 +4,10 @@
 `keep_file_manager` and `forget_clusters` then change settings of Hadoop, which saves time in each
 micro-batch if the checkpoints are on a local disk.
 
-A coordinator's session does not load Delta, because Python reads and writes all tables
-(`pipeline.stream.event_source`, `pipeline.stream.sink`). Delta's jars would make the start slower,
-and need the network. Code that reads or writes Delta tables through Spark, such as a benchmark's
-baseline, requests a session with `delta`.
-
-`packages` uses the installed release of `delta-spark`, which pyproject sets. Its function
-`configure_spark_with_delta_pip` names the same jar, but replaces the caller's
-`spark.jars.packages`, and cannot name the packages for a user of spark-submit.
+A coordinator's session does not load Delta, because Python reads and writes all tables. Delta's
+jars would make the start slower, and need the network. Code that reads or writes Delta tables
+through Spark requests a session with `delta`. It gets the jar of the installed `delta-spark`, but
+not by its `configure_spark_with_delta_pip`, which would replace the caller's `spark.jars.packages`.
 """
 
 from __future__ import annotations

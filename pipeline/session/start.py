@@ -5,11 +5,10 @@ spark-submit the JVM already runs, and the user's settings win (`pipeline.sessio
 warning names the settings that can no longer be changed.
 
 Spark never commits to a root's tables, because on a local disk no LogStore of Delta 4.4.0 creates
-the file of a version with compare-and-set. Each checks whether the file exists, and then renames a
-file over it or opens it, so it replaces a commit that another writer makes in between. Both writers
-report success. This was observed with each LogStore, with some only on another local file system
-such as that of `spare_forks`. This project's writers and delta-rs create the file with a hard link,
-and never replace a commit.
+the file of a version with compare-and-set. It checks whether the file exists, then renames a file
+over it or opens it. So it replaces a commit that another writer makes in between, and both writers
+report success. This project's writers and delta-rs create the file with a hard link, which never
+replaces one.
 """
 
 from __future__ import annotations

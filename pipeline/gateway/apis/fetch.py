@@ -79,9 +79,9 @@ class _Denied(Exception):
 
 
 class _FetchReading:
-    """One reading of all partitions, within `max_bytes`.
+    """One read of all partitions of a Fetch request, of at most `max_bytes`.
 
-    A partition that the request has more than once is answered once, by its last entry.
+    A partition that the request repeats is answered once, by its last entry.
     """
 
     def __init__(self, call: RequestContext, request: Any, max_bytes: int) -> None:
@@ -99,7 +99,7 @@ class _FetchReading:
         self.has_failed = False
 
     def parts(self) -> Iterator[Callable[[TopicLogs], bytes | None]]:
-        """Yield the calls to run, in this order. The last one returns the body of the response."""
+        """Yield the functions that read the partitions; the last one returns the response body."""
         asked = list(self._asked.items())
         for at in range(0, max(1, len(asked)), MOST_PARTITIONS_AT_ONCE):
             end = at + MOST_PARTITIONS_AT_ONCE

@@ -33,7 +33,7 @@ class AuthenticationFailed(Exception):
 
 
 class Mechanism(Protocol):
-    """One exchange of tokens. `user` is set once the client is authenticated."""
+    """One SASL exchange of tokens. `user` is set once the client is authenticated."""
 
     user: str | None
 
@@ -43,12 +43,12 @@ class Mechanism(Protocol):
 
 
 def begin(mechanism: str, users: Users, host: str) -> Mechanism:
-    """Return a new exchange of one of `MECHANISMS` with a client at the address `host`."""
+    """Start the exchange of one of `MECHANISMS` with a client at the address `host`."""
     return Plain(users, host) if mechanism == PLAIN else Scram(mechanism, users)
 
 
 class Plain:
-    """PLAIN: one token with the name and the password."""
+    """The mechanism PLAIN: one token with the name and the password."""
 
     def __init__(self, users: Users, host: str) -> None:
         self._users = users
@@ -76,7 +76,7 @@ class Plain:
 
 
 class Scram:
-    """SCRAM: the client proves that it has the password, the server that it has the keys."""
+    """The mechanism SCRAM: the client proves that it has the password, the server the keys."""
 
     def __init__(self, mechanism: str, users: Users, server_nonce: str | None = None) -> None:
         """Take `server_nonce`, which only tests give; it is random otherwise."""
