@@ -213,14 +213,12 @@ class Appender:
         return self._write(rows)
 
     def _write(self, rows: pa.Table) -> DataFile:
-        """Write the rows, all of one partition, as a file that no commit names yet."""
         names = self._writer.snapshot.state.partition_by
         values = {name: str(rows.column(name)[0].as_py()) for name in names}
         return write_rows(self._store, self._lay_out(rows), values, self._flushed)
 
 
 def _is_written(found: Mapping[str, int | None], app_id: str | None, version: int) -> bool:
-    """Return whether the application has reached this version or a later one."""
     last = None if app_id is None else found[app_id]
     return last is not None and last >= version
 

@@ -160,7 +160,6 @@ def count_bytes(files: Sequence[DataFile]) -> int:
 
 
 def _row_group_rows(rows: pa.Table) -> int:
-    """Return how many rows a row group has if all have about `ROW_GROUP_BYTES`."""
     groups = max(1, -(-int(rows.nbytes) // ROW_GROUP_BYTES))
     return max(1, -(-int(rows.num_rows) // groups))
 

@@ -100,7 +100,6 @@ def make_plain(uri: str, required: Sequence[str] = ()) -> None:
 
 
 def _read(uri: str) -> TableState[AddedFile]:
-    """Return the table's state, without its transaction identifiers."""
     columns = ("add", "metaData", "protocol")
     return replay(
         open_log(uri),
@@ -186,7 +185,6 @@ def _masks(uri: str) -> dict[str, pa.Array]:
 
 
 def _rows(files: FileSystem, added: AddedFile, mask: pa.Array | None) -> pa.Table:
-    """Return the rows of a file, without those that its deletion vector deletes."""
     with read_whole(added.file), files.open_input_file(added.file) as opened:
         rows = pq.ParquetFile(opened).read()
     if added.deletion_vector is None:
@@ -209,7 +207,6 @@ def _is_renamed(field: Mapping[str, Any]) -> bool:
 
 
 def _fields(type_: Any) -> list[dict[str, Any]]:
-    """Return the fields of a struct, or of the structs in an array or a map."""
     if not isinstance(type_, dict):
         return []
     parts = [type_.get(name) for name in ("elementType", "keyType", "valueType")]
@@ -227,7 +224,6 @@ def _with_names(rows: pa.Table, fields: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def _named(values: pa.Array, type_: Any) -> pa.Array:
-    """Return the values of a column with the table's names of nested fields."""
     if not any(map(_is_renamed, _fields(type_))):
         return values
     if pa.types.is_struct(values.type):

@@ -66,8 +66,6 @@ def _pages(source: _Source, column: pq.ColumnChunkMetaData, most: int) -> Iterat
 
 
 class _Source:
-    """The bytes of a file; a small file is read once."""
-
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
         self._size = file.size()

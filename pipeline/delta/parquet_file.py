@@ -204,8 +204,6 @@ def why_damaged(files: FileSystem, path: str) -> str | None:
 
 
 class _Watched(io.RawIOBase):
-    """A file that records whether any read failed or was short."""
-
     def __init__(self, file: pa.NativeFile) -> None:
         super().__init__()
         self.has_failed = False

@@ -128,7 +128,6 @@ def is_on(properties: Mapping[str, str], name: str) -> bool:
 
 
 def _fields(type_: Any) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a schema's JSON, including those nested in fields, arrays and maps."""
     if not isinstance(type_, dict):
         return
     for field in type_.get("fields", ()):

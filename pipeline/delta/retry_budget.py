@@ -87,7 +87,6 @@ class RetryBudget:
         raise AssertionError("the last attempt returns or raises")
 
     def _give_up_in_time(self, what: str, error: Exception) -> None:
-        """Raise CommitTimeoutError if the budget is used up."""
         now = monotonic()
         if self._until is None:
             self._until = now + self._timeout_ms / 1000

@@ -256,8 +256,6 @@ class _LargeFile(io.RawIOBase):
 
 
 class _NewFile(io.BytesIO):
-    """A buffer that is written as an object when it is closed."""
-
     def __init__(self, folder: ObjectStore, path: str) -> None:
         super().__init__()
         self._folder, self._path = folder, path

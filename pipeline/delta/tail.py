@@ -203,7 +203,6 @@ class _Reading(NamedTuple):
         yield from self._from(path, groups, before, at)
 
     def _from(self, path: str, groups: RowGroups, before: int, at: Position) -> Iterator[_Page]:
-        """Yield the pages of row groups, from the position `at` in the first one."""
         row = at.row
         try:
             for page in self.read(groups, self.columns, row):

@@ -119,7 +119,6 @@ def _both(first: list[Torn], second: list[Torn]) -> list[Torn]:
 
 
 def _look(table: Path) -> tuple[list[Torn], bool]:
-    """Return the torn files, and whether the table's metadata can still be read."""
     log = table / "_delta_log"
     commits: set[int] = set()
     checkpoints: dict[int, list[Path]] = {}

@@ -143,7 +143,6 @@ class Writer:
             raise NotFlushed(*self._not_flushed.args)
 
     def _check(self, changes: Changes) -> None:
-        """Raise an error if the table's features, metadata or files forbid the changes."""
         features = set(self.snapshot.features)
         if changes.remove and changes.data_change and self.snapshot.is_append_only:
             features.add(APPEND_ONLY)

@@ -150,7 +150,6 @@ class Demo:
         return self._conclude()
 
     def _print_steps(self, seconds: float) -> None:
-        """Print the new lines of the coordinator's log, while it starts."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[1:]
         for line in lines[self._steps :]:
             step = _STEP.match(line)
@@ -229,7 +228,6 @@ class Demo:
         )
 
     def _words(self, event: dict[str, Any]) -> str | None:
-        """Return the line to print for a group event, None if it is not printed."""
         group, name = event["group_id"], event["event"]
         if not self._verbose:
             if not group.startswith(_REPORTED_GROUP) or name not in _STORY:

@@ -97,7 +97,6 @@ def read_acls(root: str) -> tuple[AclBinding, ...] | None:
 
 
 def _is_there(root: str) -> bool:
-    """Return whether the table exists; raises TableMissing if it is lost."""
     if has_table(root, ACLS):
         return True
     _check_never_made(root)

@@ -132,7 +132,6 @@ def plain(type_: pa.DataType) -> str:
 
 
 def _top(name: str, missing: list[str]) -> bool:
-    """Return whether the column `name`, or a field within it, is in `missing`."""
     return any(each.partition(".")[0] == name for each in missing)
 
 
@@ -180,7 +179,6 @@ def _different(found: pa.DataType, ours: pa.DataType, name: str) -> Iterator[str
 
 
 def _missing(found: Iterable[pa.Field], ours: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Yield the names of the fields that only `ours` has."""
     for there, field in _pairs(found, ours):
         if there is None:
             yield above + field.name
@@ -203,7 +201,6 @@ def _unknown_required(
 
 
 def _fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a struct, or of the structs in a list; [] for other types."""
     if _is_list(type_):
         return _fields(type_.value_type)
     return list(type_) if pa.types.is_struct(type_) else []

@@ -257,8 +257,6 @@ def has_catalogue(root: str) -> bool:
 
 
 class _KnownTopics(Struct, frozen=True):
-    """The catalogue after the changes that were read; `created` and `deleted` are times (ms)."""
-
     newest: dict[str, TopicChange]
     created: dict[str, int]
     deleted: dict[str, int]

@@ -195,7 +195,6 @@ def positive_hashes(keys: pa.Array) -> Array:
 
 
 def _hash_sorted(data: Array, starts: Array, lengths: Array) -> Array:
-    """Return the hashes of keys that are sorted by length, the longest first."""
     hashes: Array = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths // 4
     longest = int(words[0]) if len(words) else 0

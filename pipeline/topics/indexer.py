@@ -42,8 +42,6 @@ LOOK_AGAIN_S = 10.0
 
 
 class _Batch:
-    """Entries that will be committed under the topic's next sequence."""
-
     def __init__(self, topic: TopicTable, index: TopicIndex) -> None:
         self._topic = topic
         self._sequence = index.sequence + 1

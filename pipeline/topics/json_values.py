@@ -90,7 +90,6 @@ def _query(schema: pa.Schema) -> str:
 
 
 def _expression(type_: pa.DataType, value: str, depth: int = 0) -> str:
-    """Return the SQL expression that converts a value for JSON."""
     types = pa.types
     if types.is_floating(type_):
         return f"CASE WHEN isfinite({value}) THEN {value} END"

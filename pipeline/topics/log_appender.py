@@ -249,7 +249,6 @@ class LogAppender:
     def _write(
         self, plan: _AppendPlan, written: dict[int, _UncommittedFile], now: int | None
     ) -> None:
-        """Write a file for each partition, except those already written with the same offsets."""
         for number in list(written):
             placed = plan.placed.get(number)
             known = written[number]
@@ -293,7 +292,6 @@ class LogAppender:
         return _UncommittedFile(base, structs.replace(file, stats=stats), begun, now)
 
     def _discard(self, written: Mapping[int, _UncommittedFile]) -> None:
-        """Delete files that were not committed; VACUUM deletes those that remain."""
         if self._may_be_committed:
             # The store may still create the commit after it reported a failure.
             return

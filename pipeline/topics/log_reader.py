@@ -251,7 +251,6 @@ def _lengths(rows: pa.Table, column: str) -> Array:
 
 
 def _header_sizes(rows: pa.Table) -> Array:
-    """Return the size of each row's headers, bytes, as `_size` counts them."""
     headers = rows.column("headers").combine_chunks()
     sizes: Array = np.zeros(len(rows), np.int64)
     if headers.null_count < len(headers):

@@ -93,7 +93,6 @@ def to_rows(
 
 
 def _column(parts: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
-    """Return one column of the batches' parts; adjacent lists become one chunk."""
     chunks: list[pa.Array] = []
     for are_lists, run in groupby(parts, lambda part: isinstance(part, list)):
         if are_lists:

@@ -177,7 +177,6 @@ class TableLog:
             ) from error
 
     def _check_same(self, version: int) -> None:
-        """Raise TableReplaced unless the versions before this one are those that were read."""
         try:
             self._same.check(version - 1)
         except TableAway as error:

@@ -225,7 +225,6 @@ class TableReader:
         ]
 
     def _row_group(self, span: Span) -> RowGroup:
-        """Return the row group of a span; raise FileNotFoundError if its file is missing."""
         key = (self.topic.topic_id, span.file, span.row_group)
         group = self._cache.get(key)
         if group is None:
