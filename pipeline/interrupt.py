@@ -69,7 +69,6 @@ class SignalEvent:
 
 @contextmanager
 def _handled_by(handle: Callable[[int], object]) -> Iterator[None]:
-    """Call `handle` with the number of each SIGINT or SIGTERM in the block."""
     before = [signal.signal(each, lambda number, _: handle(number)) for each in _ENDING]
     try:
         yield

@@ -149,7 +149,6 @@ def _raise(outcomes: Iterable[GroupOutcome]) -> None:
 
 
 def _requests(plan: GroupPlan) -> Iterator[RequestEvent]:
-    """Yield the requests of a plan: an OffsetCommit, an OffsetDelete, or both."""
     change_id = f"{RESET_PREFIX}{uuid.uuid4()}"
     ordered = sorted(plan.changes, key=attrgetter("topic", "partition"))
     commits = [

@@ -176,8 +176,6 @@ class _LogEnds(Struct, frozen=True):
 
 
 class _OffsetResolver:
-    """The wanted offset of each partition, limited to the partition's log."""
-
     def __init__(
         self, root: str, catalog: Catalog, topics: set[str], scenario: ResetScenario
     ) -> None:

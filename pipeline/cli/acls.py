@@ -64,8 +64,6 @@ _FIRST = (
 
 
 class _AclOptions(Struct, frozen=True):
-    """The options of `add` and `remove` that select ACLs."""
-
     allow_principal: AllowPrincipal = None
     deny_principal: DenyPrincipal = None
     allow_host: AllowHost = None
@@ -278,7 +276,6 @@ def _named(resources: Iterable[tuple[str, str]]) -> str:
 
 
 def _show(what: str, acls: Iterable[AclBinding]) -> None:
-    """Print ACLs in the format of kafka-acls.sh."""
     by_resource: dict[tuple[str, str, str], list[AclBinding]] = {}
     for acl in acls:
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)

@@ -124,7 +124,6 @@ def gateway(
 def _serving_refusal_metrics(
     refused: RefusalCounts, metrics: str | None, names: Iterable[str]
 ) -> Iterator[None]:
-    """Serve metrics of refusals to Prometheus during the block. Raises CannotListen."""
     if metrics is None:
         yield
         return

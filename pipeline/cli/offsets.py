@@ -217,7 +217,6 @@ def _change(
     timeout_ms: int,
     shown: bool = True,
 ) -> None:
-    """Show plans and execute them. Raises Failure if one is impossible or is refused."""
     if shown:
         _show(plans, format_)
     for plan in plans:

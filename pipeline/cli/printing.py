@@ -135,7 +135,6 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Non
 
 
 def _texts(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> list[list[str]]:
-    """Return each column's cells as strings, its heading first."""
     texts = [[_cell(value) for value in column] for column in zip(*rows, strict=True)]
     return [
         [quoted(column.name), *values]

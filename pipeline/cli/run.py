@@ -94,7 +94,6 @@ def run(
 
 
 def _option(name: str, value: object) -> list[str]:
-    """Return an option as command-line arguments; none for None."""
     return [] if value is None else [name, str(value)]
 
 

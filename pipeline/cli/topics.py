@@ -121,7 +121,6 @@ def topics_reindex(name: str, root: OwnRoot) -> None:
 
 
 def _index(root: str, name: str) -> None:
-    """Index the present rows of a topic's table, and print their number."""
     from group_coordinator.pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
@@ -193,7 +192,6 @@ def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE)
 
 
 def _topic_notes(topic: dict[str, Any]) -> list[str]:
-    """Return the properties of a topic, except its partitions, one a line."""
     if topic["table"] is None:
         return ["it has no table, so its end offsets are unknown"]
     if topic["config"] is not None:

@@ -154,7 +154,6 @@ class Catalog:
         self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
 
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
-        """Create the tables and views that a query names, and run it. Raises QueryError."""
         try:
             with duckdb_interrupted(), query_interrupted_by_sigint(self._connection):
                 self._create_for(sql)
@@ -202,7 +201,6 @@ class Catalog:
         return functions | (named.tables & self._known())
 
     def _check_one_table(self, names: set[str]) -> None:
-        """Raise AmbiguousVersion unless the names depend on exactly one table."""
         tables = sorted(self._tables_of(names))
         if len(tables) != 1:
             raise AmbiguousVersion(

@@ -109,7 +109,6 @@ class Gauge(Struct, frozen=True):
 
 
 def _read_gauges() -> tuple[Gauge, ...]:
-    """Read the definitions of the metrics from metrics.toml, in its order."""
     text = resources.files(__package__).joinpath("metrics.toml").read_text("utf-8")
     document = tomllib.loads(text)
     return tuple(

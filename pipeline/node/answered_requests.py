@@ -124,7 +124,6 @@ class Answers:
         self._read.update(file.path for file in unread)
 
     def _fetch(self, responses: DeltaTable, files: Sequence[DataFile], schema: pa.Schema) -> None:
-        """Store these columns of the files in the engine's table `fetched`."""
         if local_folder(responses.table_uri) is None:
             # DuckDB would need local copies of whole files; pyarrow fetches only these columns.
             scan = TableScan(responses, only=files, at_once=self._at_once)

@@ -86,7 +86,6 @@ def coordinate(
 
 
 def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
-    """Return the keys that verify principals, None to accept every principal. Raises KeysError."""
     path = settings.coordinator.requests_keys_file
     return tuple(read_keys(path)) if path else None
 

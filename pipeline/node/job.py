@@ -148,7 +148,6 @@ def _is_second_attempt(spark: SparkSession) -> bool:
 def _session(
     root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: StopSignals
 ) -> Iterator[SparkSession]:
-    """Yield Spark's session, after starting its JVM; stop Spark afterwards."""
     begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
     with stop.deferred():
         # The coordinator's modules are imported while the JVM starts.
@@ -165,7 +164,6 @@ def _session(
 
 
 def _failed(error: Exception, root: str, stop: StopSignals, process_log: ProcessLog) -> int:
-    """Report why the coordinator ended; return the exit status."""
     if stop.request.requested.is_set():
         # A supervisor often signals the child processes too, so the JVM may end first.
         log.warning(
@@ -177,7 +175,6 @@ def _failed(error: Exception, root: str, stop: StopSignals, process_log: Process
 
 
 def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
-    """Return the line that reports a failure to the user, and details for the log."""
     if stop.jvm_has_ended():
         # Errors that follow from the JVM's end, such as a refused connection, explain less.
         return "Spark's JVM has ended: it was killed, or ran out of memory", str(error)
@@ -201,7 +198,6 @@ def _end_jvm() -> None:
 
 
 def _what_ends_it() -> tuple[type[Exception], ...]:
-    """Return the errors that end a coordinator with one line instead of a traceback."""
     from group_coordinator.pipeline.node.coordinating import ERRORS
 
     return ERRORS

@@ -106,7 +106,6 @@ def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) 
 
 
 def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | None:
-    """Write the events of a query to one file; return it, None if there are no events."""
     path, local = target.new_file()
     try:
         ((records,),) = engine.run(

@@ -366,7 +366,6 @@ class CoordinatorNode:
         self._update_query()
 
     def _update_query(self, unload: Collection[int] = ()) -> None:
-        """Make the query decide for the node's present partitions."""
         if self.running_query is None:
             self._progress.watch(self._query.begin(self._cluster, unload).progress)
         else:

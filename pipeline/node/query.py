@@ -208,7 +208,6 @@ class NodeQuery:
     # --- steps ------------------------------------------------------------------------------------
 
     def _write(self, cluster: ClusterState, running: RunningQuery, change: _Change) -> None:
-        """Write the events of a change and the query's next selection to the bootstrap."""
         kept = cluster.kept_by(self._node.node_id)
         budget = self._retry_budget()
         if change.claimed:

@@ -178,7 +178,6 @@ class WaitingRequests:
                 yield pa.table([_repeated(file, found), found, _digests(said)], schema=_BROKEN)
 
     def _places(self, table: str) -> dict[int, pa.Array]:
-        """Return the row numbers in a temporary table by file, ascending."""
         found = self._engine.run(f"SELECT file, list(row ORDER BY row) FROM {table} GROUP BY file")
         return {file: pa.array(rows, pa.int64()) for file, rows in sorted(found)}
 
@@ -269,7 +268,6 @@ class RecordedRequests:
         ((self.count,),) = engine.run("SELECT count(*) FROM recorded")
 
     def _find(self, table: DuckDbView, records: str) -> None:
-        """Add the records of unanswered requests to the engine's table `found`."""
         record = as_json(pa.struct(_FIELDS))
         query = (
             "INSERT INTO found "

@@ -124,7 +124,6 @@ class DecisionLog:
         return self._cluster
 
     def _is_decided(self, rows: Sequence[CoordinatorEvent], epoch: int) -> bool:
-        """Return whether these rows are the decision of the epoch."""
         table = open_table(self._root, COORDINATORS)
         there = read_rows(table, where=pc.field("epoch") == epoch)
         return list(from_arrow(CoordinatorEvent, there)) == list(rows)

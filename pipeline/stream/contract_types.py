@@ -77,7 +77,6 @@ def _converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether the type holds strings or bytes."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

@@ -53,7 +53,6 @@ def _object_sizes(names: Sequence[str], fields: Sequence[pa.Array], length: int)
 
 
 def _sizes(array: pa.Array) -> pa.Array:
-    """Return the size of each value as JSON, null for null."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _sizes(array.dictionary).take(array.indices)

@@ -131,11 +131,6 @@ def _wanted(
 
 
 class _TableReading(NamedTuple):
-    """A table's URI, and the function that reads its pages between two positions.
-
-    The second position is None to read to the end.
-    """
-
     uri: str
     pages: Callable[[Position, Position | None], Pages]
 
@@ -311,7 +306,6 @@ class EventTables:
     def _read_all(
         self, found: list[Page], reading: _TableReading, at: Position, end: Position
     ) -> None:
-        """Add all events of a table between two positions. Raises EventsGoneError."""
         try:
             for page, after in reading.pages(at, end):
                 at = after

@@ -150,7 +150,6 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
 
 
 def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
-    """Return JSON objects with the non-null fields."""
     parts: list[pa.Array | str] = ["{"]
     # A comma precedes a member that follows one that every row has, and follows a member before it.
     # So no row has a comma too many.
@@ -209,7 +208,6 @@ def _json(array: pa.Array) -> tuple[str, pa.Array, str]:
 
 
 def _has_escaped(texts: pa.StringArray) -> bool:
-    """Whether JSON escapes a byte of any text."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False

@@ -199,7 +199,6 @@ class PinnedSettings:
         return RetryBudget(self._settings.config.offsets_commit_timeout_ms)
 
     def _begin(self) -> int:
-        """Pin the settings of a new run; return its number."""
         # A restored table may lack the run that planned the last batch. If this run took its
         # number, it would repeat that batch with other settings.
         planned = None if self._planned is None else offset_of(self._planned.offset)

@@ -195,7 +195,6 @@ def _weigh(groups: Sequence[pq.RowGroupMetaData]) -> _Weight:
 
 
 def _from(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.Table]:
-    """Yield the rows of the batches from row `first` on."""
     for batch in batches:
         if first < batch.num_rows:
             yield pa.Table.from_batches([batch.slice(first)])

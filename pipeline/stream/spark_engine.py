@@ -134,7 +134,6 @@ class SparkEngine:
         batch: BatchSettings,
         epoch: Epoch,
     ) -> tuple[Sink, int]:
-        """Return the sink of a new run of the query, and the run's number."""
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
         # The bootstrap's folder is one that Python can reach.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"

@@ -181,8 +181,6 @@ TIMERS_FILE = "timer-looks"
 
 
 class _StoredTicks(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `TIMERS_FILE`; times in ms."""
-
     batch_id: int
     resolution_ms: int
     unknown_until: int

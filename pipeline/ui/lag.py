@@ -39,8 +39,6 @@ ORDER BY place
 
 
 class _Moment(Struct, frozen=True):
-    """A point in time in a silence; `committed` is the partition's committed offset then."""
-
     key: _Key
     at: datetime
     committed: int
@@ -124,7 +122,6 @@ def _ends(snapshot: RootSnapshot, moments: list[_Moment]) -> list[int]:
 
 
 def _sum(points: Mapping[_Key, Iterable[tuple[datetime, bool, int]]]) -> list[_Point]:
-    """Return the total lag at each time at which a partition has a point."""
     steps = sorted(
         (at, is_after, key, lag) for key, each in points.items() for at, is_after, lag in each
     )

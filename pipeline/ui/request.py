@@ -107,7 +107,6 @@ def trace_request(snapshot: RootSnapshot, request_id: str) -> RequestTrace:
 
 
 def _records(snapshot: RootSnapshot, request_id: str) -> list[dict[str, Any]]:
-    """Return the records of a request, also those that compaction has moved out of the log."""
     columns = (
         'partition, record_type, group_id, "timestamp", log_offset, topic, topic_partition, '
         "offset_commit, group_metadata, reason"

@@ -208,8 +208,6 @@ def _reason_to_skip(found: LogToClean, settings: UpkeepSettings, force: bool) ->
 
 
 class _CompactionRun:
-    """One compaction: the records in DuckDB, and the tables to which it writes files."""
-
     def __init__(self, engine: Engine, topic: TableFiles, history: TableFiles) -> None:
         self._engine = engine
         self._topic = topic

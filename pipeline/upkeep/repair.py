@@ -126,6 +126,5 @@ def _repair_table(
 
 
 def _tables(folder: Path) -> list[Path]:
-    """Return the tables in a root's folder and its subfolders, one level deep."""
     logs = [*folder.glob("*/_delta_log"), *folder.glob("*/*/_delta_log")]
     return sorted(log.parent for log in logs)
