@@ -1,7 +1,5 @@
 """A coordinator node: it takes offsets partitions over, decides for their groups, hands them over.
 
-The modules, from the start of a process to the rows that it reads:
-
 1. `job.run` runs a node in the foreground, on Spark, until `stop_signals` stop it; `coordinating`
    is the part inside the Spark session. `process` runs a node as a child process.
 2. `node.CoordinatorNode` carries out the decisions about partitions.
@@ -12,8 +10,6 @@ The modules, from the start of a process to the rows that it reads:
 5. `duckdb_view` and `table_scan` read the tables.
 
 `packaging` writes the archive for a cluster's executors and the script for spark-submit; `needed`
-finds the packages that a Python lacks.
-
-Only `job`, `coordinating` and `stop_signals` handle a Spark session: the node uses its stream
-through the protocols in `stream_engine`.
+finds the packages that a Python lacks. Only `job`, `coordinating` and `stop_signals` handle a Spark
+session: the node uses its stream through the protocols in `stream_engine`.
 """

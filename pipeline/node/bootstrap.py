@@ -1,18 +1,15 @@
 """The bootstrap: a table of events that load a node's groups into its stream, or unload them.
 
-A new streaming checkpoint has no groups. So before its first batch, the node writes one event for
-each group of the offsets topic, which loads the group, and every request without an answer. The
-stream reads `requests` from the next version on. So losing a streaming checkpoint loses no data:
+A new streaming checkpoint has no groups. So before its first batch, the node writes an event for
+each group of the offsets topic, which loads it, and every request without an answer. The stream
+reads `requests` from the next version on. So losing a streaming checkpoint loses no data:
 
 * An acknowledged commit is a record of the offsets topic.
-* A waiting request has no answer, so it is in the bootstrap.
-* An answered request is not in the bootstrap, so it is not answered twice.
+* A waiting request has no answer, so it is in the bootstrap; an answered one is not.
 * A waiting request with records is loaded with them, so it is not recorded twice.
 
 DuckDB and pyarrow write the bootstrap within a memory limit, on local disks and in object stores,
-without a JVM.
-
-When the node's partitions change, it appends to the bootstrap:
+without a JVM. Later the node appends to it:
 
 * For a claimed partition, the events that load its groups, and their waiting requests. A claim is
   one commit, with the claim's epoch as a transaction (`txn`), so a killed node has loaded all of it
@@ -20,8 +17,8 @@ When the node's partitions change, it appends to the bootstrap:
 * For a released partition, an event for each group that unloads it.
 
 If the query runs, the commit also has its next selection of partitions
-(`pipeline.stream.selection`); `run` is then the number of the query's run. Without `run`, no query
-has begun, and it gets its selection as an argument.
+(`pipeline.stream.selection`), and `run` is the number of the query's run. Without `run`, the query
+has not begun, and gets its selection as an argument.
 """
 
 from __future__ import annotations

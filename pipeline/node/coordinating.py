@@ -3,13 +3,12 @@
 `pipeline.node.job` imports this module while the JVM starts, because its imports are slow.
 
 A stop is a controlled shutdown: the node first hands its partitions over (`HandOver`), and decides
-for them until the next owners have read ahead. Otherwise the groups would wait until the other
-nodes have read the tables, which takes seconds if there is much data.
+for them until the next owners have read ahead. Otherwise their groups would wait while the other
+nodes read the tables, which takes seconds if there is much data.
 
 The hand-over ends early if no other node can take over, after a timeout, or if the query ends, as
-when a supervisor also signals Spark's Python workers. The remaining partitions are taken over once
-the node has recorded its stop. A node that is killed before that counts as dead when its lease
-ends.
+when a supervisor also signals Spark's Python workers. The remaining partitions are taken over after
+the stop. A node that is killed counts as dead when its lease ends.
 
 Source: Kafka's controlled shutdown (KIP-631, BrokerHeartbeat's WantShutDown).
 """

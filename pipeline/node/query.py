@@ -7,9 +7,9 @@ the partitions of the cluster state, and resumes from the streaming checkpoint.
 2. The query gets settings with the new claims, pinned for its next batch. They still include the
    partitions to unload.
 3. One commit to the bootstrap has the events that load or unload groups, and the query's next
-   selection of partitions. The batch that reads it is the first without requests of the unloaded
-   partitions, and with those of the claimed ones, from the version that the commit does not cover.
-   Until it has ended, the query needs `requests` from that version (`consumed`).
+   selection of partitions. The batch that reads it begins to read the requests of claimed
+   partitions, from the version that the commit does not cover (until then, `consumed` keeps
+   `requests` from that version), and no longer reads those of unloaded ones.
 4. After that batch, the unloaded partitions may be released.
 
 A node without partitions begins a new streaming checkpoint, because no node retains the log of

@@ -7,8 +7,8 @@ A *start* is one process of a node, with the epoch that it got when it started.
 Two processes may run under one node id, because a node that was considered dead may continue. The
 later start has fenced the earlier one from every table, but a streaming checkpoint has no epochs:
 the earlier start could delete it or write into it. So each start has a folder named after its
-epoch, and takes the folder of the previous start by an atomic rename. Later writes of the earlier
-start go to a folder that no process reads.
+epoch, and takes the folder of the previous start by an atomic rename, the commit point. Later
+writes of the earlier start go to a folder that no process reads.
 
 * The rename comes after the fencing. Between the two, the earlier start can only plan a batch,
   which is repeated, or end a batch without output.
@@ -17,16 +17,12 @@ start go to a folder that no process reads.
   one.
 * If the folders are on a local disk and the tables are elsewhere, only the previous start's folder
   is taken, because the node may have run on another machine before.
-* If the store has no atomic rename of folders, no folder is taken: the start begins with a new
-  streaming checkpoint.
+* If the store has no atomic rename of folders, no folder is taken.
 
-The writers of tables cannot reach HDFS. If Spark's streaming checkpoint is in HDFS, the bootstrap
-and the pinned settings are in a folder next to the root's tables. A start then renames both
-folders, Spark's first. If it is killed in between, the next start takes neither, because a
-checkpoint is useless without its tables. If the root is in an object store, no start takes them.
-
-The rename is the commit point. A crash before it changes nothing. After a later crash, the next
-start takes the renamed folder.
+The writers of tables cannot reach HDFS. If Spark's streaming checkpoint is there, the bootstrap and
+the pinned settings are in a folder next to the root's tables. A start then renames both folders,
+Spark's first. If it is killed in between, the next start takes neither, because a checkpoint is
+useless without its tables. If the root is in an object store, no start takes them.
 
 # Decision
 
@@ -37,8 +33,6 @@ A start resumes from the streaming checkpoint in the folder if all of these cond
   planned with this project's source.
 * No table has a later batch of its query. Otherwise the checkpoint is an older copy, as from a
   restored disk: its next batches would count as written, and their requests would stay unanswered.
-  The last planned batch may be in the tables, and is then repeated; a batch without rows is in no
-  table.
 * The checkpoint has read the present table of requests, not one that was replaced since.
 * The bootstrap has all versions that the checkpoint has read.
 * No later start of the node has begun another stream.
@@ -46,9 +40,8 @@ A start resumes from the streaming checkpoint in the folder if all of these cond
 * The bootstrap has at least one present claim of the node. If all claims are later, other nodes
   have decided for all of its partitions since.
 
-The last planned batch then gives the pinned settings (`pipeline.stream.pinned_settings`) and the
-stored timers (`pipeline.stream.timer_schedule`). Otherwise the checkpoint counts as lost, and the
-groups are loaded from the tables (`pipeline.node.bootstrap`).
+Otherwise the checkpoint counts as lost, and the groups are loaded from the tables
+(`pipeline.node.bootstrap`).
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ in the stream's format.
 
 If a node was killed between the commit of a batch's records and that of its answers, some waiting
 requests have records in the log. They are loaded with these records (`RecordedRequests`), and the
-next node answers from them (`coordinator.group.recorded`). One scan of the log's request ids finds
-them; they are about as many as one batch had, and mostly none.
+next node answers from them (`coordinator.group.recorded`).
 
 Compaction moves a record of a closed segment to `offsets_history` if its key has a newer one.
-Deciding the commit of a moved record again would set back the newer offset. So the records moved
+Deciding the commit of a moved record again would set back the newer offset, so the records moved
 within the last hour are searched too. Compaction does not move group metadata, and moves nothing if
 `offsets_history.retention.ms` is 0.
 """

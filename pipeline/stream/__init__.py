@@ -4,9 +4,9 @@
 decides each group. `sink` writes records and then responses. `timer_schedule` makes the source
 begin a batch when a timer is due. `spark_engine` runs the query for a node.
 
-`node` may import from here. `pipeline.session` has the Spark session, and all use of interfaces
-that Spark does not publish. The formats (`packed_events`, `selection`, `offset`) import no
-Spark. No module here knows which node owns a partition, or why.
+`pipeline.session` has all use of interfaces that Spark does not publish. The formats
+(`packed_events`, `selection`, `offset`) import no Spark. No module here knows which node owns a
+partition.
 """
 
 # The modules of this package that Spark's Python processes import for the query's source and

@@ -2,22 +2,22 @@
 
 The bootstrap is a table of events that load the node's groups into a new streaming checkpoint. It
 is read before all requests, because a group must be loaded before its requests are decided. The
-batch that reads the end of the bootstrap also reads requests. Timers run in every batch, so
-heartbeats that wait must renew their sessions in that batch.
+batch that reads its end also reads requests: timers run in every batch, so waiting heartbeats must
+renew their sessions in it.
 
-Spark runs the source in a process next to the driver. The source polls the table as clients do
-(`pipeline.delta.tail`): version by version, each commit and its files. Spark's own Delta source
-plans a scan for every batch, which takes a large part of a batch of a few small files.
+Spark runs the source in a process next to the driver. The source polls the table version by
+version, as clients do (`pipeline.delta.tail`). Spark's own Delta source plans a scan for every
+batch, which takes a large part of a batch of a few small files.
 
 `read` blocks until there are requests, or until a timer is due (`pipeline.stream.timer_schedule`),
-but at least `trigger.interval.ms` for a timer. A commit with requests only of other nodes' groups
-begins no batch, because an empty batch costs about as much as a full one. A node that owns only
-some offsets partitions also lingers (`pipeline.stream.waiting`).
+but for a timer at least `trigger.interval.ms`. A commit with requests only of other nodes' groups
+begins no batch. A node that owns only some offsets partitions also lingers
+(`pipeline.stream.waiting`).
 
 A row of the stream has the columns `group_id` and `events`: packed events of the group, one a line
-(`pipeline.stream.packed_events`). A group with many events has several rows. A batch takes all
-available events, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
-batch before it runs the batch, so a repeated batch has the same events.
+(`pipeline.stream.packed_events`). A batch takes all available events, up to `max.files.per.trigger`
+and `max.bytes.per.trigger`. Spark logs the end of a batch before it runs the batch, so a repeated
+batch has the same events.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the strings restores the order; the event follows the first `KEY_WIDTH` characte
 
 The key is the row's number in the batch, so the order is that of the table's commits and of the
 rows in them. As on a Kafka broker, the request that arrives first is decided first, whatever the
-producers' clocks say. A repeated batch has the same rows in the same order. Only a take-over reads
-files after they were rewritten; it orders by `sent_at`, then by the event's text.
+producers' clocks say. Only a take-over reads files after they were rewritten; it orders by
+`sent_at`, then by the event's text.
 
 Arrow functions build the JSON. Only lists, bytes, and texts with characters that JSON escapes are
 converted to Python values, which is slower. Each Arrow call has a fixed cost: columns with only

@@ -5,19 +5,19 @@ With other settings, claims, topics or ACLs, the repetition could contradict the
 committed already could be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
 
 Settings are pinned in a table next to the streaming checkpoint, before a batch is decided by them.
-The table has a row for each run of the query, and one for each settings, topics or ACLs. A batch's
-offset names the run that planned it (`pipeline.stream.offset`), so a batch of an earlier run uses
-that run's pinned settings. All other batches use the current ones.
+The table has a row for each run of the query, and one for each batch with which a run begins to use
+changed settings, topics or ACLs. A batch's offset names the run that planned it
+(`pipeline.stream.offset`); a batch of an earlier run uses that run's settings.
 
-The offsets partitions of a node may change while its query runs (`change`). The settings name all
-claims before the stream reads the change. A partition that is being released stays claimed until a
-batch's offset no longer selects it; that batch unloads its groups.
+When the node's offsets partitions change (`change`), the settings name all claims before the stream
+reads the change. A partition that is being released stays claimed until a batch's offset no longer
+selects it; that batch unloads its groups.
 
 The driver reads topics and ACLs before the batch's one action, and passes the settings to the tasks
-as a local property of their job (`pipeline.stream.stateful`), so all workers have the same. Workers
-could not read the catalogue as of the batch's time instead: a row gets its time, from another
-machine's clock, before it is committed. So a repeated batch could see a row that the first run
-could not. A changed catalogue is not a control event, because that would wake every group.
+as a local property of their job (`pipeline.stream.stateful`). Workers could not read the catalogue
+as of the batch's time: a row gets its time, from another machine's clock, before it is committed,
+so a repeated batch could see more rows. A changed catalogue is not a control event, because that
+would wake every group.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ of a row group is computed from its Parquet footer before it is read:
 
 * If its columns take more than `UNREADABLE_BYTES`, only the ids are read, and all its requests are
   refused.
-* Otherwise it is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in each
-  row. If its texts could exceed `UNFOLDED_BYTES`, they are read as dictionaries, and measured
-  before they are copied.
+* Otherwise it is read in pages of about `PAGE_BYTES`. If its texts could exceed `UNFOLDED_BYTES`,
+  because a short file repeats a long text, they are read as dictionaries, and measured before they
+  are copied.
 * A request of more than `max.request.size` becomes a refused row: its ids, and the reason in the
   column `REFUSED`. The group answers it INVALID_REQUEST, or rejects it if its ids are missing or
   too long (`schemas.messages.decode_request`).
@@ -15,9 +15,6 @@ of a row group is computed from its Parquet footer before it is read:
   without ids: a rejected request that names the file.
 * A row group that cannot be decoded becomes a refused row for each request, with the ids that can
   be decoded. `pipeline.delta.parquet_file` handles failures of the store.
-
-A row that is a thousand times larger than the others takes its own size once, and delays no other
-request.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The sink: it writes a batch's records, events, rejected requests and responses, in this order.
 
 Each table gets one commit. The order is safe to interrupt: a response is never visible before the
-records that it depends on.
-
-Exactly one action collects the batch's frame. A second action would run the stateful function
-again, and an action that does not read every row would leave state uncommitted.
+records that it depends on. Exactly one action collects the batch's frame: a second one would run
+the stateful function again, and one that does not read every row would leave state uncommitted.
 
 Every commit has the query's id and the batch's number (Delta's `txn`). So a repeated batch or
 commit writes only the missing rows. If a table has a batch that neither this process nor the

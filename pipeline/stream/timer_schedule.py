@@ -12,39 +12,35 @@ A timer is checked less than one resolution after it is due, as if a batch began
    and the group reports its next timer in the same batch.
 2. A tick is later than its timer by less than one resolution.
 3. Timers from before this run are known if the previous run was stopped cleanly (`ticks_to_text`).
-   Otherwise they are due within `HORIZON_MS`, because no timer is set further ahead, and until then
-   a batch begins every resolution.
+   Otherwise they are due within `HORIZON_MS`, and until then a batch begins every resolution.
 
-A tick is dropped early once every group that waits for it has reported another timer or none. This
-never drops the tick of a timer that the state still has:
+A tick is dropped early once every group that waits for it has reported another timer or none. The
+state then has no timer for it:
 
-* Only a call that sets or removes the timer reports one, under a digest of the group's id. Spark
-  calls a group once in a batch for all its rows, and again only if its timer is still due.
-* A failed batch ends the run and its ticks. If a query is started again with the same ticks
-  (`pipeline.stream.spark_engine`), it first repeats that batch with the same state, time and
-  settings, so each group reports the same timer.
-* Ticks are the state's own times, which setting a clock does not change. A batch drops only ticks
-  that it has checked.
+* Only a call that sets or removes the timer reports one. Spark calls a group once in a batch for
+  all its rows, and again only if its timer is still due.
+* A failed batch ends the run and its ticks. A query that is started again with the same ticks
+  (`pipeline.stream.spark_engine`) first repeats that batch with the same state, time and settings,
+  so each group reports the same timer.
+* Ticks are the state's own times, which setting a clock does not change.
 * A group that is not tracked (`MOST_GROUPS`) drops no tick. A superfluous tick costs an empty
   batch.
 
-Memory is bounded by `MOST_GROUPS` tracked groups, and by the number of resolutions in `HORIZON_MS`.
-A group with a deadline further away is called in between, and reports its next time.
+Memory is bounded by `MOST_GROUPS`, and by the number of resolutions in `HORIZON_MS`. A group with a
+deadline further away is called in between.
 
 All times are batch times, by the driver's wall clock, as Spark's timers are. The source also begins
 a batch after `trigger.max.interval.ms` by its monotonic clock. This bounds the wait for timers
 without a tick: those of an earlier release's checkpoint, or after a clock is set back between runs.
 
-A run that is stopped cleanly stores its ticks in the streaming checkpoint, so that they are deleted
-and moved with it. The next run uses the text only if it names the newest batch that the checkpoint
-has planned:
+A run that is stopped cleanly stores its ticks in the streaming checkpoint. The next run uses the
+text only if it names the newest batch that the checkpoint has planned:
 
-* Then the state is the one after that batch, or the batch is repeated on the state before it, and
-  every timer that it sets is reported again.
+* Then the state is the one after that batch, or the batch is repeated on the state before it and
+  reports its timers again.
 * A run that is killed or fails writes no text. It has planned a later batch than an older text
   names, or it has changed nothing.
-* A truncated text is not valid JSON.
-* A text with another resolution is ignored, because ticks are rounded up to the resolution.
+* A truncated text is not valid JSON, and a text with another resolution is ignored.
 """
 
 from __future__ import annotations

@@ -5,15 +5,14 @@ hundredth of the idle time, up to 25 ms, so an idle source takes little CPU. In 
 poll is a request, so the interval doubles after each poll that finds nothing, up to 1 s.
 
 A node that owns only some offsets partitions lingers over requests that can wait (`Lingering`), as
-a producer lingers over records. A batch costs about as much for few requests as for many, and each
-node runs its own batches: without a linger, four nodes run four times the batches of one. The
-linger grows as the node's share shrinks, so that all nodes together run about as many batches as
-one. A node that owns all partitions never lingers.
+a producer lingers over records. A batch costs about as much for few requests as for many: without a
+linger, four nodes run four times the batches of one. The linger grows as the node's share shrinks,
+so that all nodes together run about as many batches as one. A node that owns all partitions never
+lingers.
 
 How long a request can wait depends on its API (`LingerMultiple`). A client does not block on a
-heartbeat. It blocks on an offset commit only in `commitSync`, so a commit waits half as long. A
-join, sync, leave, offset fetch or administrator's request blocks a client, so its batch begins at
-once.
+heartbeat, and on an offset commit only in `commitSync`, so a commit waits half as long. Any other
+request blocks a client, so its batch begins at once.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ class Waiting:
     `wake_file` has the time of the next timer; without it, a timer may be due every interval. The
     driver ends a wait at once by waking the source.
 
-    Timers are due by the wall clock, which may be set forward, so each check reads it. If the clock
-    is set back, the driver's timers are late by the same time; others are checked after the longest
-    wait, by the monotonic clock.
+    Timers are due by the wall clock. If it is set back, the driver's timers are late by the same
+    time; others are checked after the longest wait, by the monotonic clock.
     """
 
     def __init__(

@@ -4,16 +4,15 @@ The cleaned part of the log is segment -1; appends begin at segment 0. The newes
 compaction never touches it, so appends and compaction never work on the same files. One commit
 removes the cleaned segments and adds the kept records to segment -1, each with its log offset.
 
-The rules for kept records follow Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
+The rules follow Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
 
 * A key is the columns of `RECORD_KEY`, nulls included, also for records of an unknown type. The
   newest cleaned record of a key is kept, even if an uncleaned segment has a newer one.
-* A record without a key (no partition, record_type, group_id or log_offset) is removed, as Kafka
-  removes the invalid messages of a compacted topic. Their number is reported.
+* A record without a key (no partition, record_type, group_id or log_offset) is removed and counted,
+  as Kafka removes the invalid messages of a compacted topic.
 * A tombstone is removed once it is delete.retention.ms old by its timestamp. Kafka counts from the
   cleaner's first pass, a time for which a row has no column. Early removal misleads no reader: the
-  same commit removes all records that the tombstone deletes, and a tail of the log reads the
-  appended files, not the cleaned ones.
+  same commit removes all records that the tombstone deletes, and a tail reads the appended files.
 * A tombstone is kept while an uncleaned segment has an older record of its key.
 
 Superseded offset commits and removed tombstones move to `offsets_history`, if they were in force

@@ -1,8 +1,7 @@
 """Retention: removal of old files, packing of small files, and deletion of unused files.
 
-A row's age is that of its file, by modification time. A time within the row is not used: a client
-may set `sent_at` wrong or not at all, and its request must still be answered. Only whole files are
-removed, once their newest row exceeds the retention.
+A row's age is that of its file, by modification time, because a client may set `sent_at` wrong or
+not at all. Only whole files are removed, once their newest row exceeds the retention.
 
 Packing replaces the small files of a UTC day (and partition) by one file with the modification time
 of its newest row, so a row is removed at most a day late. Delta's OPTIMIZE would give the file the
@@ -10,16 +9,15 @@ present time: in a table with few appends it would pack old rows with new ones r
 remove them. The packing commit declares that no data changed, so Spark's streams and this project's
 tails ignore it and read the small files, which exist until VACUUM.
 
-Clocks: a local file system sets a file's modification time; in a store the writing machine does.
-The node compares it with its own clock, so a clock that is wrong by a minute shifts the removal by
-a minute. Answers are kept a day longer than packing alone requires, so that clocks may be wrong by
-a day and no answer is removed before its request. If a client's clock is wrong by more, requests
-may outlive their answers, and a coordinator that starts without its streaming checkpoint decides
-them again; or the next run removes requests that are not answered.
+A local file system sets a file's modification time; in a store the writing machine does. The node
+compares it with its own clock, so a clock that is wrong by a minute shifts the removal by a minute.
+Answers are kept a day longer than packing alone requires, so clocks may be wrong by a day. If a
+client's clock is wrong by more, requests may outlive their answers, and a coordinator without its
+streaming checkpoint decides them again; or requests are removed unanswered.
 
 If a node's clock differs from the store's by more than ten minutes, the node removes nothing there
-(`pipeline.delta.store_check`). On a local disk both are the same clock. A clock that is set ahead
-by days removes files that many days too early, as in Kafka.
+(`pipeline.delta.store_check`). A clock that is set ahead by days removes files that many days too
+early, as in Kafka.
 """
 
 from __future__ import annotations
