@@ -44,7 +44,7 @@ class ArchiveMaker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, archive: Path | None) -> None:
-        """Start the process; None starts none."""
+        """Start the process; if `archive` is None there is nothing to make."""
         if archive is None:
             return
         log.info(
@@ -142,7 +142,7 @@ def _await_end(held: Path) -> None:
 
 
 def main(archive: str, record: Record = record_start) -> None:
-    """Make the archive by `record`, and delete the archives that it replaces."""
+    """Make the archive by `record`, and delete the archives of other releases of Java and Spark."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -113,7 +113,7 @@ def prepare_bootstrap(
 def prepared_bootstrap(uri: str) -> Bootstrap | None:
     """Return what `prepare_bootstrap` returned for the table at `uri`, None if it wrote none.
 
-    Spark's offset log has only the end of each batch. If the first batch is repeated, Spark asks
+    Spark's offset log has only the end of each batch; if the first batch is repeated, Spark asks
     the source for its beginning.
     """
     handle = open_delta(uri)
@@ -196,7 +196,10 @@ def begin_new_checkpoint(
 
 
 def is_newest_stream(root: str, bootstrap_uri: str, node_id: int) -> bool:
-    """Whether no later process of the node has begun another stream than the bootstrap's."""
+    """Whether no later process of the node has begun a new streaming checkpoint.
+
+    The bootstrap's table and `responses` record the epoch that began each.
+    """
     newest = Appender(table_uri(root, RESPONSES)).last_version(_stream_of(node_id))
     return Appender(bootstrap_uri).last_version(_BEGUN) >= newest
 
@@ -257,8 +260,9 @@ def bootstrap_end(bootstrap_uri: str) -> int:
 
 
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Return the version of `requests` up to which the stream skips each partition's requests.
+    """Return, by partition, the version of `requests` up to which the stream skips its requests.
 
+    The bootstrap records it with each claim, because the claim's events cover the earlier requests.
     Partitions with which the streaming checkpoint began are left out.
     """
     handle = open_delta(bootstrap_uri)
@@ -292,7 +296,7 @@ def append_unloads(
 
 
 def wake(bootstrap_uri: str) -> None:
-    """Append an event that makes the stream run a batch, even without requests."""
+    """Append an event to the bootstrap that makes the stream run a batch, even without requests."""
     _append(bootstrap_uri, [(START_GROUP, FIRST_KEY + WAKE_EVENT)])
 
 

@@ -255,7 +255,7 @@ def check_executors(spark: SparkSession) -> None:
 
 
 def one_line(error: BaseException, root: str) -> str:
-    """Return the failure's text on one line, after a fault of the local root that explains it."""
+    """Return the failure's text on one line, after a fault of the local root, if there is one."""
     text = in_one_line(error)
     folder = local_folder(root)
     trouble = None if folder is None else _trouble(folder, text)

@@ -44,10 +44,10 @@ _KEPT_S = 10.0
 
 
 class ReadAhead:
-    """The data read so far; `close` frees its memory. Not thread-safe.
+    """The data of `requests` and `responses` that a claim needs, as read so far. Not thread-safe.
 
-    `beside_batches` uses one core and few parallel requests to a store, so that a running query is
-    not delayed. After `read_on` has failed, the object must not be used.
+    `close` frees its memory. `beside_batches` uses one core and few parallel requests to a store,
+    so that a running query is not delayed. After `read_on` has failed, the object must not be used.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings, beside_batches: bool = False) -> None:

@@ -43,7 +43,7 @@ class StopRequest:
             self.requested.set()
 
     def set_again(self) -> None:
-        """Ask the node to stop; at once, if it was asked at least `_AGAIN_AFTER_S` ago."""
+        """Ask the node to stop; at once, if it was asked at least `_AGAIN_AFTER_S` s ago."""
         if self.requested.is_set() and monotonic() - self._requested_at >= _AGAIN_AFTER_S:
             self.at_once.set()
         self.set()
@@ -76,7 +76,7 @@ class StopSignals:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Defer a signal until the block has ended, because an interrupted import is broken."""
+        """Defer signals to the end of the block, because an interrupted import is broken."""
         self._is_deferred = True
         yield
         self._is_deferred = False

@@ -26,7 +26,7 @@ class RunningQuery(Protocol):
     run: int
 
     def is_ready(self) -> bool:
-        """Whether the query has read the bootstrap up to the expected version (`expect`)."""
+        """Whether the query has read all events that load its groups (see `expect`)."""
         ...
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
@@ -42,7 +42,10 @@ class RunningQuery(Protocol):
         ...
 
     def expect(self, version: int) -> None:
-        """Make `is_ready` false until the bootstrap's versions before this one are read."""
+        """Make `is_ready` false until the query has read the bootstrap's versions before this one.
+
+        The bootstrap is the table of events that load and unload the node's groups.
+        """
         ...
 
     def await_ready(self, timeout_s: float = 120.0) -> None:

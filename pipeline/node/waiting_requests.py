@@ -156,7 +156,7 @@ class WaitingRequests:
             yield pa.table(asked, schema=_ASKED)
 
     def _add_broken(self, rejected: TableScan) -> None:
-        """Add the requests that may have no answer, unless they were rejected already."""
+        """Add the requests with a missing or too long id, unless they were rejected already."""
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE rejectable AS FROM unanswered WHERE rejectable"
         )

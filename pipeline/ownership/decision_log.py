@@ -163,7 +163,7 @@ class DecisionLog:
     def prepared_by(self, node_id: int) -> int:
         """Return the last epoch that a node has prepared for, as last read; -1 if none.
 
-        The node has read ahead for all partitions that move to it by decisions up to this epoch.
+        The node has read the data of all partitions that decisions up to this epoch move to it.
         """
         return self._appender.last_version(prepared_app_id(node_id))
 

@@ -63,9 +63,10 @@ def renewal_interval_s(lease_ms: int) -> float:
 
 
 class LeaseWatch:
-    """An observer of leases: a lease holds while its sign changes within `lease_ms`.
+    """An observer of leases, each known by a sign: a value that changes with every renewal.
 
-    The observer's clock counts. A new holder's lease holds for `lease_ms` from its first sign.
+    A lease holds while its sign changes within `lease_ms` on the observer's clock. A new holder's
+    lease holds for `lease_ms` from its first sign.
     """
 
     def __init__(self, lease_ms: float, clock: Callable[[], float] = monotonic) -> None:
@@ -74,7 +75,7 @@ class LeaseWatch:
         self._seen: dict[int, tuple[object, float]] = {}
 
     def holds(self, who: int, sign: object) -> bool:
-        """Record the current sign of a holder; return whether its lease holds."""
+        """Record a holder's current sign; return whether the sign changed within `lease_ms`."""
         now = self._clock()
         seen, since = self._seen.get(who, (None, now))
         if sign != seen:

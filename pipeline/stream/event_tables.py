@@ -266,7 +266,7 @@ class EventTables:
         self._is_away = False
 
     def _check_number(self) -> None:
-        """Raise TableReplacedError if the table was replaced before its first comparison."""
+        """Raise TableReplacedError if `requests` is not the table with which the stream began."""
         table_id, number = self._same.table_id, self._options.requests_table
         if table_id is not None and number not in (None, table_number(table_id)):
             why = f"its id is {table_id}, and the stream began with another table"

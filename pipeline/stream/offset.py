@@ -61,10 +61,10 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
 class Bootstrap(Struct, frozen=True):
     """The position at which a new streaming checkpoint begins.
 
-    `uri` and `version` name the bootstrap's table and the first version to read of it.
-    `first_version` is the first version of `requests` that the bootstrap does not cover.
-    `state_version` is the format of the groups' states in the checkpoint. `requests_table` is the
-    `table_number` of `requests`; None if an earlier release wrote the bootstrap.
+    It begins with the bootstrap, the table at `uri` of events that load the groups, from `version`
+    on. It continues with `requests` from `first_version` on, the first that the bootstrap does not
+    cover. `state_version` is the format of the groups' states in the checkpoint. `requests_table`
+    is the `table_number` of `requests`; None if an earlier release wrote the bootstrap.
     """
 
     uri: str

@@ -93,8 +93,8 @@ def pack_rows(
 def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet | None) -> pa.Table:
     """Return the rows of the groups of a partition set, with row numbers from `first` on.
 
-    None selects all rows, and None as `first` adds no numbers. Selecting before packing lets each
-    of several nodes pack only its own requests.
+    `partition_set` None selects all rows; `first` None adds no numbers. Selecting before packing
+    lets each of several nodes pack only its own requests.
     """
     if first is not None:
         numbers = np.arange(first, first + len(rows), dtype=np.int64)

@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Pin(Struct, frozen=True):
-    """A row of the table: the settings, as JSON, that a run uses from this batch on."""
+    """A row of the table of pinned settings: those, as JSON, that a run uses from a batch on."""
 
     run: Int64
     batch_id: Int64
@@ -151,8 +151,8 @@ class PinnedSettings:
     def change(self, settings: BatchSettings) -> None:
         """Use these settings from the next batch on, except for `keys`, which stay the same.
 
-        `claims` may still have a partition that is unloading. Its requests are decided until a
-        batch no longer selects them.
+        A partition in both `claims` and `unloading` is decided for until a batch no longer selects
+        it.
         """
         self._next = settings
 
@@ -244,7 +244,7 @@ def _poll(watcher: TopicWatcher | AclWatcher) -> None:
 
 
 def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSettings:
-    """Return the settings without claims that are being released and no longer selected."""
+    """Return the settings without the claims of released partitions that a batch does not read."""
     if settings.claims is None:
         return settings
     claims = {

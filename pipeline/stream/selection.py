@@ -32,10 +32,11 @@ _CHANGE = f'{FIRST_KEY}{PREFIX}:"change"'
 
 
 class Selection(Struct, frozen=True):
-    """The requests that a stream reads: those of `partitions` out of `of`; None for all.
+    """The requests that a stream reads: those of `partitions`, out of `of` offsets partitions.
 
-    `passed_over` maps gained partitions to the last version of `requests` that the stream skips for
-    them. The former owner has answered these requests, or the bootstrap has them.
+    `partitions` None is all. `passed_over` maps gained partitions to the last version of `requests`
+    that the stream skips for them: the former owner has answered these requests, or the bootstrap
+    has them.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -60,10 +61,11 @@ class Selection(Struct, frozen=True):
         return self.partitions is None or partition in self.partitions
 
     def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
-        """Return the gained partitions with requests before `at` that must still be read.
+        """Return the gained partitions with requests before `at` that the stream must still read.
 
-        Maps each to its first such version of `requests`. The stream, with the selection `before`,
-        skipped them while the events that load the partition were added to the bootstrap.
+        Maps each to the version of `requests` with the first of them. The stream has passed them
+        over with its previous selection, `before`, while the bootstrap got the partition's load
+        events.
         """
         return {
             p: last + 1

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class BatchWrittenError(Failure):
-    """A table already has a batch that neither this nor the previous process can have written."""
+    """A table has a batch of this query that neither this process nor the previous one wrote."""
 
     def __init__(self, table: str, batch_id: int) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class Sink:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def check_same(self) -> None:
-        """Raise TableReplacedError if a table was replaced. Any thread may call this.
+        """Raise TableReplacedError if a table was replaced. For another thread than the batches'.
 
         A table that cannot be read is ignored here, because the batches report it.
         """
@@ -160,7 +160,7 @@ class Sink:
                 log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Use these settings from the next batch on. Any thread may call this.
+        """Use these settings from the next batch on. For another thread than the batches'.
 
         `gained` are newly claimed offsets partitions: the end of their log is read again, because
         the former owner has appended to it.
@@ -183,9 +183,9 @@ class Sink:
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
         """Write the outputs of the groups; skip each table that already has this batch.
 
-        A table may have the batch if this process or the previous one tried to write it. Otherwise
-        raises BatchWrittenError. Raises CommitTimeoutError if a table does not accept its rows in
-        time, FencedError and NotFlushed.
+        A table may have it if this process or the previous one tried to write it; otherwise raises
+        BatchWrittenError. Raises CommitTimeoutError if a table does not accept its rows in time,
+        FencedError and NotFlushed.
         """
         tables = self._to_rows(outputs)
         # In an object store, a file takes as long as a commit. So all files are written at once,

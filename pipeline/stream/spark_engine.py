@@ -186,7 +186,7 @@ class SparkQuery:
         self._requests = table_uri(root, REQUESTS)
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once the query has read the whole bootstrap.
+        """Return once the query has read the whole bootstrap, which loads its groups.
 
         Raises QueryFailed if the query ends, or if no batch ends for `timeout_s`. The whole
         bootstrap may take many batches, so longer.

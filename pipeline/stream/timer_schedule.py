@@ -114,10 +114,10 @@ class _Tick:
 
 
 class TimerSchedule:
-    """The ticks: times, ms, at which some timer may be due, rounded up to `resolution_ms`.
+    """The ticks: times, ms, at which a batch must begin because a timer may be due.
 
-    Until `unknown_until`, timers may be due that are not known; 0 if there are none. At most
-    `most_groups` groups are tracked one by one.
+    They are multiples of `resolution_ms`. Until `unknown_until`, timers that are not known may be
+    due; 0 if there are none. At most `most_groups` groups are tracked one by one.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class TimerSchedule:
             del self._ticks[tick.at]
 
     def drop_reached(self, batch_ms: int) -> None:
-        """Drop the ticks up to `batch_ms`; a batch of this time has checked their timers."""
+        """Drop the ticks up to `batch_ms`, the time of a batch, which has checked their timers."""
         for at in [each for each in self._ticks if each <= batch_ms]:
             del self._ticks[at]
         if self.unknown_until <= batch_ms:
@@ -164,7 +164,7 @@ class TimerSchedule:
         return 0 if self.unknown_until else min(self._ticks, default=NEVER_MS)
 
     def ticks(self) -> tuple[int, ...]:
-        """Return the times that no batch has reached, ms."""
+        """Return the times of the batches that are still to begin, ms."""
         return tuple(self._ticks)
 
     def __len__(self) -> int:
@@ -272,7 +272,7 @@ class TimerWatch:
         self._file.wake()
 
     def stopped(self) -> None:
-        """Store the scheduled times; the query was stopped, and runs no further batch."""
+        """Store the ticks for the next run. The query was stopped, and runs no further batch."""
         if self._ended is not None:
             self._store(ticks_to_text(self._schedule, self._ended))
 
