@@ -36,7 +36,11 @@ from group_coordinator.coordinator.group.leave import (
     leave_group,
     refuse_leave,
 )
-from group_coordinator.coordinator.group.offset_commit import offset_commit, refuse_commit
+from group_coordinator.coordinator.group.offset_commit import (
+    offset_commit,
+    refuse_commit,
+    renew_session,
+)
 from group_coordinator.coordinator.group.offset_deletion import offset_delete
 from group_coordinator.coordinator.group.offset_fetch import offset_fetch
 from group_coordinator.coordinator.group.partition import partition_for
@@ -150,6 +154,8 @@ class GroupCoordinator:
             refuse_because(decision, event, denied, denial_of(event))
             return
         if event.deadline is not None and decision.now > event.deadline:
+            if event.offset_commit is not None:
+                renew_session(decision, event, event.offset_commit, event.deadline)
             late = f"the request was to be decided {decision.now - event.deadline} ms earlier"
             refuse_because(decision, event, ErrorCode.REQUEST_TIMED_OUT, late)
             return

@@ -99,6 +99,21 @@ def refuse_commit(
     answer_commit(decision, event, body, [code for topic in body.topics for _ in topic.partitions])
 
 
+def renew_session(
+    decision: Decision, event: RequestEvent, body: OffsetCommitRequest, deadline: int
+) -> None:
+    """Renew the session of the member whose commit is refused because its deadline has passed.
+
+    A member that commits in time must not expire because batches are slow. The session counts from
+    the commit's deadline (ms), because a row that is read after its deadline may be a copy.
+    """
+    if _validate(decision, event, body) is NONE and decision.group is not None:
+        member = decision.group.members.get(body.member_id or NO_MEMBER_ID)
+        if member is not None and member.session_deadline is not None:
+            renewed = deadline + member.session_timeout_ms
+            member.session_deadline = max(member.session_deadline, renewed)
+
+
 def _validate(decision: Decision, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
     """Return NONE if this member, or a consumer without membership, may commit now."""
     generation = NO_GENERATION if body.generation_id is None else body.generation_id

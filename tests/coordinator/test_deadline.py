@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.signatures import RequestKey, Signatures, signed
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
-from tests.context import Context
-from tests.coordinator.test_batch import Stream, event
+from tests.context import SESSION_MS, Context
+from tests.coordinator.test_batch import SESSION_MS as BATCH_SESSION_MS
+from tests.coordinator.test_batch import Stream, commit, event
 
 MINUTE = 60_000
 COMMIT = m.OffsetCommitRequest(topics=(m.OffsetCommitTopic("t", (m.OffsetCommitPartition(0, 9),)),))
@@ -93,3 +95,64 @@ def test_a_deadline_is_signed_with_the_request() -> None:
     assert "is wrong" in str(
         Signatures([key]).verify(replace(signed(dated, key), deadline=None)).problem
     )
+
+
+# --- late commits and the session of their member ------------------------------------------------
+
+
+def late_commit(ctx: Context, body: m.OffsetCommitRequest, late_ms: int) -> None:
+    answer = ctx.send("offset_commit", body, deadline=ctx.now - late_ms).response
+    assert codes_of(answer) == {ErrorCode.REQUEST_TIMED_OUT}
+
+
+def test_late_commits_keep_a_member_that_sent_them_in_time() -> None:
+    """Each commit is decided late, and the member sends no heartbeats."""
+    ctx = Context()
+    member = ctx.stable_group()
+    body = replace(COMMIT, generation_id=member.generation, member_id=member.member_id)
+    for _ in range(10):
+        ctx.advance(SESSION_MS // 2)
+        late_commit(ctx, body, SESSION_MS // 4)
+    assert ctx.members == [member.member_id]
+    ctx.advance(SESSION_MS - SESSION_MS // 4)
+    assert ctx.members == []
+
+
+def test_a_late_commit_renews_the_session_from_its_deadline_and_never_shortens_it() -> None:
+    ctx = Context()
+    member = ctx.stable_group()
+    body = replace(COMMIT, generation_id=member.generation, member_id=member.member_id)
+    (data,) = ctx.group.members.values() if ctx.group else ()
+    ctx.now += SESSION_MS // 2
+    late_commit(ctx, body, 1)
+    assert data.session_deadline == ctx.now - 1 + SESSION_MS
+    late_commit(ctx, body, SESSION_MS)
+    assert data.session_deadline == ctx.now - 1 + SESSION_MS
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"generation_id": 7}, {"member_id": "stranger"}, {"group_instance_id": "stranger"}, {}],
+    ids=["generation", "member", "instance", "no member"],
+)
+def test_a_late_commit_of_another_member_or_generation_renews_no_session(wrong: Any) -> None:
+    ctx = Context()
+    member = ctx.stable_group()
+    right = {"generation_id": member.generation, "member_id": member.member_id} if wrong else {}
+    body = replace(COMMIT, **{**right, **wrong})
+    ctx.now += SESSION_MS // 2
+    late_commit(ctx, body, 1)
+    ctx.advance(SESSION_MS // 2)
+    assert ctx.members == []
+
+
+def test_a_late_commit_that_is_read_again_renews_nothing() -> None:
+    stream = Stream()
+    member_id = stream.stable()
+    body = json.loads(commit("late", 9, member_id, 1))["offset_commit"]
+    late = event("late", "offset_commit", body, deadline=2_000)
+    stream.batch(5_000, late)
+    renewed = stream.deadline
+    assert renewed == 2_000 + BATCH_SESSION_MS
+    stream.batch(6_000, late)
+    assert stream.deadline == renewed
