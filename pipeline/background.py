@@ -39,6 +39,27 @@ class CannotStart(Failure):
     """A thread cannot start: the process is exiting, or has reached its limit of threads."""
 
 
+class UsedAfterFork(Failure):
+    """Use of an object with threads in a forked child process, which lacks the threads."""
+
+
+class ProcessGuard:
+    """A guard of an object with threads against use in a forked child process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raise UsedAfterFork in another process; call it before a lock of the object is taken."""
+        if os.getpid() != self._pid:
+            raise UsedAfterFork(
+                f"this {self._name} was created in process {self._pid}, and does not work in its "
+                f"forked child, process {os.getpid()}: start processes with multiprocessing's "
+                'method "spawn" or "forkserver", and create it there'
+            )
+
+
 class BackgroundThread(threading.Thread):
     """A thread that the exit of the process stops and joins. `stop` asks it to end, at once."""
 

@@ -364,6 +364,7 @@ class ConsumerBase:
         """
         if self._closed or self._closing:
             return
+        self._driver.guard.check()
         self._closing = True
         try:
             deadline = now_ms() + timeout_ms
@@ -381,6 +382,7 @@ class ConsumerBase:
         release(self._hub)
 
     def _check_open(self) -> None:
+        self._driver.guard.check()
         if self._closed:
             group = self.settings.group_id
             what = "consumer" if group is None else f"member of group {group!r}"

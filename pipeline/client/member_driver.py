@@ -27,6 +27,7 @@ from group_coordinator.coordinator.consumer.consumer_errors import CoordinatorTi
 from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSettings
 from group_coordinator.coordinator.consumer.events import Event
 from group_coordinator.coordinator.consumer.member_state import MemberState
+from group_coordinator.pipeline.background import ProcessGuard
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -67,6 +68,7 @@ class MemberDriver:
         self, settings: ConsumerSettings, wake: Callable[[MemberDriver], None], where: str
     ) -> None:
         self.settings = settings
+        self.guard = ProcessGuard("consumer")
         self.due: int | None = None
         self._wake = wake
         self._where = where
@@ -88,6 +90,7 @@ class MemberDriver:
 
         `changes`: the call comes from another thread, so it wakes the user's thread.
         """
+        self.guard.check()
         log_lines = []
         try:
             with self._changed:

@@ -46,6 +46,7 @@ class MemberHub:
         self._sleeps_until = 0.0
         self._stopped = threading.Event()
         self.users = 0
+        self.guard = background.ProcessGuard("root's client")
         self.refresh_topics()
 
     def start(self) -> None:
@@ -160,6 +161,7 @@ def acquire(root: str, client: RequestClient | None, *, needs_coordinator: bool)
     key: object = root if client is None else client
     with _hubs_lock:
         hub = _hubs.get(key) or MemberHub(root, client)
+        hub.guard.check()
         if needs_coordinator:
             hub.start()
         _hubs[key] = hub

@@ -31,6 +31,7 @@ from group_coordinator.coordinator.producer.record_accumulator import (
 from group_coordinator.coordinator.producer.record_producer_settings import (
     RecordProducerSettings,
 )
+from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.record_columns import (
     Array,
     by_partition,
@@ -82,6 +83,7 @@ class TopicSenders:
         self._open_lock = threading.Lock()
         self.lock = threading.Lock()
         self.memory = BufferPool(settings.buffer_memory)
+        self.guard = background.ProcessGuard("Producer")
         self.shared = SharedState(
             settings,
             self._topics,
@@ -121,6 +123,7 @@ class TopicSenders:
         until = monotonic_ms() + self._settings.max_block_ms
         backoff = ExponentialBackoff(self._settings, random.random)
         attempt = 0
+        self.guard.check()
         while True:
             if self.shared.is_closed:
                 raise self._closed()
@@ -165,6 +168,7 @@ class TopicSenders:
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write all records sent so far, as `Producer.flush` does."""
+        self.guard.check()
         with self.lock:
             waiting = {sender: set(sender.open) for sender in self.by_topic.values()}
             self.shared.flushing += 1
@@ -179,6 +183,7 @@ class TopicSenders:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Stop all senders, as `Producer.close` does."""
+        self.guard.check()
         with self.lock:
             self.shared.is_closed = True
             self._wake_all()
@@ -298,6 +303,7 @@ class Producer:
         if size > self.settings.max_request_size or size > self._memory.total:
             raise self._too_large(size)
         queue = sender.queue
+        self._senders.guard.check()
         with self._lock:
             if self._senders.shared.is_closed or not self._memory.fits(size):
                 self._senders.wait_for_memory(size)
@@ -362,6 +368,7 @@ class Producer:
     ) -> list[RecordBatch]:
         """Accept rows that fit into one commit; return one batch per partition."""
         queue = sender.queue
+        self._senders.guard.check()
         with self._lock:
             partitions = partitions_of(rows, queue, uses_key_hash=self._uses_key_hash)
             for number in (int(partitions.min()), int(partitions.max())):

@@ -119,6 +119,7 @@ class RequestProducer:
         open_log: Callable[[str], Appender] = open_requests,
     ) -> None:
         ensure_table(root, REQUESTS)
+        self._guard = background.ProcessGuard("RequestProducer")
         self.settings = settings or ProducerSettings()
         self._uri = table_uri(root, REQUESTS)
         self._signer = RequestSigner(self.settings.principal, self.settings.request_key_file)
@@ -185,6 +186,7 @@ class RequestProducer:
                 f"{self.settings.buffer_memory}"
             )
         lane = self._lanes[self._lane_of(event)]
+        self._guard.check()
         with self._lock:
             self._wait_for_memory(size)
             batch = lane.accumulator.append(event, size, _now_ms(), clock_ms())
@@ -223,6 +225,7 @@ class RequestProducer:
 
         Return False if `timeout_s` ran out first.
         """
+        self._guard.check()
         with self._lock:
             waiting = set(self._undelivered)
             self._flushing += 1
@@ -239,6 +242,7 @@ class RequestProducer:
         flight is completed in the background. None waits for all requests, at most
         `delivery.timeout.ms`. A second call does nothing.
         """
+        self._guard.check()
         self._stop()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:

@@ -102,6 +102,7 @@ class ResponseReader:
         on_answers: Callable[[], None] = lambda: None,
         on_responses: Callable[[Sequence[Response]], None] = lambda _: None,
     ) -> None:
+        self._guard = background.ProcessGuard("ResponseReader")
         self._root = root
         self._on_answers = on_answers
         self._on_responses = on_responses
@@ -148,6 +149,7 @@ class ResponseReader:
 
         Call `forget` to stop waiting. Raises as `register` does.
         """
+        self._guard.check()
         with self._lock:
             if self._closed:
                 raise ResponsesLost(f"the reader of {self._uri} is closed")
@@ -181,6 +183,7 @@ class ResponseReader:
 
     def close(self) -> None:
         """Stop the thread; futures without an answer fail with ResponsesLost."""
+        self._guard.check()
         self._stop()
         self._thread.join()
 

@@ -94,6 +94,7 @@ class ProgressCommits(StreamingQueryListener):
         queries: Collection[str] = (),
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
+        self._guard = background.ProcessGuard("ProgressCommits")
         self._root = root
         self._group = group
         self._queries = frozenset(queries)
@@ -137,6 +138,7 @@ class ProgressCommits(StreamingQueryListener):
 
         Return False if the progress was not committed within `timeout_s`.
         """
+        self._guard.check()
         with self._changed:
             done = self._changed.wait_for(
                 lambda: not self._newest and not self._is_sending, timeout_s
