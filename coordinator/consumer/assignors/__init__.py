@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.consumer.assignors.partition_assignor import (
     ConsumerPartitionAssignor,
-    RebalanceProtocol,
-)
-from group_coordinator.coordinator.consumer.assignors.stateless_assignors import (
     RangeAssignor,
+    RebalanceProtocol,
     RoundRobinAssignor,
 )
 from group_coordinator.coordinator.consumer.assignors.sticky_assignors import (
