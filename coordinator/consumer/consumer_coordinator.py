@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 
 from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff, Jitter
-from group_coordinator.coordinator.consumer.calls import Operation, PendingCalls
+from group_coordinator.coordinator.consumer.calls import Committed, Operation, PendingCalls, Queries
 from group_coordinator.coordinator.consumer.consumer_errors import (
     NoOffsetForPartitionError,
     required_group_id,
@@ -49,7 +49,6 @@ from group_coordinator.coordinator.consumer.offset_commits import (
     PartitionOffsets,
 )
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
-from group_coordinator.coordinator.consumer.queries import Committed, Queries
 from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
 from group_coordinator.schemas.messages import RequestEvent, Response
 

@@ -27,7 +27,7 @@ from group_coordinator.coordinator.consumer.assignors import (
     RebalanceProtocol,
 )
 from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
-from group_coordinator.coordinator.consumer.calls import Operation
+from group_coordinator.coordinator.consumer.calls import Operation, Queries
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ConsumerError,
     InconsistentGroupProtocolError,
@@ -61,7 +61,6 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_assignment,
     encode_subscription,
 )
-from group_coordinator.coordinator.consumer.queries import Queries
 from group_coordinator.coordinator.consumer.subscription_state import SubscriptionState
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
