@@ -26,8 +26,7 @@ from group_coordinator.coordinator.group.decision import (
     shape_join,
     shape_sync,
 )
-from group_coordinator.coordinator.group.delete import delete_groups
-from group_coordinator.coordinator.group.describe import describe_groups
+from group_coordinator.coordinator.group.group_admin import delete_groups, describe_groups
 from group_coordinator.coordinator.group.heartbeat import heartbeat
 from group_coordinator.coordinator.group.join import join_group
 from group_coordinator.coordinator.group.leave import (

@@ -13,7 +13,7 @@ from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision
-from group_coordinator.coordinator.group.delete import delete_group
+from group_coordinator.coordinator.group.group_admin import delete_group
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
 from group_coordinator.coordinator.group.state import DEAD, EMPTY, STABLE
 from group_coordinator.schemas.errors import NONE, ErrorCode
