@@ -1,7 +1,7 @@
-"""The data of one group, and queries on it. Source: Apache Kafka, ClassicGroup.
+"""The data of one group and its members, and queries on it.
 
 A group is one Struct, so that it is stored and restored as one value. Nothing here answers requests
-or writes records: the handlers do.
+or writes records: the handlers do. Source: Apache Kafka, ClassicGroup, ClassicGroupMember.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from group_coordinator.coordinator.group.classic_group_member import (
-    ClassicGroupMember,
-    ParkedRequest,
-)
 from group_coordinator.coordinator.group.offsets import Offsets
 from group_coordinator.coordinator.group.state import (
     COMPLETING_REBALANCE,
@@ -32,6 +28,64 @@ from group_coordinator.schemas.messages import JoinGroupProtocol
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+
+
+class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):
+    """A join or sync that waits for its answer."""
+
+    request_id: str
+    api_version: int
+
+
+class ClassicGroupMember(Struct, array_like=True, gc=False):
+    """A member's data. Timeouts in ms; `session_deadline` (absolute ms) None: no session is timed.
+
+    A member with a parked join or sync counts as alive: an expired session does not remove it, and
+    the session restarts when the request is answered. A member `is_new` until its first join is
+    answered; an expired session removes a new member even while its join is parked.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[JoinGroupProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: ParkedRequest | None = None
+    awaiting_sync: ParkedRequest | None = None
+    session_deadline: int | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has a group.instance.id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether the member stays in the group when its session deadline passes."""
+        if self.is_new:
+            return False
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Return the member's metadata for a protocol; raise LookupError if not offered."""
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        raise LookupError(f"member {self.member_id!r} does not support {protocol_name!r}")
+
+    def vote(self, candidates: set[str]) -> str:
+        """Return the first of the member's protocols that is in `candidates`.
+
+        Raises LookupError if there is none.
+        """
+        for protocol in self.protocols:
+            if protocol.name in candidates:
+                return protocol.name
+        raise LookupError(f"member {self.member_id!r} supports none of {sorted(candidates)}")
 
 
 class DelayedJoin(Struct, frozen=True, array_like=True):

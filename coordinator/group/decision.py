@@ -14,8 +14,8 @@ from msgspec.structs import force_setattr
 
 from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import (
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
     ClassicGroupMember,
     ParkedRequest,
 )

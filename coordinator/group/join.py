@@ -8,8 +8,8 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step j
 from __future__ import annotations
 
 from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import (
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
     ClassicGroupMember,
     ParkedRequest,
 )

@@ -6,8 +6,7 @@ expirePendingJoin); KIP-345.
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
+from group_coordinator.coordinator.group.classic_group import ClassicGroup, ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.rebalance import (
     complete,

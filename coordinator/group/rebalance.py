@@ -7,8 +7,11 @@ tryCompleteInitialRebalanceElseSchedule, expirePendingSync); KIP-134 for the ini
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.group.classic_group import ClassicGroup, DelayedJoin
-from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
+    ClassicGroupMember,
+    DelayedJoin,
+)
 from group_coordinator.coordinator.group.decision import Decision
 from group_coordinator.coordinator.group.record_helpers import group_value
 from group_coordinator.coordinator.group.state import (

@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import ClassicGroupMember
+from group_coordinator.coordinator.group.classic_group import ClassicGroup, ClassicGroupMember
 from group_coordinator.coordinator.group.decision import Append
 from group_coordinator.coordinator.group.state import STABLE
 from group_coordinator.schemas.errors import NONE, ErrorCode

@@ -5,8 +5,8 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the pro
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import (
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
     ClassicGroupMember,
     ParkedRequest,
 )

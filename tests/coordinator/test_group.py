@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.classic_group import ClassicGroup
-from group_coordinator.coordinator.group.classic_group_member import (
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
     ClassicGroupMember,
     ParkedRequest,
 )

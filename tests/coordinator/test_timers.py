@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from group_coordinator.coordinator.group import coordinator
-from group_coordinator.coordinator.group.classic_group import ClassicGroup, DelayedJoin
-from group_coordinator.coordinator.group.classic_group_member import (
+from group_coordinator.coordinator.group.classic_group import (
+    ClassicGroup,
     ClassicGroupMember,
+    DelayedJoin,
     ParkedRequest,
 )
 from group_coordinator.coordinator.group.state import GroupState
