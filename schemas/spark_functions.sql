@@ -1,27 +1,26 @@
--- What the views of `views.sql` compute with in Spark, as `duckdb_functions.sql` has it for DuckDB.
+-- Functions of the views in `views.sql`, for Spark. `duckdb_functions.sql` has them for DuckDB.
 
--- A time in ms since 1970 as a timestamp; null outside of the years 1 to 9998.
+-- Convert ms since 1970 to a timestamp; null outside the years 1 to 9998.
 CREATE FUNCTION as_time(ms BIGINT) RETURNS TIMESTAMP RETURN
 CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN timestamp_millis(ms) END;
 
--- An interval in seconds.
+-- Convert an interval to seconds.
 CREATE FUNCTION seconds_of(span INTERVAL DAY TO SECOND) RETURNS DOUBLE RETURN
 CAST(86400 * extract(DAY FROM span) + 3600 * extract(HOUR FROM span) + 60 * extract(MINUTE FROM span)
      + extract(SECOND FROM span) AS DOUBLE);
 
--- What a member was assigned, from the bytes of its leader (ConsumerProtocolAssignment, versions 0 to 3). Nothing for
--- no bytes; null for bytes that are something else, and for more than 10,000 topics.
---
--- One expression, because Spark's lambdas can call no SQL function. A number in the blob is
--- CAST(conv(hex(substring(blob, place + 1, bytes)), 16, 10) AS BIGINT), unsigned; as a length 2147483648 and more are
--- those below 0, and `^ 2147483648` and `- 2147483648` extend the sign of a partition's. What is used more than once is
--- bound to a name by a lambda over an array of one.
+-- Decode the assignment of a member by its leader (ConsumerProtocolAssignment, versions 0 to 3). Empty bytes are an
+-- empty assignment; invalid bytes, and more than 10,000 topics, are null.
+-- It is one expression, because Spark's lambdas cannot call SQL functions. The unsigned number in the blob is
+-- CAST(conv(hex(substring(blob, place + 1, bytes)), 16, 10) AS BIGINT). As a length, 2147483648 and more are negative:
+-- `^ 2147483648` and `- 2147483648` extend the sign of a partition. A value that is used more than once is bound to a
+-- name by a lambda over an array of one.
 CREATE FUNCTION decode_assignment(blob BINARY) RETURNS ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>> RETURN
 CASE
 WHEN octet_length(blob) = 0 THEN array()
 WHEN octet_length(blob) >= 10 AND hex(substring(blob, 1, 2)) < '8000' THEN transform(
-    -- Where each topic begins, how many bytes its name has and how many partitions it has. The place that is read next
-    -- is null once the bytes are cut short.
+    -- The place of each topic, the bytes of its name and the number of its partitions. The next place is null if the
+    -- bytes are cut short.
     array(aggregate(
         transform(
             array(CAST(conv(hex(substring(blob, 3, 4)), 16, 10) AS BIGINT)),
@@ -41,7 +40,7 @@ WHEN octet_length(blob) >= 10 AND hex(substring(blob, 1, 2)) < '8000' THEN trans
             )[0]
         )[0] END
     )),
-    -- After the topics are nullable bytes: those that the assignor added.
+    -- After the topics: nullable bytes, the user data of the assignor.
     read -> CASE WHEN read.place + 4 <= octet_length(blob) THEN transform(
         array(CAST(conv(hex(substring(blob, CAST(read.place + 1 AS INT), 4)), 16, 10) AS BIGINT)),
         added -> CASE WHEN added >= 2147483648 OR read.place + 4 + added <= octet_length(blob) THEN transform(

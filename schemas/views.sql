@@ -1,30 +1,28 @@
--- The views of a root: what the log and the audit trail say, ready to be asked. Each statement may use the tables of
--- the contract and the statements before it, and ends with a semicolon at the end of a line. VIEWS.md says what each
--- column means. Times are UTC.
---
--- DuckDB and Spark both answer it: DuckDB word for word, with the macros of `duckdb_functions.sql`, and Spark with the
--- functions of `spark_functions.sql` and the few words replaced that `pipeline/spark/view_sql.py` names. A test has both
--- answer every view of a root, and compares types and rows. Where they differ:
--- * a CAST to an integer truncates in Spark, and rounds in DuckDB: rint() first;
--- * lengths and row numbers are INTEGER in Spark: CAST to BIGINT. A decimal literal is a DECIMAL there: 1e3;
--- * a sum of BIGINTs that is too large fails in Spark: DECIMAL(28, 0) of what clients choose;
--- * days and times of the clock are those of the session's zone in Spark: count with ms_of() and as_time();
--- * Spark has no UNION ALL BY NAME, no EXCLUDE and no REPLACE, no FILTER without WHERE, no arg_max that passes over nulls;
--- * a table or view after FROM or JOIN has no alias: register_views gives it one, for its prefix.
+-- The views of a root. Each statement may use the tables of `schemas` and the statements before it, and ends with a
+-- semicolon at the end of a line. VIEWS.md describes the columns. Times are UTC.
+-- DuckDB runs the statements unchanged, with the macros of `duckdb_functions.sql`. Spark runs them with the functions of
+-- `spark_functions.sql`, after pipeline/spark/view_sql.py has replaced some words. A test compares types and rows of
+-- every view in both. They differ in these points:
+-- * A CAST to an integer truncates in Spark and rounds in DuckDB: call rint() first.
+-- * Lengths and row numbers are INTEGER in Spark: CAST to BIGINT. A decimal literal is a DECIMAL there: write 1e3.
+-- * A sum of BIGINTs that is too large fails in Spark: use DECIMAL(28, 0) for values that clients choose.
+-- * Days and times of day are those of the session's zone in Spark: use ms_of() and as_time().
+-- * Spark has no UNION ALL BY NAME, EXCLUDE, REPLACE, FILTER without WHERE, or arg_max that ignores nulls.
+-- * A table or view after FROM or JOIN gets no alias, because register_views gives it one for its prefix.
 
 
--- The records that are left from a committed offset to the end. Clients may commit any 64 bits as an offset: a negative
--- one is before all records, and has no room for a difference.
+-- The number of records from a committed offset to the end. Clients may commit any 64 bits as an offset: a negative one
+-- counts as 0, because the difference could overflow.
 CREATE MACRO behind(end_, committed) AS
 greatest(end_ - greatest(committed, 0), 0);
 
--- The time of an offset within a span of offsets that were written from first_ms to last_ms.
+-- The time of an offset within a range of offsets that were written evenly from first_ms to last_ms.
 CREATE MACRO at_offset(wanted, base, end_, first_ms, last_ms) AS
 first_ms + CASE WHEN end_ - base > 1 AND wanted < end_
                 THEN CAST(rint((last_ms - first_ms) * ((wanted - base) / (end_ - base - 1))) AS BIGINT)
                 ELSE 0 END;
 
--- Where a partition ended at a time, within a step of its timeline.
+-- The end of a partition at a time within a step of its timeline.
 CREATE MACRO end_at(now_ms, end_, next_end, at_ms, next_ms) AS
 CASE WHEN next_ms > at_ms AND now_ms < next_ms
      THEN end_ + CAST(rint((next_end - end_) * ((now_ms - at_ms) / (next_ms - at_ms))) AS BIGINT)
@@ -41,8 +39,8 @@ FROM offsets_topic JOIN (
 ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offsets_topic.log_offset
 AND newest.group_id = offsets_topic.group_id;
 
--- Where every group stands: one row per committed partition. Each column is an aggregate of its own, so that a query
--- pays for the columns that it asks for, and one of a few groups looks at the records of these alone.
+-- The committed offsets: one row per partition. Each column is a separate aggregate, so that a query computes only the
+-- columns that it names, and a query of a few groups reads only their records.
 CREATE VIEW committed_offsets AS
 SELECT
     group_id,
@@ -73,7 +71,7 @@ FROM (
 ) newest
 WHERE committed_offset IS NOT NULL;
 
--- Every group's last stored metadata: its members, its generation, its protocol.
+-- The last stored metadata of every group: its members, generation and protocol.
 CREATE VIEW stored_groups AS
 SELECT offsets_topic.group_id AS group_id, group_metadata
 FROM offsets_topic JOIN (
@@ -86,7 +84,7 @@ ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offset
 AND newest.group_id = offsets_topic.group_id
 WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL;
 
--- The groups that have records of kinds that this release does not know, and these kinds.
+-- The groups with records of kinds that this release does not know, and these kinds.
 CREATE VIEW unknown_groups AS
 SELECT group_id, array_to_string(array_sort(array_agg(DISTINCT record_type)), ', ') AS kind
 FROM (
@@ -101,8 +99,8 @@ FROM (
 WHERE NOT is_tombstone
 GROUP BY group_id;
 
--- Every offset record that is still known, in the log or out of it. Compaction fills the history just
--- before it takes a record out of the log: for that moment the record is in both.
+-- All known offset records, in the log and in the history. Compaction adds a record to the history before it removes it
+-- from the log: between the two, the record is in both.
 CREATE VIEW offset_records AS
 SELECT
     "partition", record_type, group_id, "timestamp", log_offset, topic, topic_partition, offset_commit, group_metadata,
@@ -119,7 +117,7 @@ WHERE NOT EXISTS (
     AND offsets_topic.log_offset = offsets_history.log_offset
 );
 
--- Where every group stood at a time (UTC), as far back as offsets_history.retention.ms reaches:
+-- The committed offsets at a time (UTC), as far back as offsets_history.retention.ms reaches:
 -- SELECT * FROM offsets_as_of(TIMESTAMP '2026-11-17 12:00')
 CREATE MACRO offsets_as_of(moment) AS TABLE
 SELECT
@@ -140,7 +138,7 @@ FROM (
 )
 WHERE offset_commit IS NOT NULL;
 
--- Every commit and every tombstone that is still known, with what it replaced.
+-- All known commits and tombstones, with the previous offset.
 CREATE VIEW offset_history AS
 SELECT
     group_id,
@@ -157,8 +155,8 @@ SELECT
     request_id
 FROM offset_records;
 
--- Every request that is still kept of somebody who is no member of the group, and what it did to the group's offsets.
--- Kafka's tools send them, and so do consumers that assign partitions to themselves: these only go forward.
+-- All retained requests of senders that are not members of the group, and their effects on the group's offsets. Kafka's
+-- tools send them, and consumers that assign their own partitions: these only advance.
 CREATE VIEW changes_without_member AS
 SELECT
     requests.group_id AS group_id,
@@ -191,7 +189,7 @@ WHERE api IN ('delete_groups', 'offset_delete')
 OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = ''
 OR api = 'leave_group' AND coalesce(list_extract(leave_group.members, 1).member_id, '') = '';
 
--- Every request that is still kept, and what those of somebody who is no member did to the group's offsets.
+-- All retained requests, and the effects on the group's offsets of those from senders that are not members.
 CREATE VIEW request_effects AS
 SELECT
     requests.request_id AS request_id,
@@ -213,7 +211,7 @@ LEFT JOIN changes_without_member
 ON changes_without_member.group_id = requests.group_id AND changes_without_member.request_id = requests.request_id;
 
 -- The state of every group, from its last transition; a group that only stores offsets is Empty. A group with records of
--- unknown kinds is Unknown, Kafka's word: this release cannot tell its state.
+-- unknown kinds is Unknown, as in Kafka.
 CREATE VIEW groups AS
 SELECT
     group_id,
@@ -232,7 +230,7 @@ SELECT
     max(reason) AS reason,
     coalesce(max(kind), 'Classic') AS kind
 FROM (
-    -- Each part has a group at most once. Not joins: of one group only its own records are looked at.
+    -- Each part has a group at most once. The parts are not joined, so that a query of one group reads only its records.
     SELECT
         group_id,
         true AS is_known,
@@ -268,7 +266,7 @@ FROM (
 GROUP BY group_id
 HAVING bool_or(is_known);
 
--- The members of every group's last stored generation, and what each was assigned. Timeouts in ms.
+-- The members of every group's last stored generation, with their assignments. Timeouts in ms.
 CREATE VIEW group_members AS
 SELECT
     group_id,
@@ -292,7 +290,7 @@ FROM (
     FROM stored_groups
 ) stored;
 
--- Which member of a group was assigned which partition: one row for each partition.
+-- The member with each assigned partition: one row for each partition.
 CREATE VIEW member_partitions AS
 SELECT group_id, generation, member_id, client_id, client_host, assigned.topic AS topic,
        unnest(assigned.partitions) AS "partition"
@@ -301,21 +299,21 @@ FROM (
     FROM group_members
 ) members;
 
--- How many members of a group share a topic, and how many partitions of it they have together.
+-- The number of members that share a topic, and the number of partitions that they have together.
 CREATE VIEW group_topics AS
 SELECT group_id, assigned.topic AS topic, count(*) AS members,
        CAST(sum(len(assigned.partitions)) AS BIGINT) AS partitions
 FROM (SELECT group_id, unnest(assignment) AS assigned FROM group_members) members
 GROUP BY ALL;
 
--- How many members of a group have no partition.
+-- The number of members of each group that have no partition.
 CREATE VIEW empty_members AS
 SELECT group_id, count(*) AS members
 FROM group_members
 WHERE len(assignment) = 0
 GROUP BY group_id;
 
--- Every rebalance: when and why it began, when the next generation was stored, and its number.
+-- All rebalances: start, reason, the time at which the next generation was stored, and its number.
 CREATE VIEW rebalances AS
 SELECT group_id, started_at, reason, ended_at, ms_of(ended_at) - ms_of(started_at) AS ms,
        generation_before, generation, request_id
@@ -330,8 +328,8 @@ FROM (
 )
 WHERE to_state = 'PreparingRebalance';
 
--- When each committed offset goes if nothing changes: by its own time, or a week (Kafka's default
--- retention) after its group emptied; a simple group's a week after the commit.
+-- The expiry of each committed offset if nothing changes: by its own time, or a week (Kafka's default retention) after
+-- its group became empty, or, for a group that never had members, after the commit.
 CREATE VIEW expiring_offsets AS
 SELECT
     committed_offsets.*,
@@ -357,10 +355,9 @@ FROM (
 )
 WHERE age = 1 AND added;
 
--- The topics of the catalogue, where there is one: its newest row of each, and the table whose rows are the
--- topic's records, if it has one: a user's, or with a `config` the topic's own, which lies within the root.
--- `topic_changes` is the table `topics` itself, with every row. A row of `topic_tables` is in force if the topic
--- was created at the same time.
+-- The topics of the catalogue: the newest row of each, and the table that holds the topic's records, if it has one. The
+-- table belongs to a user, or, with a `config`, to the topic, and is then within the root. A row of `topic_tables`
+-- applies if the topic was created at the same time. `topic_changes` is the table `topics` itself.
 CREATE VIEW topics AS
 SELECT newest.topic, partitions, newest."at" AS changed_at, "table", key_column, partition_column,
        value_column, timestamp_column, config, topic_id
@@ -381,9 +378,9 @@ FROM (
 LEFT JOIN (SELECT DISTINCT * FROM topic_tables) defined
 ON defined.topic = newest.topic AND defined."at" = newest.created_at;
 
--- Where the records of each partition lie: offsets from base_offset to end_offset - 1, one row for each span of them.
--- first_at and last_at are the times of its records, visible_from and visible_to those at which readers were
--- given them. A row without records says only where its partition ends, or with is_start, where it begins.
+-- The ranges of offsets of each partition, base_offset to end_offset - 1. first_at and last_at are the times of the
+-- records; they became readable between visible_from and visible_to. A row without records marks the end of its
+-- partition, or with is_start its start.
 CREATE VIEW topic_segments AS
 SELECT
     topic_index.topic AS topic,
@@ -402,8 +399,8 @@ SELECT topic, "partition", base_offset, end_offset, as_time(min_timestamp), as_t
        as_time(min_timestamp), as_time(max_timestamp), false
 FROM log_segments;
 
--- The first offset and the next one of each partition, of the topics that are tables. unindexed_since: when the first
--- rows were added to a user's table that are not indexed yet, and so lie beyond the end that is known.
+-- The first offset and the end offset of each partition, for topics that are tables. unindexed_since: the time of the
+-- first rows of a user's table that are not indexed yet, and so are after the known end.
 CREATE VIEW topic_ends AS
 SELECT
     numbered.topic AS topic,
@@ -429,7 +426,7 @@ LEFT JOIN (
 ON known.topic = numbered.topic AND known."partition" = numbered."partition"
 LEFT JOIN unindexed_topics ON unindexed_topics.topic = numbered.topic;
 
--- The sums of each topic's first offsets and next ones.
+-- The sums of each topic's first offsets and end offsets.
 CREATE VIEW topic_offsets AS
 SELECT
     topic,
@@ -438,8 +435,8 @@ SELECT
 FROM topic_ends
 GROUP BY topic;
 
--- How far each group is behind in each partition that it has committed. Of a topic that is no table the ends are not
--- known, and the lag is null. lag_seconds: for how long the first record that the group has not read has been there.
+-- The lag of each group in each partition with a committed offset; null if the topic is not a table, because its ends
+-- are unknown. lag_seconds: the age of the first unread record.
 CREATE VIEW lag AS
 SELECT
     group_id,
@@ -471,13 +468,13 @@ ASOF LEFT JOIN (SELECT * FROM topic_segments WHERE end_offset > base_offset) seg
 ON segments.topic = ended.topic AND segments."partition" = ended."partition"
 AND ended.unread >= segments.base_offset;
 
--- Each group's lag in all its partitions, and the greatest of one of them. Null: no end is known.
+-- The lag of each group in all its partitions, and the greatest of a partition. Null: no end is known.
 CREATE VIEW group_lag AS
 SELECT group_id, CAST(sum(lag) AS BIGINT) AS lag, max(lag) AS max_lag, max(lag_seconds) AS lag_seconds
 FROM lag
 GROUP BY group_id;
 
--- Each group's lag in a topic, and the sum of its committed offsets there.
+-- The lag of each group in a topic, and the sum of its committed offsets there.
 CREATE VIEW group_topic_lag AS
 SELECT
     group_id,
@@ -487,7 +484,7 @@ SELECT
 FROM lag
 GROUP BY group_id, topic;
 
--- The lag beside a member that was assigned the partition, if there is one.
+-- The lag with the member that has the partition, if there is one.
 CREATE VIEW owned_lag AS
 SELECT lag.*, member_id, client_id, client_host
 FROM lag
@@ -504,8 +501,8 @@ LEFT JOIN (
 ) owners
 ON owners.group_id = lag.group_id AND owners.topic = lag.topic AND owners."partition" = lag."partition";
 
--- Where each group stands in every partition that it has committed or that a member was assigned. One row for each
--- member that was assigned the partition. No join of the two: of one group only its own records are looked at.
+-- The position of each group in every partition with a committed offset or an assigned member: one row for each member.
+-- The two are not joined, so that a query of one group reads only its records.
 CREATE VIEW group_partitions AS
 SELECT
     placed.group_id AS group_id,
@@ -552,8 +549,8 @@ FROM (
 LEFT JOIN topic_ends ON topic_ends.topic = placed.topic AND topic_ends."partition" = placed."partition"
 WHERE is_held OR NOT is_held_by_any;
 
--- Where each partition ended when: the end grew evenly from log_end_offset at that time to next_end_offset at
--- next_at. A commit of a user's table gives all its records at once.
+-- The end of each partition over time: it grew evenly from log_end_offset at a time to next_end_offset at next_at. A
+-- commit of a user's table adds all its records at once.
 CREATE VIEW topic_timeline AS
 SELECT topic, "partition", "at", log_end_offset, next_at, next_end_offset
 FROM (
@@ -576,8 +573,8 @@ FROM (
 ) steps
 WHERE next_at IS NULL OR next_at > "at";
 
--- Every commit that is still known, and how far behind the group was then: of topics that are tables. commits_since
--- counts the commits of the same partition that came after it.
+-- All known commits with the lag at that time, for topics that are tables. commits_since counts the later commits of the
+-- same partition.
 CREATE VIEW lag_history AS
 SELECT
     group_id,
@@ -604,9 +601,10 @@ ASOF LEFT JOIN topic_timeline
 ON topic_timeline.topic = commits.topic AND topic_timeline."partition" = commits."partition"
 AND commits.written_at >= topic_timeline."at";
 
--- What the commits of the last time of so much, and at least the last ten, tell of each partition's consumer:
+-- The verdict on each partition's consumer, from the commits of the given period, and at least the last ten:
 -- SELECT * FROM verdicts_over(INTERVAL 1 HOUR)
--- The trend is a line through the lags since all was read last. VIEWS.md has the rules. Null: the ends are not known.
+-- The trend is a regression line through the lags since the lag was last 0. VIEWS.md has the rules. Null: an end is
+-- unknown.
 CREATE MACRO verdicts_over(span) AS TABLE
 SELECT
     group_id,
@@ -706,7 +704,7 @@ FROM (
     ON recent.group_id = lag.group_id AND recent.topic = lag.topic AND recent."partition" = lag."partition"
 ) judged;
 
--- The same of the last ten minutes.
+-- The verdicts of the last ten minutes.
 CREATE VIEW verdicts AS SELECT * FROM verdicts_over(INTERVAL 10 MINUTE);
 
 -- The worst verdict of each group's partitions.
@@ -727,7 +725,7 @@ SELECT
 FROM verdicts
 GROUP BY group_id;
 
--- Which coordinator owns which offsets partition, and where it is reached.
+-- The owner of each offsets partition, and its address.
 CREATE VIEW coordinators AS
 SELECT "partition", node_id, host, port, epoch, "at" AS since
 FROM (
@@ -736,7 +734,7 @@ FROM (
 )
 WHERE event = 'claimed';
 
--- Which coordinator decides the requests of which group: the owner of the offsets partition that has its records.
+-- The coordinator of each group: the owner of its offsets partition.
 CREATE VIEW group_coordinators AS
 SELECT group_id, coordinators."partition" AS "partition", node_id, host, port
 FROM (
@@ -747,13 +745,13 @@ FROM (
 ) located
 JOIN coordinators ON coordinators."partition" = located."partition";
 
--- The state of every group and its coordinator; node_id null: nobody coordinates it now.
+-- The state of every group and its coordinator; node_id null: the group has none now.
 CREATE VIEW group_states AS
 SELECT groups.group_id AS group_id, host, port, node_id, protocol_type, nullif(protocol, '') AS protocol, state,
        generation, num_members
 FROM groups LEFT JOIN group_coordinators ON group_coordinators.group_id = groups.group_id;
 
--- How many groups there are, in all and in each of Kafka's states, and how many committed offsets.
+-- The number of groups, in all and in each of Kafka's states, and of committed offsets.
 CREATE VIEW group_counts AS
 SELECT
     count(*) AS groups,
@@ -765,8 +763,8 @@ SELECT
     count(*) FILTER (WHERE state = 'Empty') AS empty
 FROM groups;
 
--- What a list of groups shows of each. Why a group is Stable tells nobody anything: its leader has synced. What its
--- members want to know is why they were rebalanced before.
+-- The rows of the list of groups. The reason of a Stable group would only be that its leader synced, so the row has the
+-- reason of the rebalance before.
 CREATE VIEW group_overview AS
 SELECT
     groups.group_id AS group_id,
