@@ -44,7 +44,7 @@ _MOST_REMEMBERED = 100_000
 
 
 class Authorizer:
-    """Authorizes by a fixed set of ACLs; immutable except for its cache of decisions."""
+    """Decisions on operations by a fixed set of ACLs; immutable except for a cache of decisions."""
 
     def __init__(
         self,

@@ -187,20 +187,11 @@ def _is_by_hand(
 def _apply_to_node(nodes: dict[int, NodeState], event: CoordinatorEvent) -> None:
     node_id = event.node_id
     if event.event == STARTED:
-        nodes[node_id] = NodeState(
-            node_id,
-            event.host or "",
-            event.port or 0,
-            event.epoch,
-            event.at,
-            process=event.reason,
-        )
-    elif event.event == READY and node_id in nodes:
-        nodes[node_id] = replace(nodes[node_id], ready=True)
-    elif event.event == STOPPING and node_id in nodes:
-        nodes[node_id] = replace(nodes[node_id], stopping=True)
-    elif event.event == STOPPED and node_id in nodes:
-        nodes[node_id] = replace(nodes[node_id], stopped=True)
+        host, port = event.host or "", event.port or 0
+        nodes[node_id] = NodeState(node_id, host, port, event.epoch, event.at, process=event.reason)
+    elif event.event in (READY, STOPPING, STOPPED) and node_id in nodes:
+        # Each of these events is the name of the field that it sets.
+        nodes[node_id] = replace(nodes[node_id], **{event.event: True})
 
 
 def _apply_to_partition(

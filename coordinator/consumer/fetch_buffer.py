@@ -79,15 +79,15 @@ class FetchBuffer(Generic[R]):
 
     The user's thread calls `collect`, `discard_lookups` and `log_end`, the fetcher's thread the
     other methods, which use the subscription as of the last `collect`: Kafka's consumer, too, sends
-    fetches only from `poll`. Partitions take turns when records are fetched and handed out, so that
-    none starves.
+    fetches only from `poll`. `positions` are those of the partitions that may be fetched.
+    Partitions take turns when records are fetched and handed out, so that none starves.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._settings = settings
         # In the order of turns: the first partition is handed out next.
         self._completed: dict[TopicPartition, CompletedFetch[R]] = {}
-        self._positions: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._last_fetched: dict[TopicPartition, int] = {}
         self._turn = 0
         self._resets: dict[TopicPartition, AutoOffsetReset] = {}
@@ -108,7 +108,7 @@ class FetchBuffer(Generic[R]):
             self._reset(subscription)
             return self._collect(subscription)
         finally:
-            self._positions = subscription.fetchable()
+            self.positions = subscription.fetchable()
             self._resets = subscription.awaiting_reset()
 
     def _reset(self, subscription: SubscriptionState) -> None:
@@ -167,11 +167,6 @@ class FetchBuffer(Generic[R]):
 
     # --- the fetcher ----------------------------------------------------------------------------
 
-    @property
-    def positions(self) -> dict[TopicPartition, int]:
-        """The positions of the fetchable partitions, as of the last `collect`."""
-        return self._positions
-
     def partitions_to_fetch(self) -> dict[TopicPartition, int]:
         """Return the partitions to fetch with their offsets, the least recently fetched first.
 
@@ -181,17 +176,17 @@ class FetchBuffer(Generic[R]):
         buffered_bytes = sum(
             fetch.size
             for partition, fetch in self._completed.items()
-            if partition in self._positions
+            if partition in self.positions
         )
         if buffered_bytes and buffered_bytes >= self._settings.fetch_max_bytes:
             return {}
-        idle = [partition for partition in self._positions if partition not in self._completed]
+        idle = [partition for partition in self.positions if partition not in self._completed]
         idle.sort(key=lambda partition: self._last_fetched.get(partition, -1))
-        return {partition: self._positions[partition] for partition in idle}
+        return {partition: self.positions[partition] for partition in idle}
 
     def add(self, fetch: CompletedFetch[R]) -> None:
         """Add a completed fetch; drop it if its offset is no longer the partition's position."""
-        if self._positions.get(fetch.partition) != fetch.offset:
+        if self.positions.get(fetch.partition) != fetch.offset:
             return
         self._turn += 1
         self._last_fetched[fetch.partition] = self._turn

@@ -123,8 +123,7 @@ class Rebalance:
     def update_topics(self, topics: Mapping[str, int]) -> None:
         """Set the catalogue: each topic with its number of partitions."""
         self._catalogue = dict(topics)
-        self._subscription.match(self._catalogue)
-        self._update_watched()
+        self.subscription_changed()
 
     def subscription_changed(self) -> None:
         """Match the pattern and the watched topics again after a change of the subscription."""

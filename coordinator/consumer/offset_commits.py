@@ -75,7 +75,10 @@ class PendingCommit:
 
 
 class OffsetCommits:
-    """The pending commits, and the results of asynchronous ones in `completed`."""
+    """The commits that have not ended, and the results of asynchronous ones in `completed`.
+
+    `pending` is the number of asynchronous commits that have not ended.
+    """
 
     def __init__(
         self,
@@ -92,14 +95,9 @@ class OffsetCommits:
         self._membership = membership
         self._subscription = subscription
         self._calls = calls
-        self._asynchronous = 0
+        self.pending = 0
         self._flushes: list[PendingCommit] = []
         self.completed: deque[CommitDone] = deque()
-
-    @property
-    def pending(self) -> int:
-        """The number of pending asynchronous commits."""
-        return self._asynchronous
 
     def commit_async(
         self, now: int, offsets: PartitionOffsets, commit_id: int | None = None
@@ -148,10 +146,10 @@ class OffsetCommits:
             now=now,
         )
         if asynchronous:
-            self._asynchronous += 1
+            self.pending += 1
         if commit.offsets:
             self._calls.start(now, commit.call)
-        elif asynchronous or not self._asynchronous:
+        elif asynchronous or not self.pending:
             self._succeed(commit)
         else:
             commit.call.retry_at = None
@@ -272,10 +270,10 @@ class OffsetCommits:
     def _complete(self, commit: PendingCommit, error: ConsumerError | None) -> None:
         if not commit.asynchronous:
             return
-        self._asynchronous -= 1
+        self.pending -= 1
         if commit.offsets or commit.commit_id is not None:
             self.completed.append(CommitDone(commit.commit_id, commit.offsets, error))
-        if not self._asynchronous:
+        if not self.pending:
             for flush in self._flushes:
                 self._calls.end(flush.call)
                 flush.operation.succeed(None)

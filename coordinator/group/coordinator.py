@@ -99,7 +99,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 class GroupCoordinator:
-    """Decides for any group of any partition; keeps no group itself.
+    """The decisions for any group of any offsets partition; the groups are kept by the caller.
 
     `new_id` makes the unique part of a member id from a request id. `append_to_log` returns NONE,
     or the code with which the log refuses records; by default it refuses batches over

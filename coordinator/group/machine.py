@@ -42,7 +42,7 @@ from group_coordinator.schemas.rows import Catalogue
 
 
 class BatchMachine:
-    """Processes one group of one batch at a time; keeps settings, but no group.
+    """The decisions for one group of one batch at a time; it keeps settings, but no group.
 
     `keys` are the request keys with their secrets; only those that `settings.keys` lists with the
     same fingerprint are used.

@@ -92,12 +92,7 @@ def restart_timers(group: ClassicGroup, now: int) -> None:
     timer = group.delayed_join
     if timer is not None:
         delay = timer.delay_ms if timer.initial else group.rebalance_timeout_ms
-        group.delayed_join = type(timer)(
-            deadline=max(timer.deadline, now + delay),
-            initial=timer.initial,
-            delay_ms=timer.delay_ms,
-            remaining_ms=timer.remaining_ms,
-        )
+        group.delayed_join = replace(timer, deadline=max(timer.deadline, now + delay))
 
 
 def shift_timers(group: ClassicGroup, by_ms: int) -> None:

@@ -169,7 +169,7 @@ def _decode(key: bytes, value: bytes | None) -> Decoded | UnknownKey:
     version = _version("key", key)
     if version in (0, OFFSET_COMMIT_KEY_VERSION):
         at = _read(_KEY_OF_OFFSET, version, key)
-        offset = None if value is None else _decode_offset(value)
+        offset = None if value is None else _read_value(_OFFSET, "offset", value)[1]
         return Decoded(OFFSET_COMMIT, at.group, at.topic, at.partition, offset_commit=offset)
     if version == GROUP_METADATA_KEY_VERSION:
         group_id = _read(_KEY_OF_GROUP, version, key).group
@@ -182,17 +182,9 @@ def _decode(key: bytes, value: bytes | None) -> Decoded | UnknownKey:
     return UnknownKey(version)
 
 
-def _decode_offset(value: bytes) -> OffsetCommitValue:
-    version = _version("value", value)
-    _check(_OFFSET, version, "offset")
-    found: OffsetCommitValue = _read(_OFFSET, version, value)
-    return found
-
-
 def _decode_group(value: bytes) -> GroupMetadataValue:
-    version = _version("value", value)
-    _check(_GROUP, version, "group metadata")
-    group: GroupMetadataValue = _read(_GROUP, version, value)
+    group: GroupMetadataValue
+    version, group = _read_value(_GROUP, "group metadata", value)
     if version > 0:
         return group
     members = tuple(
@@ -209,9 +201,11 @@ def _version(what: str, data: bytes) -> int:
     return int(version)
 
 
-def _check(name: str, version: int, what: str) -> None:
+def _read_value(name: str, what: str, value: bytes) -> tuple[int, Any]:
+    version = _version("value", value)
     if not schema(name).is_valid(version):
         raise InvalidMessage(f"Unknown {what} message version: {version}")
+    return version, _read(name, version, value)
 
 
 def _read(name: str, version: int, data: bytes) -> Any:
