@@ -229,13 +229,11 @@ def _rejoin(call: JoinCall, member: ClassicGroupMember) -> None:
     unchanged = member.protocols == call.body.protocols
     if group.state is PREPARING_REBALANCE:
         _update_member(call, member, f"Member {member.member_id} is joining group")
-    elif group.state is COMPLETING_REBALANCE and unchanged:
-        # The answer to its join may have been lost: repeat it, because the generation is the same.
-        call.answer(NONE, current_generation(group, member))
     elif group.state is STABLE and member.member_id == group.leader_id:
         # A leader rejoins to compute a new assignment, for example when partitions were added.
         _update_member(call, member, f"Leader {member.member_id} re-joining group")
-    elif group.state is STABLE and unchanged:
+    elif group.state in (COMPLETING_REBALANCE, STABLE) and unchanged:
+        # The answer to its join may have been lost: repeat it, because the generation is the same.
         call.answer(NONE, current_generation(group, member))
     elif group.state is EMPTY:
         call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)
