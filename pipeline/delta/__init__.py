@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ROW_GROUP_BYTES,
         DataFile,
         Layout,
+        copy_file,
         count_bytes,
         count_records,
         data_files,
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.table_files import TableFiles, VersionFiles
     from group_coordinator.pipeline.delta.tail import Position, RowGroups, appended
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
-    from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter
+    from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter, TooOld
 
 # The names that other packages may import, by module. A module is imported when one of its names is
 # first used, because most callers need not wait for delta-rs, Arrow or DuckDB.
@@ -115,6 +116,7 @@ _NAMES = {
         "DataFile",
         "Layout",
         "ROW_GROUP_BYTES",
+        "copy_file",
         "count_bytes",
         "count_records",
         "data_files",
@@ -215,6 +217,7 @@ _NAMES = {
     "writer": (
         "AppendConflict",
         "LiveWriter",
+        "TooOld",
     ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -40,7 +40,7 @@ from group_coordinator.pipeline.delta.writer import TooOld, Writer
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -139,13 +139,34 @@ class Appender:
             begun = Freshness.seen_now()
             self._ahead = rows, background.submit(_beside(), partial(self._write, rows)), begun
 
+    def commit_files(
+        self, files: Sequence[DataFile], moves: Mapping[str, tuple[int | None, int]]
+    ) -> bool:
+        """Commit files that other processes have written; return False if the versions forbid it.
+
+        `moves` maps each transaction identifier to its version before the commit, as `versions`
+        returns it, and after the commit. The files stay, whatever happens. Raises TooOld if VACUUM
+        may have deleted one of them. Raises AppendConflict, CommitStateUnknown and NotFlushed as
+        `append` does.
+        """
+        steady, _ = Freshness.now()
+        begun = Freshness()
+        begun.renew((steady, min(file.modified_ms for file in files)))
+        changes = Changes(files, moves=[Move(name, *versions) for name, versions in moves.items()])
+        return isinstance(self._writer.commit(changes, begun), int)
+
+    def versions(self, app_ids: Sequence[str]) -> Mapping[str, int | None]:
+        """Read the other writers' commits; return the applications' versions, None if not set."""
+        self.forget()
+        return self._writer.versions([*app_ids])
+
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         return self._writer.snapshot.last_version(app_id)
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether the table has, or may have, the changes of the last `append`."""
+        """Whether the table has, or may have, the changes of the last commit."""
         return self._writer.may_be_committed
 
     def forget(self) -> None:

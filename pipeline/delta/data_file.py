@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from group_coordinator.pipeline.delta.store_files import open_files
 
@@ -129,6 +129,18 @@ def write_rows(
     modified_ms = store.write(path, content, flushed)
     tags = dict(layout.tags)
     return DataFile(path, content.size, modified_ms, rows.num_rows, dict(partition), tags=tags)
+
+
+def copy_file(store: Store, file: DataFile) -> DataFile:
+    """Copy a file that no commit names, so that VACUUM does not delete it soon.
+
+    Raises FileNotFoundError if it is gone, and OSError.
+    """
+    content = store.read(file.path)
+    if content is None:
+        raise FileNotFoundError(f"{store.uri}/{file.path} was deleted before it was committed")
+    path = new_path(file.partition, "snappy")
+    return structs.replace(file, path=path, modified_ms=store.write(path, content))
 
 
 def write_parquet(target: pa.NativeFile, layout: Layout, **options: Any) -> None:

@@ -48,11 +48,12 @@ class CommitTimeoutError(Failure):
 class RetryBudget:
     """A retry budget for all steps of one piece of work, such as a batch.
 
-    It is `timeout_ms` (offsets.commit.timeout.ms) from the first failure on.
+    It is `timeout_ms` from the first failure on; `setting` is the name of this timeout in messages.
     """
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, setting: str = "offsets.commit.timeout.ms") -> None:
         self._timeout_ms = timeout_ms
+        self._setting = setting
         self._until: float | None = None
 
     @property
@@ -92,8 +93,7 @@ class RetryBudget:
             self._until = now + self._timeout_ms / 1000
         if now >= self._until:
             raise CommitTimeoutError(
-                f"could not {what} for {self._timeout_ms} ms (offsets.commit.timeout.ms): "
-                f"{first_line(error)}"
+                f"could not {what} for {self._timeout_ms} ms ({self._setting}): {first_line(error)}"
             ) from error
 
 

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
         remove_key,
     )
     from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
-    from group_coordinator.pipeline.tables.request_log import RequestLog, open_requests
+    from group_coordinator.pipeline.tables.request_log import (
+        RequestLog,
+        open_requests,
+        write_request_file,
+    )
     from group_coordinator.pipeline.tables.segment_stats import (
         SegmentBounds,
         decode_bounds,
@@ -121,6 +125,7 @@ _NAMES = {
     "request_log": (
         "RequestLog",
         "open_requests",
+        "write_request_file",
     ),
     "segment_stats": (
         "SegmentBounds",

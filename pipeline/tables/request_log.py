@@ -1,10 +1,10 @@
-"""Appends of request events to the table `requests`, without a producer's batches and retries."""
+"""Files and appends of the table `requests`, without a producer's batches and retries."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta import Appender
+from group_coordinator.pipeline.delta import Appender, open_store, write_rows
 from group_coordinator.pipeline.tables.request_lanes import in_lanes
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import REQUESTS, to_requests
@@ -12,7 +12,9 @@ from group_coordinator.schemas.tables import REQUESTS, to_requests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.delta import Appender
+    import pyarrow as pa
+
+    from group_coordinator.pipeline.delta import DataFile
     from group_coordinator.schemas.messages import RequestEvent
 
 
@@ -22,6 +24,11 @@ def open_requests(uri: str) -> Appender:
     Its files are tagged with their offsets partitions (`pipeline.tables.request_lanes`).
     """
     return Appender(uri, lay_out=in_lanes)
+
+
+def write_request_file(uri: str, rows: pa.Table) -> DataFile:
+    """Write rows of `requests` as a file that no commit names yet. Raises OSError."""
+    return write_rows(open_store(uri), in_lanes(rows), {})
 
 
 class RequestLog:
