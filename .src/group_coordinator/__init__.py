@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.client import *
-    from group_coordinator.pipeline.spark import ProgressCommits, register_views
+    from group_coordinator.pipeline.spark import (
+        ProgressCommits,
+        register_data_source,
+        register_views,
+    )
 
 # These need pyspark.
-_OF_SPARK = ("ProgressCommits", "register_views")
+_OF_SPARK = ("ProgressCommits", "register_data_source", "register_views")
 __all__ = [
     "Assignment",
     "AutoOffsetReset",
@@ -84,6 +88,7 @@ __all__ = [
     "UnwritableRequest",
     "WrittenRange",
     "parse_producer",
+    "register_data_source",
     "register_views",
 ]
 

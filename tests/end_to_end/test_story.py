@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
 
-from group_coordinator import register_views
+from group_coordinator import register_data_source, register_views
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.packaging import write_package
 from group_coordinator.pipeline.session.spark_settings import packages
@@ -39,12 +39,10 @@ WAIT_S = 240.0
 # Each view takes Spark half a second or more. The full tier compares all of them.
 VIEWS = ("groups", "committed_offsets", "rebalances", "changes_without_member")
 COMMAND = str(Path(sys.executable).with_name("group-coordinator"))
-INSERT = """
-    INSERT INTO delta.`{root}/requests` (request_id, group_id, api, sent_at, offset_commit)
-    SELECT 'from-spark', 'nightly', 'offset_commit', current_timestamp(), from_json(
-        '{{"topics": [{{"name": "clicks", "partitions": [
-            {{"partition_index": 1, "committed_offset": 7}}]}}]}}',
-        '{body}')
+REQUEST = """
+    SELECT 'from-spark' AS request_id, 'nightly' AS group_id, 'offset_commit' AS api,
+        '{"topics": [{"name": "clicks", "partitions": [
+            {"partition_index": 1, "committed_offset": 7}]}]}' AS body
 """
 
 
@@ -173,10 +171,9 @@ def test_a_deployment_is_used_killed_and_read(
     assert first == set(range(RECORDS))
     assert sum(committed.values()) == RECORDS
 
-    # No other process writes to `requests` now: Spark's LogStore does not commit by condition.
-    requests = light_spark.read.format("delta").load(str(root / "requests"))
-    body = requests.schema["offset_commit"].dataType.simpleString().replace("'", "")
-    light_spark.sql(INSERT.format(root=root, body=body))
+    register_data_source(light_spark)
+    requests = light_spark.sql(REQUEST).write.format("group_coordinator")
+    requests.option("root", str(root)).mode("append").save()
     wait_until("an answer to Spark", lambda: responses(root, "from-spark") == [0], WAIT_S)
 
     deployment.kill(killed)

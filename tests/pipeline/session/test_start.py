@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pyspark
 import pytest
 from delta import configure_spark_with_delta_pip
-from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from group_coordinator.pipeline.session.jars import EXCLUDES, PACKAGES
@@ -22,16 +21,6 @@ from group_coordinator.pipeline.session.spark_settings import (
 )
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import Settings
-from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows
-from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.schemas.decoding import decode_request
-from group_coordinator.schemas.messages import (
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitTopic,
-    RequestEvent,
-)
-from group_coordinator.schemas.tables import REQUESTS
 
 REPOSITORY = Path(__file__).parents[3]
 LATE = "spark.storage.blockManagerHeartbeatTimeoutMs"
@@ -90,25 +79,6 @@ def test_no_setting_lets_spark_replace_a_commit():
     assert not [
         key for key in spark_settings(Settings(), "/somewhere", True) if "logstore" in key.lower()
     ]
-
-
-@pytest.mark.spark
-def test_the_page_s_way_from_sql_writes_a_request(spark, root):
-    page = (REPOSITORY / "pipeline/spark/README.md").read_text()
-    (query,) = re.findall(r'spark\.sql\("""(.*?)"""\)', page, re.DOTALL)
-    assert 'schema_mode="merge")' in page
-    requests = table_uri(root, REQUESTS)
-    columns = DeltaTable(requests).schema()
-    write_deltalake(requests, spark.sql(query).toArrow(), mode="append", schema_mode="merge")
-    table = DeltaTable(requests)
-    assert (table.schema(), table.version()) == (columns, 1)
-    (event,) = pack_rows(table.to_pyarrow_table()).column("event").to_pylist()
-    request = decode_request(event[KEY_WIDTH:])
-    partition = OffsetCommitPartition(partition_index=1, committed_offset=7)
-    assert isinstance(request, RequestEvent)
-    assert request.offset_commit == OffsetCommitRequest(
-        topics=(OffsetCommitTopic("orders", (partition,)),)
-    )
 
 
 def test_a_user_s_packages_come_beside_them():
