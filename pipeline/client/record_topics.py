@@ -17,10 +17,9 @@ from group_coordinator.coordinator.consumer.consumer_errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from group_coordinator.pipeline.client.request_signer import PRINCIPAL
 from group_coordinator.pipeline.client.sent_records import NotProducible
 from group_coordinator.pipeline.clock import Freshness
-from group_coordinator.pipeline.tables import AclWatcher
+from group_coordinator.pipeline.tables import PRINCIPAL, AclWatcher
 from group_coordinator.pipeline.topics import Definitions
 from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ErrorCode

@@ -40,11 +40,10 @@ from group_coordinator.pipeline.client.request_batches import (
     WritePacer,
 )
 from group_coordinator.pipeline.client.request_producer_settings import ProducerSettings
-from group_coordinator.pipeline.client.request_signer import RequestSigner
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AppendConflict
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables import ensure_table, open_requests, table_uri
+from group_coordinator.pipeline.tables import RequestSigner, ensure_table, open_requests, table_uri
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 

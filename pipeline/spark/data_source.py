@@ -8,7 +8,6 @@ from pyspark.sql.datasource import DataSource
 
 from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.monitor.catalog import NoRoot
 from group_coordinator.pipeline.settings import CoordinatorSettings, SettingsError
 from group_coordinator.pipeline.spark.request_rows import check_columns
 from group_coordinator.pipeline.spark.request_writer import (
@@ -68,7 +67,7 @@ class GroupCoordinatorDataSource(DataSource):
 def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
     """Check a write before its tasks start, and return its options.
 
-    Raises UnsupportedMode, SettingsError, NoRoot and InvalidRequest. Raises SchemaMismatch and
+    Raises UnsupportedMode, SettingsError and InvalidRequest. Raises SchemaMismatch and
     LaterRelease for a table that this release cannot use.
     """
     if overwrite:
@@ -83,7 +82,9 @@ def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool) 
     prefix = options.get("requestIdPrefix")
     check_columns(schema, has_prefix=prefix is not None)
     if not has_root(root):
-        raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
+        raise SettingsError(
+            f"the option root: {root} does not exist; start a coordinator with `run --root {root}`"
+        )
     ensure_table(root, REQUESTS)
     return WriteOptions(
         root,

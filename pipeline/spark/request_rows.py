@@ -34,7 +34,7 @@ from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, TIMESTAMP, to_arrow
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.client.request_signer import RequestSigner
+    from group_coordinator.pipeline.tables import RequestSigner
 
 # The column with a request's body as JSON.
 BODY = "body"

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from msgspec import Struct
@@ -32,7 +32,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from group_coordinator.pipeline.client.request_signer import RequestSigner
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import (
     ROW_GROUP_BYTES,
@@ -44,10 +43,16 @@ from group_coordinator.pipeline.delta import (
 )
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.spark.request_rows import RequestRows, RowIds
-from group_coordinator.pipeline.tables import open_requests, table_uri, write_request_file
+from group_coordinator.pipeline.tables import (
+    RequestSigner,
+    open_requests,
+    table_uri,
+    write_request_file,
+)
 from group_coordinator.schemas.tables import REQUESTS
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.delta import Appender
 
 # The time for which the driver retries a commit, as a producer does by default, ms.
 DELIVERY_TIMEOUT_MS = 120_000
@@ -171,11 +176,10 @@ class FileCommit:
     """The commit of written files to `requests`, with retries. Deletes the files if it fails."""
 
     def __init__(self, uri: str, files: Sequence[DataFile]) -> None:
+        self._uri = uri
         self._store = open_store(uri)
         self._files = files
         self._may_be_committed = False
-        self._budget = RetryBudget(DELIVERY_TIMEOUT_MS, "the limit of a Spark commit")
-        self._appender = self._retry("open requests", lambda: open_requests(uri))
 
     def run(
         self, to: Mapping[str, int], is_written: Callable[[Mapping[str, int | None]], bool]
@@ -185,29 +189,28 @@ class FileCommit:
         `is_written` decides by the identifiers' versions. It is asked again after each commit of
         another writer that changed one of them, and after an attempt with an unknown outcome.
         """
+        retry = RetryBudget(DELIVERY_TIMEOUT_MS, "the limit of a Spark commit").run
         is_committed = False
         try:
+            appender = retry("open requests", lambda: open_requests(self._uri))
             while not is_committed:
-                found = self._retry("read requests", lambda: self._appender.versions([*to]))
+                found = retry("read requests", lambda: appender.versions([*to]))
                 if is_written(found):
                     return
                 moves = {name: (found[name], version) for name, version in to.items()}
-                is_committed = self._retry("write requests", partial(self._attempt, moves))
+                is_committed = retry("write requests", partial(self._attempt, appender, moves))
         finally:
             if not self._may_be_committed:
                 self._store.delete([file.path for file in self._files])
 
-    def _attempt(self, moves: Mapping[str, tuple[int | None, int]]) -> bool:
+    def _attempt(self, appender: Appender, moves: Mapping[str, tuple[int | None, int]]) -> bool:
         try:
-            return self._appender.commit_files(self._files, moves)
+            return appender.commit_files(self._files, moves)
         except TooOld:
             self._files = [copy_file(self._store, file) for file in self._files]
-            return self._appender.commit_files(self._files, moves)
+            return appender.commit_files(self._files, moves)
         finally:
-            self._may_be_committed |= self._appender.may_be_committed
-
-    def _retry(self, what: str, step: Callable[[], _T]) -> _T:
-        return self._budget.run(what, step)
+            self._may_be_committed |= appender.may_be_committed
 
 
 def _write_files(

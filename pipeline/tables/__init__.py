@@ -44,6 +44,11 @@ if TYPE_CHECKING:
         open_requests,
         write_request_file,
     )
+    from group_coordinator.pipeline.tables.request_signer import (
+        KEY_FILE,
+        PRINCIPAL,
+        RequestSigner,
+    )
     from group_coordinator.pipeline.tables.segment_stats import (
         SegmentBounds,
         decode_bounds,
@@ -126,6 +131,11 @@ _NAMES = {
         "RequestLog",
         "open_requests",
         "write_request_file",
+    ),
+    "request_signer": (
+        "KEY_FILE",
+        "PRINCIPAL",
+        "RequestSigner",
     ),
     "segment_stats": (
         "SegmentBounds",

@@ -15,7 +15,6 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import COMMITTABLE_S, storage
 from group_coordinator.pipeline.delta.retry_budget import CommitTimeoutError
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.monitor.catalog import NoRoot
 from group_coordinator.pipeline.settings import SettingsError
 from group_coordinator.pipeline.spark import request_writer
 from group_coordinator.pipeline.spark.data_source import UnsupportedMode
@@ -294,6 +293,6 @@ def test_missing_and_invalid_options_are_named(root: str, tmp_path: Path) -> Non
         data_source("", {}).writer(SCHEMA, overwrite=False)
     with pytest.raises(SettingsError, match="maxRequestSize is '1 MB'"):
         data_source(root, {"maxRequestSize": "1 MB"}).writer(SCHEMA, overwrite=False)
-    with pytest.raises(NoRoot, match="no tables under"):
+    with pytest.raises(SettingsError, match="rot does not exist"):
         data_source(str(tmp_path / "rot"), {}).writer(SCHEMA, overwrite=False)
     assert not (tmp_path / "rot").exists()

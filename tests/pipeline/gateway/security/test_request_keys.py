@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.credentials import keys_app
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
-from group_coordinator.pipeline.client.request_signer import KEY_FILE, PRINCIPAL
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.request_keys import (
     KeysError,
@@ -21,6 +20,7 @@ from group_coordinator.pipeline.tables.request_keys import (
     read_key,
     read_keys,
 )
+from group_coordinator.pipeline.tables.request_signer import KEY_FILE, PRINCIPAL
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
 from tests.pipeline.asking import ask

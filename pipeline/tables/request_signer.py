@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.signatures import signed
-from group_coordinator.pipeline.tables import read_key
+from group_coordinator.pipeline.tables.request_keys import read_key
 
 if TYPE_CHECKING:
     from group_coordinator.schemas.messages import RequestEvent
