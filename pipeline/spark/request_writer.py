@@ -1,9 +1,9 @@
 """Writers of requests: tasks write files into the table's folder, and the driver commits them.
 
 The commit is the only step that makes requests visible, so a write is all or nothing. A task that
-fails deletes its files. If another task fails, the driver deletes the files of all tasks
-(`abort`). Files of tasks that were killed, or that Spark ran a second time, are in no commit
-message, and VACUUM deletes them.
+fails deletes its files. Then the driver deletes the files of the tasks that have ended (`abort`).
+Files of tasks that were killed, or that Spark ran a second time, are in no commit message, and
+VACUUM deletes them.
 
 Spark calls `abort` also after a failed `commit`, in another process. The commit may be in the table
 then, so `abort` deletes files only if a task has no commit message: in this case Spark has not
@@ -103,7 +103,7 @@ _Messages = Sequence[WriterCommitMessage | None]
 
 
 class RequestWriter(DataSourceArrowWriter):
-    """The writer of one DataFrame. Spark runs `write` in tasks, and the other methods on the driver's machine."""
+    """The writer of one DataFrame: tasks run `write`, the driver's machine the other methods."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -123,7 +123,7 @@ class RequestWriter(DataSourceArrowWriter):
             commit.run({self._app_id: 0}, lambda found: found[self._app_id] is not None)
 
     def abort(self, messages: _Messages) -> None:
-        """Delete the files of all tasks, unless Spark has called `commit`."""
+        """Delete the files of the tasks that have ended, unless Spark has called `commit`."""
         _abort(self._options.uri, messages)
 
 
@@ -168,7 +168,7 @@ class RequestStreamWriter(DataSourceStreamArrowWriter):
         commit.run({app_id: batchId, of_query: batchId}, is_written)
 
     def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: ARG002
-        """Delete the files of all tasks, unless Spark has called `commit`."""
+        """Delete the files of the tasks that have ended, unless Spark has called `commit`."""
         _abort(self._options.uri, messages)
 
 

@@ -110,11 +110,12 @@ def test_a_batch_that_is_run_again_is_written_once_and_one_of_a_lost_checkpoint_
 
 
 @pytest.mark.full
-def test_an_invalid_row_of_one_task_leaves_no_file_of_any(session: SparkSession, root: str) -> None:
+def test_an_invalid_row_of_one_task_fails_the_write(session: SparkSession, root: str) -> None:
     rows = fetches(session, 100, "IF(id = 7, 'offset_fetchh', 'offset_fetch')")
     with pytest.raises(PySparkException, match="request 'r7': column api: unknown api"):
         save(rows, root)
-    assert files(root) == commits(root) == 0
+    # A task that Spark has cancelled may leave its file, which VACUUM deletes.
+    assert commits(root) == 0
 
 
 @pytest.mark.full
