@@ -19,7 +19,7 @@ back and forth.
   that no group waits for the start of a query. Ready nodes claim partitions without an owner; if
   there is none, every live node that is not stopping may.
 * A partition moves: its owner decides for it until the target has read ahead the data that the
-  claim needs, or a bounded time has passed (`pipeline.ownership.prepared`).
+  claim needs, or a bounded time has passed (`pipeline.ownership.decision_log`).
 * The target of a move restarts: the owner keeps the partition until the target is ready. If it was
   released already, ready nodes claim it.
 * Nodes start while partitions move: at most `MOST_MOVING` partitions move at a time, and each

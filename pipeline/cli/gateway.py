@@ -1,16 +1,18 @@
-"""The verb `gateway`: it serves Kafka's protocol over TCP."""
+"""The verbs `gateway` and `metrics`: they serve Kafka's protocol, and metrics for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +22,7 @@ from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Ver
 from group_coordinator.pipeline.errors import CannotListen, UsageError, address
 from group_coordinator.pipeline.gateway_settings import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
+from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ _YOUNG_OBJECTS = 200_000
 # How long a thread keeps the interpreter while others wait, s (Python's default: 0.005).
 _SWITCH_S = 0.0005
 _LISTEN = "127.0.0.1:9092"
+# The niceness of `metrics`: on a busy machine the coordinator's batches take precedence.
+_NICENESS = 10
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -295,3 +300,42 @@ def serving_process(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def metrics(
+    root: OwnRoot,
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 accepts other hosts.")
+    ] = "127.0.0.1:9308",
+    cluster_name: Annotated[
+        str | None,
+        typer.Option(help="The label cluster_name; by default the name of the root's folder."),
+    ] = None,
+    max_groups: Annotated[
+        int, typer.Option(min=0, help="The largest number of groups with their own series.")
+    ] = 1_000,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="Another accepted name in a Host header; may be repeated."),
+    ] = None,
+    log_format: LogForm = LogFormat.TEXT,
+    verbose: Verbose = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Serve metrics of the groups, topics and tables under http://HOST:PORT/metrics."""
+    from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
+    from group_coordinator.pipeline.monitor.serving import serving_metrics
+
+    ProcessLog(log_format, verbose)
+    check_listen(listen)
+    listened, port = read_address(listen)
+    settings = MetricsSettings(cluster_name or Path(root.rstrip("/")).name, max_groups)
+    os.nice(_NICENESS)
+    stop_requested = SignalEvent()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: stop_requested.set())
+    if until_eof:
+        background.run_at_eof(sys.stdin.fileno(), "input", stop_requested.set)
+    with serving_metrics(RootMetrics(root, settings), listened, port, host or ()) as served:
+        log_metrics_url(address(listened, served), listened, root)
+        stop_requested.wait()

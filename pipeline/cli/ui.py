@@ -1,4 +1,4 @@
-"""The verbs `ui`, `report` and `watch`: they show groups to people."""
+"""The verbs `sql`, `ui`, `report` and `watch`: they show what the tables have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.gateway import read_address
 from group_coordinator.pipeline.cli.options import Root, print_progress
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_result
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.extras import install_hint
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="A query over the tables and views.")],
+    root: Root,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="Read the tables as of a time (UTC if it has no zone), or the only table of the "
+            "query at a version.",
+        ),
+    ] = None,
+    format_: Format = OutputFormat.TABLE,
+) -> None:
+    """Query the tables and views of a root with SQL."""
+    from group_coordinator.pipeline.monitor.as_of import read_as_of
+    from group_coordinator.pipeline.monitor.catalog import Catalog
+
+    moment = None if as_of is None else read_as_of(as_of)
+    print_result(format_, Catalog(root, moment).query(query))
 
 
 def ui(
@@ -31,6 +50,8 @@ def ui(
     """Show groups, lag, rebalances and changes as pages for a browser; read only by default."""
     with _extra():
         from group_coordinator.pipeline.ui.server import serve
+    from group_coordinator.pipeline.cli.gateway import read_address
+
     serve(
         root,
         read_address(listen),
@@ -80,4 +101,6 @@ def _extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2"):
             raise
+        from group_coordinator.pipeline.extras import install_hint
+
         raise Failure(f"the pages need the package {error.name}: {install_hint('ui')}") from error

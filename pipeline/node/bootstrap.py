@@ -17,7 +17,7 @@ without a JVM. Later the node appends to it:
 * For a released partition, an event for each group that unloads it.
 
 If the query runs, the commit also has its next selection of partitions
-(`pipeline.stream.selection`), and `run` is the number of the query's run. Without `run`, the query
+(`pipeline.stream.offset`), and `run` is the number of the query's run. Without `run`, the query
 has not begun, and gets its selection as an argument.
 """
 
@@ -46,9 +46,14 @@ from group_coordinator.pipeline.node.waiting_requests import (
     write_waiting_requests,
 )
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.offset import Bootstrap, table_number
+from group_coordinator.pipeline.stream.offset import (
+    Bootstrap,
+    Selection,
+    SelectionChange,
+    change_row,
+    table_number,
+)
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.tables import REQUESTS, RESPONSES
 

@@ -3,7 +3,7 @@
 A node reads the cluster state several times a second and carries out the plan of
 `coordinator.ownership.decide`. Its partitions change while its query runs: events in the stream's
 bootstrap unload the groups of released partitions and load those of claimed ones, and then select
-the requests of the new partitions (`pipeline.stream.selection`).
+the requests of the new partitions (`pipeline.stream.offset`).
 
 Only requests for a moving partition wait for the change. They are not answered
 COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
@@ -11,8 +11,8 @@ client a round trip and a backoff.
 
 A partition moves in these steps:
 
-1. The next owner reads the data that its claim needs (`pipeline.ownership.prepared`), which takes
-   seconds.
+1. The next owner reads the data that its claim needs (`pipeline.ownership.decision_log`), which
+   takes seconds.
 2. A decision marks the partition as unloading.
 3. The former owner's query unloads the partition's groups.
 4. A decision releases the partition.
@@ -53,7 +53,11 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import Epoch, FencedError, RetryBudget, local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
+from group_coordinator.pipeline.ownership.decision_log import (
+    DecisionLog,
+    DecisionsLost,
+    Preparations,
+)
 from group_coordinator.pipeline.ownership.fencing import check_not_running, fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import (
     LeaseObserver,
@@ -61,7 +65,6 @@ from group_coordinator.pipeline.ownership.lease import (
     ProgressWatch,
     longest_gap_s,
 )
-from group_coordinator.pipeline.ownership.prepared import Preparations
 from group_coordinator.pipeline.tables import ensure_tables, open_table
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import REQUESTS

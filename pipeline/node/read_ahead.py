@@ -36,7 +36,7 @@ _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
 # delay the claim.
 _LET_GO_AGAIN_S = 5.0
 # How many files of a store are requested in parallel while a query runs. With fewer, the owner may
-# not wait long enough (`pipeline.ownership.prepared`).
+# not wait long enough (`pipeline.ownership.decision_log`).
 AT_ONCE_BESIDE_BATCHES = 8
 # How long the data is kept for further partitions, s: partitions move in rounds until shares are
 # even.

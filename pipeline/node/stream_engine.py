@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.pipeline.delta import Epoch
-    from group_coordinator.pipeline.stream.offset import Bootstrap, Planned
-    from group_coordinator.pipeline.stream.selection import Selection
+    from group_coordinator.pipeline.stream.offset import Bootstrap, Planned, Selection
 
 
 class RunningQuery(Protocol):
     """A streaming query that decides for a node's partitions.
 
-    `run` is the number of this run; a `pipeline.stream.selection.SelectionChange` names its run.
+    `run` is the number of this run; a `pipeline.stream.offset.SelectionChange` names its run.
     """
 
     run: int

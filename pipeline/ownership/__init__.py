@@ -1,8 +1,7 @@
 """Ownership of offsets partitions by nodes: decisions, leases, fencing, and operators' commands.
 
-* `decision_log` reads and appends decisions.
+* `decision_log` reads and appends decisions, and says which partitions wait for their next owner.
 * `lease` determines which nodes are alive.
-* `prepared` determines which partitions a node keeps until their next owner has read ahead.
 * `fencing` makes every later write of a node's earlier processes fail, and finds out whether one is
   alive.
 * `hold` owns all partitions during a change by an operator.

@@ -4,7 +4,8 @@ A decision is an append with the decision's epoch as the version of one transact
 Delta orders the decisions: one on an old cluster state is refused.
 
 A lease is a transaction without rows. Its version is the time of the last renewal, ms, so renewals
-add no rows. `pipeline.ownership.lease` says when it holds.
+add no rows. `pipeline.ownership.lease` says when it holds. The last epoch that a node has prepared
+for (`Preparations`) is recorded likewise.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold, lease_app_id
+from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import (
     Appender,
     RetryBudget,
@@ -36,6 +38,7 @@ from group_coordinator.schemas.tables import COORDINATORS, from_arrow, to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from group_coordinator.coordinator.ownership import PartitionState
 
 log = logging.getLogger(__name__)
 
@@ -211,3 +214,49 @@ class DecisionLog:
         for event in events:
             if event.event == STARTED:
                 self._starts[event.node_id].add(event.epoch)
+
+
+# The longest time for which an owner waits for the next one to prepare, s.
+MOST_S = 20.0
+
+
+class Preparations:
+    """The partitions that a node keeps until their next owner has prepared.
+
+    The target of a move reads ahead the data that its claim needs, which may take seconds, and then
+    records the epoch of the decisions that it has prepared for. Until then the owner keeps the
+    partition. This only shortens the time for which groups wait: a node may claim partitions
+    without it.
+
+    A node first records this before it declares itself ready; before that record, no owner waits
+    for it. An owner waits at most `MOST_S`, because the target may be dead, hang, or have more to
+    read.
+    """
+
+    def __init__(self, me: int) -> None:
+        self._me = me
+        # When each delayed move was first seen, s, by partition and epoch.
+        self._since: dict[tuple[int, int], float] = {}
+
+    def held(self, cluster: ClusterState, prepared_by: Callable[[int], int]) -> set[int]:
+        """Return the partitions with a next owner that still prepares.
+
+        `prepared_by` returns the last epoch that a node has prepared for.
+        """
+        now = monotonic()
+        self._since = {
+            (number, state.meant_epoch): self._since.get((number, state.meant_epoch), now)
+            for number, state in cluster.kept_by(self._me).items()
+            if _is_awaited(cluster, state, prepared_by)
+        }
+        return {number for (number, _), since in self._since.items() if now - since < MOST_S}
+
+
+def _is_awaited(
+    cluster: ClusterState, state: PartitionState, prepared_by: Callable[[int], int]
+) -> bool:
+    node = None if state.to_node is None else cluster.nodes.get(state.to_node)
+    if node is None or node.node_id == state.owner:
+        return False
+    # Epochs that an earlier process of the node recorded are ignored.
+    return node.epoch <= prepared_by(node.node_id) < state.meant_epoch

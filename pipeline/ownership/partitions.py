@@ -29,8 +29,8 @@ def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
     """Decide the move of a partition to a node; return the cluster state with the move.
 
     The owner keeps the partition until the node is ready, and then for a bounded time until it has
-    read ahead (`pipeline.ownership.prepared`). Raises Failure for an unknown partition or node, and
-    for a partition that its owner already unloads.
+    read ahead (`pipeline.ownership.decision_log`). Raises Failure for an unknown partition or node,
+    and for a partition that its owner already unloads.
     """
 
     def asked(cluster: ClusterState) -> list[CoordinatorEvent]:

@@ -5,8 +5,7 @@ decides each group. `sink` writes records and then responses. `timer_schedule` m
 begin a batch when a timer is due. `spark_engine` runs the query for a node.
 
 `pipeline.session` has all use of interfaces that Spark does not publish. The formats
-(`packed_events`, `selection`, `offset`) import no Spark. No module here knows which node owns a
-partition.
+(`packed_events`, `offset`) import no Spark. No module here knows which node owns a partition.
 """
 
 # The modules of this package that Spark's Python processes import for the query's source and

@@ -33,13 +33,12 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta import Position, local_folder
 from group_coordinator.pipeline.stream.event_tables import EventTables, Page, SourceOptions
-from group_coordinator.pipeline.stream.offset import Offset, from_plain
+from group_coordinator.pipeline.stream.offset import Offset, Selection, from_plain
 from group_coordinator.pipeline.stream.packed_events import (
     STREAM_COLUMNS,
     pack_together,
     stream_batches,
 )
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.waiting import Lingering, Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 from group_coordinator.pipeline.tables import table_uri

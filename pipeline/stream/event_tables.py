@@ -3,7 +3,7 @@
 Each table is read in pages of events; a page has the position after it.
 
 When the node gains or releases offsets partitions, a `SelectionChange` is appended to the bootstrap
-(`pipeline.stream.selection`). Until the stream reads it, the stream reads requests of the previous
+(`pipeline.stream.offset`). Until the stream reads it, the stream reads requests of the previous
 partitions only. So the batch that reads the change also reads the requests of gained partitions
 that the stream has passed over (`Offset.missed`), from the first version that the bootstrap does
 not cover.
@@ -30,7 +30,13 @@ from group_coordinator.pipeline.delta import (
     appended,
     open_files,
 )
-from group_coordinator.pipeline.stream.offset import Offset, table_number
+from group_coordinator.pipeline.stream.offset import (
+    Offset,
+    Selection,
+    SelectionChange,
+    split_change,
+    table_number,
+)
 from group_coordinator.pipeline.stream.packed_events import (
     AFTER_BOOTSTRAP,
     AFTER_MISSED,
@@ -44,7 +50,6 @@ from group_coordinator.pipeline.stream.request_pages import (
     read_pages,
     refuse_packed,
 )
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, split_change
 from group_coordinator.pipeline.stream.waiting import least_linger
 from group_coordinator.pipeline.tables import wanted_row_groups
 from group_coordinator.schemas.apis import LingerMultiple

@@ -56,8 +56,7 @@ from group_coordinator.schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta import Epoch
-    from group_coordinator.pipeline.stream.offset import Planned
-    from group_coordinator.pipeline.stream.selection import Selection
+    from group_coordinator.pipeline.stream.offset import Planned, Selection
 
 log = logging.getLogger(__name__)
 

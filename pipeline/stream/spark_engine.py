@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from group_coordinator.coordinator.signatures import RequestKey
     from group_coordinator.pipeline.delta import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.offset import Bootstrap, Offset
-    from group_coordinator.pipeline.stream.selection import Selection
+    from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Selection
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from group_coordinator.schemas.apis import DECIDED, LingerMultiple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from group_coordinator.pipeline.stream.selection import Selection
+    from group_coordinator.pipeline.stream.offset import Selection
     from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 

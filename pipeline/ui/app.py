@@ -1,27 +1,34 @@
-"""The pages as a Starlette application, with a route for each address."""
+"""The pages as a Starlette application, with a route for each address, and its guard."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.hosts import HostNames
 from group_coordinator.pipeline.monitor.catalog import QueryError
 from group_coordinator.pipeline.ui.audit import DID, KINDS, AuditFilter, list_changes
 from group_coordinator.pipeline.ui.group import PARTITIONS, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
-from group_coordinator.pipeline.ui.guard import Guard
 from group_coordinator.pipeline.ui.pages import STATIC, render, static_file, static_url, url
 from group_coordinator.pipeline.ui.previews import (
     SCENARIO_EXAMPLES,
@@ -34,6 +41,9 @@ from group_coordinator.pipeline.ui.previews import (
 )
 from group_coordinator.pipeline.ui.request import trace_request
 from group_coordinator.pipeline.ui.root_snapshot import RootSnapshot, SnapshotCache
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 T = TypeVar("T")
 
@@ -279,3 +289,67 @@ def make_app(
 def entry_url(address: str, key: str | None) -> str:
     """Return the link to the pages, with the key if changes are allowed."""
     return f"http://{address}{url('/', key=key)}"
+
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # With `no-referrer`, browsers would send `Origin: null` for forms of this site.
+    "referrer-policy": "same-origin",
+}
+_READS = ("GET", "HEAD")
+
+
+class Guard:
+    """An ASGI wrapper that checks each request, and adds security headers to each response.
+
+    * DNS rebinding: a page of another site can make its name point to this machine, and sends that
+      name in the Host header. The server answers only loopback names, IP addresses and the names of
+      `--host`.
+    * CSRF: a form of another site sends that site's Origin. The server rejects a POST with another
+      Origin, or without one.
+    * Script injection: templates escape names, and the Content-Security-Policy allows only scripts
+      and styles from files of this server.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
+        self._app = app
+        self._names = HostNames(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refused = self._refusal(scope["method"], Headers(scope=scope))
+        answer = self._app if refused is None else refused
+        await answer(scope, receive, guarded)
+
+    def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
+        host = headers.get("host", "")
+        if not self._names.accepts(host):
+            return PlainTextResponse(
+                "This server does not accept the name in the Host header. "
+                "Start it with --host NAME to accept the name.\n",
+                421,
+            )
+        ours = (f"http://{host}", f"https://{host}")
+        if method not in _READS and headers.get("origin") not in ours:
+            return PlainTextResponse("The request comes from another site.\n", 403)
+        return None

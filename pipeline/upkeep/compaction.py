@@ -39,7 +39,7 @@ from group_coordinator.pipeline.delta import (
     data_files,
 )
 from group_coordinator.pipeline.tables import add_missing_columns, ensure_table, open_table
-from group_coordinator.pipeline.upkeep.vacuum import vacuum
+from group_coordinator.pipeline.upkeep.retention import vacuum
 from group_coordinator.schemas.records import OFFSET_COMMIT, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 

@@ -59,8 +59,8 @@ from group_coordinator.pipeline.upkeep.retention import (
     MOST_FILES,
     PACKED_BYTES,
     RetentionResult,
+    vacuum,
 )
-from group_coordinator.pipeline.upkeep.vacuum import vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

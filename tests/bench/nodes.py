@@ -34,7 +34,7 @@ from msgspec import Struct
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.tables import REQUESTS
 from tests.bench.cpu import CpuCounter

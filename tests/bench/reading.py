@@ -21,7 +21,7 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import SourceOptions
-from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.tables import REQUESTS

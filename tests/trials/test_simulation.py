@@ -28,9 +28,8 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.node import bootstrap, resumption
 from group_coordinator.pipeline.node.waiting_requests import RecordedRequests
-from group_coordinator.pipeline.stream.offset import Bootstrap
+from group_coordinator.pipeline.stream.offset import Bootstrap, Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, REQUESTS, TOPICS

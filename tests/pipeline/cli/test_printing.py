@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from group_coordinator.pipeline.cli import printing, records
+from group_coordinator.pipeline.cli import printing, upkeep
 from group_coordinator.pipeline.cli.printing import (
     Column,
     OutputFormat,
@@ -145,7 +145,7 @@ def test_no_control_byte_reaches_a_table_in_a_pipe_either(
 def test_no_control_byte_reaches_what_is_said_of_records(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    records._show_tally("exported", Tally(named=[HOSTILE]), json=True)
+    upkeep._show_tally("exported", Tally(named=[HOSTILE]), json=True)
     said = capsys.readouterr()
     assert json.loads(said.out)["named"] == [HOSTILE]
     assert is_safe(said.out + said.err)

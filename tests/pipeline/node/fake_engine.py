@@ -11,8 +11,7 @@ import msgspec
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline.delta.appender import Epoch
 from group_coordinator.pipeline.delta.tail import Position
-from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned
-from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned, Selection
 
 
 class FakeQuery:

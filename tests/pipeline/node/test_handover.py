@@ -23,8 +23,8 @@ from group_coordinator.pipeline.node.bootstrap import (
 )
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.offset import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.test_bootstrap import write_groups

@@ -21,7 +21,7 @@ from group_coordinator.pipeline.node.table_scan import TableScan
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog, DecisionsLost
 from group_coordinator.pipeline.ownership.partitions import move
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
-from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import RequestEvent

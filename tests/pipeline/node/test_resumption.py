@@ -28,9 +28,8 @@ from group_coordinator.pipeline.node.resumption import (
     is_void,
     loss_reason,
 )
-from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned, Position
+from group_coordinator.pipeline.stream.offset import Bootstrap, Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import REQUESTS

@@ -34,8 +34,8 @@ from group_coordinator.pipeline.node.waiting_requests import (
 )
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.event_tables import request_pages
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, NO_TIME, pack_rows
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri

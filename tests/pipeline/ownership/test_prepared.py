@@ -13,8 +13,7 @@ from group_coordinator.coordinator.ownership import (
     fold,
 )
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.prepared import MOST_S, Preparations
+from group_coordinator.pipeline.ownership.decision_log import MOST_S, DecisionLog, Preparations
 from group_coordinator.schemas.records import CoordinatorEvent
 from tests.pipeline.node.test_node import Clock
 

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows
+from group_coordinator.pipeline.stream.request_pages import event_sizes
 from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,

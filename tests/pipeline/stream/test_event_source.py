@@ -31,7 +31,12 @@ from group_coordinator.pipeline.node.bootstrap import number_of_requests_table
 from group_coordinator.pipeline.stream import event_tables, packed_events, request_pages
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
-from group_coordinator.pipeline.stream.offset import offset_of
+from group_coordinator.pipeline.stream.offset import (
+    Selection,
+    SelectionChange,
+    change_row,
+    offset_of,
+)
 from group_coordinator.pipeline.stream.packed_events import (
     FIRST_KEY,
     KEY_WIDTH,
@@ -42,7 +47,6 @@ from group_coordinator.pipeline.stream.packed_events import (
     select_rows,
     unpack,
 )
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.tables import request_lanes
 from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
 from group_coordinator.pipeline.tables.request_log import RequestLog

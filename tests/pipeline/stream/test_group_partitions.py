@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
-from group_coordinator.pipeline.stream.group_partitions import in_partitions, partitions_for
+from group_coordinator.pipeline.stream.packed_events import in_partitions, partitions_for
 
 # A text whose hash is Java's Integer.MIN_VALUE.
 LEAST_HASH = "polygenelubricants"

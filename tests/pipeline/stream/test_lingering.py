@@ -15,9 +15,13 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import SourceOptions
-from group_coordinator.pipeline.stream.offset import from_plain
+from group_coordinator.pipeline.stream.offset import (
+    Selection,
+    SelectionChange,
+    change_row,
+    from_plain,
+)
 from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA, unpack
-from group_coordinator.pipeline.stream.selection import Selection, SelectionChange, change_row
 from group_coordinator.pipeline.stream.waiting import linger_s
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri

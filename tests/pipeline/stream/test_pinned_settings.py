@@ -17,9 +17,8 @@ from group_coordinator.pipeline.delta.appender import Epoch, FencedError
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown
-from group_coordinator.pipeline.stream.offset import Offset, Planned, Position
+from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings, PinsGone
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.tables.acl_table import add_acls, remove_acls
 from group_coordinator.pipeline.tables.topic_catalogue import (
     alter_topic,

@@ -10,11 +10,10 @@ import pytest
 
 from group_coordinator.pipeline.delta.tail import Position, RowGroups
 from group_coordinator.pipeline.stream import request_pages
-from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.event_tables import request_pages as pages_of_table
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, pack_rows, pack_together
-from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, read_pages
-from group_coordinator.pipeline.stream.selection import Selection
+from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, event_sizes, read_pages
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.decoding import REFUSED, Malformed, decode_request

@@ -6,8 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from group_coordinator.pipeline.hosts import is_loopback
-from group_coordinator.pipeline.ui.app import Access
-from group_coordinator.pipeline.ui.guard import POLICY
+from group_coordinator.pipeline.ui.app import POLICY, Access
 from tests.pipeline.ui.asking import KEY, browser
 
 

@@ -12,10 +12,10 @@ from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ui.audit import describe_request
 from group_coordinator.pipeline.ui.formats import ago, clip, duration, milliseconds, number, spans
+from group_coordinator.pipeline.ui.group import split_into_chapters
 from group_coordinator.pipeline.ui.lag import trend
 from group_coordinator.pipeline.ui.previews import PreviewExpired, Previews
 from group_coordinator.pipeline.ui.root_snapshot import SnapshotCache, Unreadable
-from group_coordinator.pipeline.ui.timeline import split_into_chapters
 
 PLAN = GroupPlan("g")
 AT = datetime(2026, 1, 2, 3, 4, 5)

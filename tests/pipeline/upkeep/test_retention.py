@@ -32,9 +32,9 @@ from group_coordinator.pipeline.upkeep.retention import (
     packs,
     retain,
     retentions,
+    vacuum,
 )
 from group_coordinator.pipeline.upkeep.schedule import Upkeep
-from group_coordinator.pipeline.upkeep.vacuum import vacuum
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
 from group_coordinator.schemas.tables import (
     OFFSETS_TOPIC,

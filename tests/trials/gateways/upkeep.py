@@ -60,7 +60,7 @@ class TopicsUpkeep:
         self._world.later(self._chance.uniform(*_PAUSE_MS), self._actor, self.step)
 
     def _vacuum(self, handle: DeltaTable, name: str, retention_hours: int) -> int:
-        """In `pipeline.upkeep.vacuum`'s place."""
+        """In `pipeline.upkeep.retention`'s place."""
         del name, retention_hours
         return vacuum(self._world, self._files, handle, _RETENTION_MS)
 

@@ -26,9 +26,8 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream import stateful
 from group_coordinator.pipeline.stream.event_source import EventReader, Search
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
-from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.offset import Planned, Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-from group_coordinator.pipeline.stream.selection import Selection
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.spark_engine import SparkQuery
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction

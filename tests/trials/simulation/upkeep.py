@@ -62,7 +62,7 @@ class Upkeep:
             self._world.tell(f"upkeep failed: {error}")
 
     def _vacuum(self, handle: DeltaTable, name: str, retention_hours: int) -> int:
-        """In `pipeline.upkeep.vacuum`'s place."""
+        """In `pipeline.upkeep.retention`'s place."""
         del name, retention_hours
         return vacuum(self._world, self._files, handle, HORIZON_MS)
 
