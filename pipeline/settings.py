@@ -177,7 +177,10 @@ def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
 
 def _typed(section: str, values: dict[str, Any]) -> Any:
     if section == "spark":
-        return {key: _spark_text(value) for key, value in values.items()}
+        return {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in values.items()
+        }
     try:
         return typed(SECTIONS[section], values)
     except ConfigError as error:
@@ -207,7 +210,3 @@ def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def _spark_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -56,7 +56,9 @@ def execute_changes(
 
     Raises Failure with the coordinator's reason if it refuses, and what `execute_plans` raises.
     """
-    _raise(execute_plans(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
+    (outcome,) = execute_plans(root, [GroupPlan(group_id, tuple(changes))], timeout_s)
+    if outcome.error is not None:
+        raise Failure(outcome.error)
 
 
 def execute_plans(
@@ -140,12 +142,6 @@ def _reason(group_id: str, codes: Iterable[int]) -> str:
     hints = "; ".join(dict.fromkeys(_HINTS[name] for name in errors if name in _HINTS))
     why = f" ({hints})" if hints else ""
     return f"group {group_id!r}: the coordinator answered {', '.join(errors)}{why}"
-
-
-def _raise(outcomes: Iterable[GroupOutcome]) -> None:
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise Failure(outcome.error)
 
 
 def _requests(plan: GroupPlan) -> Iterator[RequestEvent]:

@@ -92,8 +92,9 @@ def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
     catalog = Catalog(root)
     then = _as_of(catalog, group_id, to_ms)
     if not then:
+        time = _utc(to_ms).isoformat(timespec="milliseconds")
         raise Failure(
-            f"no offsets of group {group_id!r} at {_iso_time(to_ms)} are known: it had none, or "
+            f"no offsets of group {group_id!r} at {time} are known: it had none, or "
             "the time is further back than offsets_history.retention.ms"
         )
     now = committed_offsets_of(catalog, [group_id])[group_id]
@@ -187,7 +188,3 @@ def _as_of(catalog: Catalog, group_id: str, at_ms: int) -> dict[tuple[str, int],
 
 def _utc(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
-
-
-def _iso_time(at_ms: int) -> str:
-    return _utc(at_ms).isoformat(timespec="milliseconds")

@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from group_coordinator.pipeline.cli.options import OwnRoot
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_note, print_structs
@@ -204,12 +204,13 @@ def acls_remove(
     if not resources:
         raise typer.BadParameter("name a resource: --topic, --group, --cluster, --transactional-id")
     if options.principals():
-        filters = [AclFilter(**_fields(acl)) for acl in options.bindings()]
+        filters = [AclFilter(**structs.asdict(acl)) for acl in options.bindings()]
     else:
         pattern_type = options.pattern_type.upper()
         filters = [AclFilter(kind, name, pattern_type) for kind, name in resources]
     if not force:
-        typer.confirm(f"Remove the ACLs of {_named(resources)}?", abort=True)
+        named = ", ".join(f"{kind.lower()} {name!r}" for kind, name in resources)
+        typer.confirm(f"Remove the ACLs of {named}?", abort=True)
     _show("Removed ACLs of", remove_acls(root, filters))
 
 
@@ -265,14 +266,6 @@ def _operation(name: str) -> str:
         if each > AclOperation.ANY and each.name.replace("_", "") == wanted:
             return each.name
     raise typer.BadParameter(f"{name!r} is not an operation of ACLs, such as Read or All")
-
-
-def _fields(acl: AclBinding) -> dict[str, Any]:
-    return {name: getattr(acl, name) for name in acl.__struct_fields__}
-
-
-def _named(resources: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{kind.lower()} {name!r}" for kind, name in resources)
 
 
 def _show(what: str, acls: Iterable[AclBinding]) -> None:

@@ -186,21 +186,14 @@ async def _serve(
         lines = [line for each in listeners for line in authentication_lines(settings, each)]
         for level, line in (*lines, (logging.INFO, _acl_line(root))):
             log.log(level, "gateway: %s", line)
-        _shorten_switch_interval()
+        # Computing threads, such as that of a large Fetch, must yield to the loop sooner: it
+        # releases the interpreter lock in every system call, and waits so long to get it back.
+        sys.setswitchinterval(_SWITCH_S)
         _collect_garbage_less_often()
         await stop_requested.wait()
     # Unfreeze, because libraries report objects that are not collected at exit as leaks.
     gc.unfreeze()
     log.info("gateway: stopped; requests in flight were answered first")
-
-
-def _shorten_switch_interval() -> None:
-    """Shorten the switch interval, so that computing threads yield to the event loop sooner.
-
-    The loop releases the interpreter lock in every system call, and waits up to `_SWITCH_S` to get
-    it back from a thread, such as one that computes a large Fetch.
-    """
-    sys.setswitchinterval(_SWITCH_S)
 
 
 def _collect_garbage_less_often() -> None:

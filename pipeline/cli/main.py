@@ -84,14 +84,10 @@ class VerbGroup(TyperGroup):
                 continue
             panel = getattr(command, "rich_help_panel", None)
             rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
-            rows.append((name, _first_paragraph(command.help or "")))
+            rows.append((name, " ".join((command.help or "").partition("\n\n")[0].split())))
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.partition("\n\n")[0].split())
 
 
 def make_app(verb: str | None = None) -> typer.Typer:
@@ -187,7 +183,10 @@ def main() -> None:
         typer.echo(f"group-coordinator: {quoted_lines(str(error))}", err=True)
         sys.exit(2)
     except Exception as error:
-        is_bug = not isinstance(error, (Failure, OSError, *_imported_failures()))
+        imported = [
+            getattr(sys.modules[name], kind) for name, kind in _FAILURES if name in sys.modules
+        ]
+        is_bug = not isinstance(error, (Failure, OSError, *imported))
         log = ProcessLog.current
         if log is not None and log.form is LogFormat.JSON:
             # With --log-format json a failure is a JSON object, too.
@@ -197,7 +196,3 @@ def main() -> None:
         if is_bug:
             raise
         sys.exit(f"group-coordinator: {quoted_lines(in_words(error))}")
-
-
-def _imported_failures() -> list[type[Exception]]:
-    return [getattr(sys.modules[name], kind) for name, kind in _FAILURES if name in sys.modules]

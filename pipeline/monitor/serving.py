@@ -58,10 +58,10 @@ def serving_metrics(
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise CannotListen(host, port, error) from error
+    app = server.get_app()
+    assert app is not None
     # The registry is empty until the filter is in place: an earlier request gets no metrics.
-    server.set_app(
-        _MetricsOnly(_app_of(server.get_app()), HostNames([host, *local_host_names(), *names]))
-    )
+    server.set_app(_MetricsOnly(app, HostNames([host, *local_host_names(), *names])))
     registry.register(collector)
     try:
         yield int(server.server_port)
@@ -69,8 +69,3 @@ def serving_metrics(
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _app_of(app: WSGIApplication | None) -> WSGIApplication:
-    assert app is not None
-    return app

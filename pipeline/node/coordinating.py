@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from group_coordinator.coordinator.signatures import RequestKey
     from group_coordinator.pipeline.node.stop_signals import StopRequest
     from group_coordinator.pipeline.ownership.fencing import ObservedLease
     from group_coordinator.pipeline.settings import Settings
@@ -74,23 +73,16 @@ def coordinate(
     before the JVM was started; None takes over from the lease's holder. Prints `ready` when
     requests are being answered. Raises one of `ERRORS`.
     """
-    keys = _keys(settings)
+    path = settings.coordinator.requests_keys_file
+    # None accepts every principal.
+    keys = tuple(read_keys(path)) if path else None
     make_machine = make_machine or partial(BatchMachine, None, keys or ())
     engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
     coordinator = start(engine, root, with_location(settings, root, spark), seen)
     upkeep = Upkeep(root, settings.upkeep, clock_ms)
-    archive = partial(missing_archive, settings, root) if makes_archive else _nothing
+    archive = partial(missing_archive, settings, root) if makes_archive else lambda: None
     timeout_s = settings.coordinator.controlled_shutdown_timeout_ms / 1000
     _watch(coordinator, stop, upkeep, began, archive, timeout_s)
-
-
-def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
-    path = settings.coordinator.requests_keys_file
-    return tuple(read_keys(path)) if path else None
-
-
-def _nothing() -> None:
-    return None
 
 
 def _watch(
@@ -110,7 +102,10 @@ def _watch(
                 print("ready", flush=True)
                 log.info("ready after %.1f s", monotonic() - began)
                 announced = True
-                _set_aside()
+                # Exclude the objects of the start, nearly all of the process's memory, from garbage
+                # collection: a full collection over them would delay every batch.
+                gc.collect()
+                gc.freeze()
                 make_at = monotonic() + _ARCHIVE_AFTER_S
             if monotonic() > make_at:
                 maker.begin(archive())
@@ -128,16 +123,6 @@ def _watch(
         upkeep.stop()
         # Otherwise libraries report the objects that are not collected at exit as leaks.
         gc.unfreeze()
-
-
-def _set_aside() -> None:
-    """Exclude the objects that exist at the start from garbage collection.
-
-    They are nearly all of the process's memory, mostly of libraries. A full collection over them
-    would delay every batch.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 class HandOver:

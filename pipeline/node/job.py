@@ -102,7 +102,9 @@ def run(
     node_id = settings.coordinator.node_id
     try:
         process_log.write_to_file(logs.file or default_log_path(root, f"node-{node_id}"))
-        log.info("node %d starts on %s%s", node_id, root, _where(process_log))
+        file = process_log.file
+        where = "" if file is None else f"; log file, with Spark's log: {file.path}"
+        log.info("node %d starts on %s%s", node_id, root, where)
         seen = None if takes_over else _see_lease(root, settings, stop)
         with _session(root, settings, master, jvm_log, stop) as spark:
             from group_coordinator.pipeline.node.coordinating import coordinate
@@ -181,12 +183,6 @@ def _told(error: Exception, root: str, stop: StopSignals) -> tuple[str, str]:
     # The tables may not exist before the first task, so `one_line` must not report them as missing.
     told = str(error) if isinstance(error, NoTask) else one_line(error, root)
     return told, str(error.__cause__ or error)
-
-
-def _where(process_log: ProcessLog) -> str:
-    if process_log.file is None:
-        return ""
-    return f"; log file, with Spark's log: {process_log.file.path}"
 
 
 def _end_jvm() -> None:

@@ -217,8 +217,10 @@ def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str
     `value` is the SQL of the value; None is a row with the struct's fields as columns.
     """
     if pa.types.is_struct(type_):
+        row = "" if value is None else f"{value}."
+        columns = {field.name: f'{row}"{field.name}"' for field in type_}
         fields = ", ".join(
-            f"{quoted(field.name)}: {as_json(field.type, _field(value, field.name), depth)}"
+            f"{quoted(field.name)}: {as_json(field.type, columns[field.name], depth)}"
             for field in type_
         )
         built = f"{{{fields}}}"
@@ -230,7 +232,3 @@ def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str
     if pa.types.is_binary(type_):
         return f"base64({value})"
     return f"epoch_ms({value})" if pa.types.is_timestamp(type_) else value
-
-
-def _field(value: str | None, name: str) -> str:
-    return f'"{name}"' if value is None else f'{value}."{name}"'

@@ -207,18 +207,14 @@ class CoordinatorNode:
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + self._trim_interval_s
-        self._poll_at = monotonic() + self._until_poll_s()
+        interval_s = self._moving_poll_interval_s if self._is_moving else self._poll_interval_s
+        # The next step of a change is due as soon as the query has made progress.
+        self._poll_at = monotonic() + (0.0 if self._query.is_changing() else interval_s)
 
     def pause_s(self) -> float:
         """Return how long to wait before the next `tick`, s."""
         is_soon = self._query.is_changing() or self._is_moving
         return self._moving_poll_interval_s if is_soon else _TICK_S
-
-    def _until_poll_s(self) -> float:
-        if self._query.is_changing():
-            # The next step is due as soon as the query has made progress.
-            return 0.0
-        return self._moving_poll_interval_s if self._is_moving else self._poll_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete the log of `requests` that this node, `alive` nodes and owners have consumed.

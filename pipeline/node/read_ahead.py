@@ -73,10 +73,10 @@ class ReadAhead:
 
     def read_on(self) -> None:
         """Read the rows written since the last call. Raises Failure with DuckDB's message."""
-        self.version = self.waiting.read_on(self._requests.newest, self._read_answers)
-
-    def _read_answers(self) -> None:
-        self._answers.read_on(self._responses.newest(), clock_ms())
+        self.version = self.waiting.read_on(
+            self._requests.newest,
+            lambda: self._answers.read_on(self._responses.newest(), clock_ms()),
+        )
 
 
 class _OpenTable:

@@ -15,6 +15,7 @@ within the last hour are searched too. Compaction does not move group metadata, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -115,14 +116,14 @@ class WaitingRequests:
     def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
         """Yield the packed waiting requests of these partitions (None: all), page by page."""
         self._find()
-        pages = (page for whole in self._whole() for page in bounded(whole, self._most))
+        pages = (
+            page
+            for file, rows in self._places("waiting").items()
+            for _, whole in self._scan.take(file, rows, REQUESTS.schema.names)
+            for page in bounded(whole, self._most)
+        )
         for rows in _joined(pages):
             yield pack_rows(rows, partition_set=partition_set)
-
-    def _whole(self) -> Iterator[pa.Table]:
-        for file, rows in self._places("waiting").items():
-            for _, page in self._scan.take(file, rows, REQUESTS.schema.names):
-                yield page
 
     @property
     def _scan(self) -> TableScan:
@@ -226,11 +227,8 @@ def _repeated(file: int, numbers: pa.Array) -> pa.Array:
 
 
 def _digests(events: pa.ChunkedArray) -> pa.Array:
-    return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+    digest = functools.partial(hashlib.blake2b, digest_size=_DIGEST_BYTES)
+    return pa.array((digest(text.encode()).digest() for text in events.to_pylist()), pa.binary())
 
 
 class RecordedRequests:

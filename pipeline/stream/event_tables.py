@@ -97,7 +97,10 @@ def request_pages(
     read = functools.partial(read_pages, most=most)
     number = first
     names = REQUESTS.schema.names
-    wanted = functools.partial(_wanted, selection)
+
+    def wanted(version: int, tags: Mapping[str, str | None] | None) -> list[bool] | None:
+        return wanted_row_groups(tags, selection.at(version))
+
     for rows, after in appended(
         table_files(uri), start, names, end, read, RefusedRequests(), wanted
     ):
@@ -126,13 +129,6 @@ def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) 
         else:
             events, change = split_change(rows.cast(PACKED_SCHEMA))
             yield Page(refuse_packed(events, most), rows.nbytes, change=change), after
-
-
-def _wanted(
-    selection: Selection, version: int, tags: Mapping[str, str | None] | None
-) -> list[bool] | None:
-    """Return which row groups of a file of `requests` may have selected requests, by its tags."""
-    return wanted_row_groups(tags, selection.at(version))
 
 
 class _TableReading(NamedTuple):

@@ -212,7 +212,7 @@ def describe_request(row: Mapping[str, Any]) -> str:
         return f"set {_offsets(_each(body, 'topics'))}"
     if api == "offset_delete":
         return "delete the offsets of " + _few(
-            f"{topic['name']} {_numbers(topic['partitions'] or ())}"
+            f"{topic['name']} {_few(map(str, topic['partitions'] or ()), most=8)}"
             for topic in _each(body, "topics")
         )
     if api == "delete_groups":
@@ -236,10 +236,6 @@ def _offsets(topics: Iterable[Mapping[str, Any]]) -> str:
         more = f" and {len(partitions) - 3} more" if len(partitions) > 3 else ""
         said.append(f"{topic['name']} {', '.join(each)}{more}")
     return _few(said) or "no offsets"
-
-
-def _numbers(numbers: Iterable[int]) -> str:
-    return _few((str(number) for number in numbers), most=8)
 
 
 def _few(words: Iterable[str], most: int = 3) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -106,7 +105,11 @@ def groups_table(snapshot: RootSnapshot, listed: GroupList, most: int) -> Render
             number(row["lag"]),
             duration(row["lag_seconds"]),
             number(row["num_members"]),
-            Text(quoted(_since(row, snapshot)), no_wrap=True, overflow="ellipsis"),
+            Text(
+                quoted(f"{ago(row['since'], snapshot.at_ms)}  {row['reason'] or ''}"),
+                no_wrap=True,
+                overflow="ellipsis",
+            ),
         )
     rest = listed.total - min(len(listed.rows), max(1, most))
     below = Text(f"and {number(rest)} more" if rest > 0 else "", "dim")
@@ -170,7 +173,3 @@ def _table(*columns: str) -> Table:
 
 def _toned(name: str | None) -> Text:
     return Text(quoted(name or UNKNOWN), _STYLES[tone(name)])
-
-
-def _since(row: dict[str, Any], snapshot: RootSnapshot) -> str:
-    return f"{ago(row['since'], snapshot.at_ms)}  {row['reason'] or ''}"

@@ -9,7 +9,6 @@ prevents this for batches. The repair of an altered table loses no rows
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -72,7 +71,9 @@ def repair(root: str, execute: bool = False) -> list[RepairResult]:
         uris = {each.name: table_uri(root, each) for each in (*TABLES.values(), *ON_DEMAND)}
         found = {name: uri for name, uri in uris.items() if is_table(uri)}
     else:
-        found = {str(each.relative_to(folder)): str(each) for each in _tables(folder)}
+        logs = [*folder.glob("*/_delta_log"), *folder.glob("*/*/_delta_log")]
+        tables = sorted(log.parent for log in logs)
+        found = {str(each.relative_to(folder)): str(each) for each in tables}
     names = {each.name for each in (*TABLES.values(), *ON_DEMAND)}
     others = {name: uri for name, uri in found.items() if name not in names}
     foreign = {} if folder is None or not others else _users_tables(root, others)
@@ -123,8 +124,3 @@ def _repair_table(
     if not torn and not asks_for:
         return None
     return structs.replace(result, mended=execute, asks_for=asks_for)
-
-
-def _tables(folder: Path) -> list[Path]:
-    logs = [*folder.glob("*/_delta_log"), *folder.glob("*/*/_delta_log")]
-    return sorted(log.parent for log in logs)
