@@ -198,69 +198,70 @@ ALL = (
 )
 
 
-# --- the columns that SQL sees ------------------------------------------------------------------
+# --- the types of columns -----------------------------------------------------------------------
 
-BIGINT = "BIGINT"
 TIMESTAMP = "TIMESTAMP WITH TIME ZONE"
-_INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: BIGINT}
-_DELTA_TYPES = {
+_INTEGERS = {8: "byte", 16: "short", 32: "integer", 64: "long"}
+_SCALARS: dict[type[inspect.Type], str] = {
+    inspect.StrType: "string",
+    inspect.BytesType: "binary",
+    inspect.BoolType: "boolean",
+}
+_SQL_TYPES = {
     "string": "VARCHAR",
     "binary": "BLOB",
     "boolean": "BOOLEAN",
     "byte": "TINYINT",
     "short": "SMALLINT",
     "integer": "INTEGER",
-    "long": BIGINT,
+    "long": "BIGINT",
     "timestamp": TIMESTAMP,
 }
 
 
+def delta_fields(row: type[Struct]) -> list[dict[str, Any]]:
+    """Return the name and type of each column of a Struct, as in a Delta table's schema."""
+    fields: list[dict[str, Any]] = _delta_type(inspect.type_info(row))["fields"]
+    return fields
+
+
+def _delta_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> Any:
+    """Return the type, or None for a Struct without fields, which has no column."""
+    if isinstance(info, inspect.Metadata):
+        return _delta_type(info.type, info.extra)
+    if isinstance(info, inspect.UnionType):
+        (some,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
+        return _delta_type(some)
+    if isinstance(info, inspect.StructType):
+        typed = ((field.name, _delta_type(field.type)) for field in info.fields)
+        fields = [{"name": name, "type": type_} for name, type_ in typed if type_ is not None]
+        return {"type": "struct", "fields": fields} if fields else None
+    if isinstance(info, inspect.VarTupleType):
+        return {"type": "array", "elementType": _delta_type(info.item_type)}
+    if isinstance(info, inspect.IntType):
+        if notes is None:
+            raise TypeError(f"an integer field needs a width, as Int32 has: {info}")
+        return "timestamp" if notes.get("timestamp") else _INTEGERS[notes["width"]]
+    return _SCALARS[type(info)]
+
+
 def sql_columns(rows: TableRows) -> dict[str, str]:
     """Return the table's columns with their types in DuckDB's SQL."""
-    info = inspect.type_info(rows.row)
-    assert isinstance(info, inspect.StructType)
-    return _sql_fields(info) | dict.fromkeys(rows.partition_by, BIGINT)
+    partitions = [{"name": name, "type": "long"} for name in rows.partition_by]
+    return sql_columns_of_delta(delta_fields(rows.row) + partitions)
 
 
 def sql_columns_of_delta(fields: list[dict[str, Any]]) -> dict[str, str]:
     """Return the columns of a Delta table's schema; a type that no table here has is `?`."""
-    return {field["name"]: _sql_type_of_delta(field["type"]) for field in fields}
+    return {field["name"]: _sql_type(field["type"]) for field in fields}
 
 
-def _sql_fields(struct: inspect.StructType) -> dict[str, str]:
-    typed = ((field.name, _sql_type(field.type)) for field in struct.fields)
-    return {name: type_ for name, type_ in typed if type_ is not None}
-
-
-def _sql_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> str | None:
-    """Return the type, or None for a Struct without fields, which has no column."""
-    if isinstance(info, inspect.Metadata):
-        return _sql_type(info.type, info.extra)
-    if isinstance(info, inspect.UnionType):
-        (some,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
-        return _sql_type(some)
-    if isinstance(info, inspect.StructType):
-        fields = _sql_fields(info)
-        return _struct(fields) if fields else None
-    if isinstance(info, inspect.VarTupleType):
-        return f"{_sql_type(info.item_type)}[]"
-    if isinstance(info, inspect.IntType):
-        assert notes is not None
-        return TIMESTAMP if notes.get("timestamp") else _INTEGERS[notes["width"]]
-    return {
-        inspect.StrType: "VARCHAR",
-        inspect.BytesType: "BLOB",
-        inspect.BoolType: "BOOLEAN",
-    }[type(info)]
-
-
-def _sql_type_of_delta(type_: Any) -> str:
+def _sql_type(type_: Any) -> str:
     if isinstance(type_, str):
-        return _DELTA_TYPES.get(type_, "?")
+        return _SQL_TYPES.get(type_, "?")
     if type_["type"] == "array":
-        return f"{_sql_type_of_delta(type_['elementType'])}[]"
-    return _struct(sql_columns_of_delta(type_["fields"])) if type_["type"] == "struct" else "?"
-
-
-def _struct(fields: Mapping[str, str]) -> str:
-    return "STRUCT(" + ", ".join(f'"{name}" {type_}' for name, type_ in fields.items()) + ")"
+        return f"{_sql_type(type_['elementType'])}[]"
+    if type_["type"] != "struct":
+        return "?"
+    columns = sql_columns_of_delta(type_["fields"]).items()
+    return "STRUCT(" + ", ".join(f'"{name}" {type_}' for name, type_ in columns) + ")"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct, inspect, structs
+from msgspec import Struct, structs
 
 from group_coordinator.schemas import rows as stored
 from group_coordinator.schemas.messages import RequestEvent
@@ -27,7 +27,17 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLIS = pa.timestamp("ms", tz="UTC")
 # The number of rows in one millisecond that keep their order: one per microsecond.
 MOST_NUMBERED = 1000
-_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+# Types of Delta's schemas.
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "timestamp": TIMESTAMP,
+}
 
 
 class Table(Struct, frozen=True):
@@ -48,9 +58,7 @@ class Table(Struct, frozen=True):
 
 def arrow_schema(struct: type[Struct]) -> pa.Schema:
     """Return the Arrow schema of a Struct's fields, in their order; all nullable."""
-    info = inspect.type_info(struct)
-    assert isinstance(info, inspect.StructType)
-    return pa.schema(_fields(info))
+    return pa.schema(_fields(stored.delta_fields(struct)))
 
 
 def table_of(rows: TableRows) -> Table:
@@ -65,37 +73,17 @@ def table_of(rows: TableRows) -> Table:
     return Table(rows.name, schema, rows.partition_by, (*required, *rows.partition_by))
 
 
-def _fields(struct: inspect.StructType) -> list[pa.Field]:
-    typed = ((field.name, _arrow_type(field.type)) for field in struct.fields)
-    return [pa.field(name, type_) for name, type_ in typed if type_ is not None]
+def _fields(fields: list[dict[str, Any]]) -> list[pa.Field]:
+    return [pa.field(field["name"], _arrow_type(field["type"])) for field in fields]
 
 
-def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> pa.DataType | None:
-    """Return the Arrow type, or None for a Struct without fields."""
-    if isinstance(info, inspect.Metadata):
-        return _arrow_type(info.type, info.extra)
-    if isinstance(info, inspect.UnionType):
-        (some,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
-        return _arrow_type(some)
-    if isinstance(info, inspect.StructType):
-        fields = _fields(info)
-        return pa.struct(fields) if fields else None
-    if isinstance(info, inspect.VarTupleType):
+def _arrow_type(type_: Any) -> pa.DataType:
+    if isinstance(type_, str):
+        return _TYPES[type_]
+    if type_["type"] == "array":
         # "element" is what Delta calls an array's items.
-        return pa.list_(pa.field("element", _arrow_type(info.item_type)))
-    if isinstance(info, inspect.IntType):
-        if notes is None:
-            raise TypeError(
-                "an integer field needs a width: Int8, Int16, Int32, Int64 or Timestamp"
-            )
-        return TIMESTAMP if notes.get("timestamp") else _INTEGERS[notes["width"]]
-    if isinstance(info, inspect.StrType):
-        return pa.string()
-    if isinstance(info, inspect.BytesType):
-        return pa.binary()
-    if isinstance(info, inspect.BoolType):
-        return pa.bool_()
-    raise TypeError(f"no column type for {info}")
+        return pa.list_(pa.field("element", _arrow_type(type_["elementType"])))
+    return pa.struct(_fields(type_["fields"]))
 
 
 # --- the tables ---------------------------------------------------------------------------------
