@@ -186,22 +186,22 @@ async def _serve(
         lines = [line for each in listeners for line in authentication_lines(settings, each)]
         for level, line in (*lines, (logging.INFO, _acl_line(root))):
             log.log(level, "gateway: %s", line)
-        # Computing threads, such as that of a large Fetch, must yield to the loop sooner: it
-        # releases the interpreter lock in every system call, and waits so long to get it back.
-        sys.setswitchinterval(_SWITCH_S)
-        _collect_garbage_less_often()
+        tune_interpreter()
         await stop_requested.wait()
     # Unfreeze, because libraries report objects that are not collected at exit as leaks.
     gc.unfreeze()
     log.info("gateway: stopped; requests in flight were answered first")
 
 
-def _collect_garbage_less_often() -> None:
-    """Run the garbage collector less often, because reference counts free nearly all objects.
+def tune_interpreter() -> None:
+    """Set the interpreter for an event loop beside threads that compute.
 
-    By default it would scan the waiting requests again and again, and stop the loop meanwhile. It
-    finds nothing there: an answered request is freed at once (`pipeline.gateway.connection`).
+    Threads yield to the loop sooner: it releases the interpreter lock in every system call, and
+    waits up to `_SWITCH_S` to get it back, for example from a large Fetch in a thread. The garbage
+    collector runs less often. It would scan the waiting requests again and again, and reference
+    counts free an answered request at once (`pipeline.gateway.connection`).
     """
+    sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)

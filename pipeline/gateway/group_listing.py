@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from group_coordinator.pipeline.gateway.polling import SingleFlight
+from group_coordinator.pipeline.gateway.polling import SharedResult, SingleFlight
 from group_coordinator.pipeline.monitor.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class GroupListing:
 
     def __init__(self, groups: list[GroupEntry]) -> None:
         self.groups = groups
-        self.responses: dict[Hashable, asyncio.Future[bytes]] = {}
+        self.responses: dict[Hashable, SharedResult[bytes]] = {}
 
 
 class GroupListings:

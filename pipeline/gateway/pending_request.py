@@ -239,7 +239,10 @@ class PendingRequest:
             self._release()
         if response is None:
             return None
-        return await self._encode_in_thread(response) if self._in_thread else self._encode(response)
+        # A body that is encoded already only needs its header.
+        if self._in_thread and not isinstance(response, bytes):
+            return await self._encode_in_thread(response)
+        return self._encode(response)
 
     async def _encode_in_thread(self, result: Any) -> bytes:
         return await self._call.in_thread(self._encode, result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from group_coordinator.pipeline.clock import monotonic
@@ -36,6 +36,56 @@ async def poll_forever(
             reported = str(error)
 
 
+class SharedResult(Generic[T]):
+    """The result of work that many callers wait for, for one event loop.
+
+    One caller resumes in each iteration of the loop, so that the responses to all callers do not
+    delay other requests.
+    """
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._callers: deque[asyncio.Future[None]] = deque()
+        self._work = asyncio.ensure_future(work)
+        self._work.add_done_callback(self._on_done)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the work has ended."""
+        return self._work.done()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the work was cancelled, so that it has no result."""
+        return self._work.cancelled()
+
+    async def get(self) -> T:
+        """Return the result, or raise the error of the work."""
+        if not self._work.done():
+            caller: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._callers.append(caller)
+            await caller
+        return self._work.result()
+
+    def cancel(self) -> asyncio.Future[T]:
+        """Cancel the work, and return it, which may not have ended yet."""
+        self._work.cancel()
+        return self._work
+
+    def _on_done(self, work: asyncio.Future[T]) -> None:
+        if not work.cancelled():
+            # Retrieve the error even if no caller is left: asyncio logs errors that are not.
+            work.exception()
+        self._resume_next()
+
+    def _resume_next(self) -> None:
+        while self._callers:
+            caller = self._callers.popleft()
+            if not caller.done():
+                caller.set_result(None)
+                self._work.get_loop().call_soon(self._resume_next)
+                return
+
+
 class SingleFlight(Generic[T]):
     """A computation that callers share, for one event loop.
 
@@ -50,24 +100,21 @@ class SingleFlight(Generic[T]):
         self._paused_until = 0.0
         self._one_at_a_time = asyncio.Lock()
         # The computation that has not begun, and all that have not ended.
-        self._next: asyncio.Task[T] | None = None
-        self._tasks: set[asyncio.Task[T]] = set()
+        self._next: SharedResult[T] | None = None
+        self._running: set[SharedResult[T]] = set()
 
     async def result(self) -> T:
         """Return the result of a computation that begins after this call, or raise its error."""
-        if self._next is None or self._next.done():
-            self._next = asyncio.get_running_loop().create_task(self._run())
-            self._tasks.add(self._next)
-            self._next.add_done_callback(self._tasks.discard)
-        # A cancelled caller must not cancel the computation for the others.
-        return await asyncio.shield(self._next)
+        if self._next is None or self._next.is_done:
+            self._running = {each for each in self._running if not each.is_done}
+            self._next = SharedResult(self._run())
+            self._running.add(self._next)
+        return await self._next.get()
 
     async def close(self) -> None:
         """Cancel the computations, and wait for their end."""
-        for task in list(self._tasks):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        if works := [computation.cancel() for computation in self._running]:
+            await asyncio.wait(works)
 
     async def _run(self) -> T:
         async with self._one_at_a_time:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
 from group_coordinator.pipeline.gateway.fan_out import send_each_group
+from group_coordinator.pipeline.gateway.polling import SharedResult
 from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import CLUSTER_NAME
@@ -46,9 +46,10 @@ async def _list_groups(call: RequestContext, request: Any) -> Any:
     # Requests of the same client and version share one response, which is encoded once.
     key = call.owner, call.version
     answer = listing.responses.get(key)
-    if answer is None or answer.cancelled():
-        answer = listing.responses[key] = call.in_thread(_list_body, call, request, listing)
-    return await asyncio.shield(answer)
+    if answer is None or answer.is_cancelled:
+        work = call.in_thread(_list_body, call, request, listing)
+        answer = listing.responses[key] = SharedResult(work)
+    return await answer.get()
 
 
 def _list_body(call: RequestContext, request: Any, listing: GroupListing) -> bytes:

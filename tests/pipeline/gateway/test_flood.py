@@ -17,6 +17,7 @@ from kafka.protocol.admin.groups import ListGroupsRequest
 from kafka.protocol.consumer.fetch import FetchResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from group_coordinator.pipeline.cli.gateway import tune_interpreter
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.tables.store import ensure_tables
@@ -36,7 +37,8 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 def serve(root: str, told: Any, stop: Any) -> None:
-    """Serve a root until the process is told to stop."""
+    """Serve a root until the process is told to stop, with the command's settings of Python."""
+    tune_interpreter()
     with gateway(root) as broker:
         told.send(broker)
         stop.recv()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -80,6 +81,23 @@ def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
         await rounds()
         counting.over.set()
         assert await stays == 1
+
+    run(story)
+
+
+def test_one_caller_resumes_in_each_iteration_of_the_loop() -> None:
+    """Other requests are served between two callers, however many there are."""
+
+    async def story() -> None:
+        flight = SingleFlight(counting := Counting())
+        callers = [asyncio.ensure_future(flight.result()) for _ in range(100)]
+        await rounds()
+        counting.over.set()
+        resumed = [0]
+        while resumed[-1] < 100:
+            await asyncio.sleep(0)
+            resumed.append(sum(caller.done() for caller in callers))
+        assert max(after - before for before, after in pairwise(resumed)) == 1
 
     run(story)
 

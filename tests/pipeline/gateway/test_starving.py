@@ -128,6 +128,26 @@ def test_the_groups_are_read_once_for_all_who_ask_meanwhile(root: str, reads: Re
     assert reads.begun == 2
 
 
+def test_a_response_that_is_encoded_already_needs_no_thread(
+    root: str, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of a client encode the groups once, and not a frame for each connection."""
+    works: list[str] = []
+    run = FairThreadPool.run
+
+    def noted(pool: FairThreadPool, owner: Owner, work: Any) -> Any:
+        works.append(getattr(work, "func", work).__name__)
+        return run(pool, owner, work)
+
+    monkeypatch.setattr(FairThreadPool, "run", noted)
+    with gateway(root) as broker, flooded(broker, reads) as flood:
+        reads.go_on.set()
+        for client in flood:
+            assert client.receive(ListGroupsResponse, 5)[1].error_code == 0
+    assert "_list_body" in works
+    assert "_encode" not in works
+
+
 def test_acls_are_known_since_the_beginning_of_a_look(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
