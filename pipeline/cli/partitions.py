@@ -17,7 +17,7 @@ partitions_app = typer.Typer(
 @partitions_app.command("list")
 def partitions_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     """List every offsets partition, the node that owns it, and whether that node is alive."""
-    from group_coordinator.pipeline.ownership.listing import PartitionRow, list_partitions
+    from group_coordinator.pipeline.ownership.partitions import PartitionRow, list_partitions
 
     print_structs(format_, PartitionRow, list_partitions(root))
 
@@ -55,7 +55,7 @@ def partitions_move(
 
 def nodes(root: Root) -> None:
     """Describe each coordinator: whether it is alive, and which offsets partitions it owns."""
-    from group_coordinator.pipeline.ownership.listing import describe_nodes
+    from group_coordinator.pipeline.ownership.partitions import describe_nodes
 
     for line in describe_nodes(root):
         typer.echo(line)

@@ -5,7 +5,7 @@
 * `fencing` makes every later write of a node's earlier processes fail, and finds out whether one is
   alive.
 * `hold` owns all partitions during a change by an operator.
-* `partitions` moves partitions for operators; `listing` shows partitions and nodes.
+* `partitions` shows partitions and nodes to operators, and moves partitions.
 
 `coordinator.ownership` has the rules of the decisions.
 """

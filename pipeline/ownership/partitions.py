@@ -1,17 +1,152 @@
-"""Moves of offsets partitions between coordinators, by an operator."""
+"""Offsets partitions and the coordinators that own them, as operators see and move them.
+
+In a local folder only DuckDB reads the tables, so that `partitions list` starts without Arrow and
+delta-rs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from group_coordinator.coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
+import duckdb
+from msgspec import Struct, convert
+
+from group_coordinator.coordinator.ownership import (
+    CANCELLED,
+    MOVE,
+    ClusterState,
+    NodeState,
+    PartitionState,
+    fold,
+    lease_app_id,
+    named,
+)
 from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
-from group_coordinator.pipeline.delta import is_table
-from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.tables import table_uri
+from group_coordinator.pipeline.delta import is_table, local_folder, read_plain_table
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.interrupt import duckdb_interrupted
+from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
 from group_coordinator.schemas.records import CoordinatorEvent
-from group_coordinator.schemas.tables import COORDINATORS
+from group_coordinator.schemas.rows import COORDINATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+
+
+class PartitionRow(Struct, frozen=True):
+    """An offsets partition as `partitions list` shows it; `since` is in UTC.
+
+    `node_id` is null without an owner. `to_node` is the target of a move. `alive_ms` is the time
+    since the owner's last lease renewal, ms, by the clocks of both machines; null if it has
+    stopped.
+    """
+
+    partition: int
+    node_id: int | None
+    host: str | None
+    port: int | None
+    epoch: int | None
+    since: datetime | None
+    to_node: int | None
+    alive_ms: int | None
+
+
+def list_partitions(root: str) -> list[PartitionRow]:
+    """Return every partition of the cluster state, with its owner.
+
+    Raises Failure if no coordinator has run at the root.
+    """
+    cluster = _cluster(root)
+    leases = _leases(root)
+    rows = []
+    for number, state in sorted(cluster.partitions.items()):
+        if state.owner is None:
+            rows.append(PartitionRow(number, None, None, None, None, None, state.to_node, None))
+            continue
+        node = cluster.nodes[state.owner]
+        alive_ms = None if node.stopped else max(0, clock_ms() - leases(node.node_id))
+        rows.append(
+            PartitionRow(
+                number,
+                node.node_id,
+                node.host,
+                node.port,
+                state.epoch,
+                datetime.fromtimestamp(state.claimed_at / 1000, UTC),
+                state.to_node,
+                alive_ms,
+            )
+        )
+    return rows
+
+
+def describe_nodes(root: str) -> list[str]:
+    """Return a sentence for each coordinator, and one for the partitions without an owner.
+
+    A coordinator's has its address, state, last lease renewal and partitions. Raises Failure if no
+    coordinator has run at the root.
+    """
+    cluster = _cluster(root)
+    leases = _leases(root)
+    nodes = sorted(cluster.nodes.items())
+    lines = [_of_node(cluster, node, leases(number)) for number, node in nodes]
+    free = [number for number, state in cluster.partitions.items() if state.owner is None]
+    return lines + ([f"Without an owner: {_partitions(free)}."] if free else [])
+
+
+def _of_node(cluster: ClusterState, node: NodeState, lease: int) -> str:
+    name = f"Node {node.node_id} at {node.host}:{node.port}"
+    owned, coming = cluster.owned_by(node.node_id), cluster.meant_for(node.node_id)
+    owns = f"owns {_partitions(owned)}"
+    if node.stopped:
+        return f"{name} has stopped, and {owns}."
+    if node.stopping:
+        doing = "is handing its partitions over to stop"
+    else:
+        doing = "answers" if node.ready else "is starting"
+    age_s = max(0, clock_ms() - lease) / 1000
+    line = f"{name} {doing}, renewed its lease {age_s:.1f} s ago, and {owns}."
+    return f"{line} Moving to it: {named(coming)}." if coming else line
+
+
+def _partitions(numbers: Collection[int]) -> str:
+    if not numbers:
+        return "no partition"
+    return f"{len(numbers)} partition{'s' if len(numbers) > 1 else ''} ({named(numbers)})"
+
+
+def _cluster(root: str) -> ClusterState:
+    """Return the cluster state. Read it before the leases, so that each of its nodes has one."""
+    catalog = Catalog(root)
+    if not catalog.has_table(LOGS[COORDINATORS.name]):
+        raise Failure(f"no coordinator has run at {root}")
+    decided = catalog.query(
+        'SELECT * REPLACE (epoch_ms("at") AS "at") FROM coordinator_events ORDER BY epoch'
+    )
+    return fold(ClusterState(), convert(decided.as_dicts(), list[CoordinatorEvent]))
+
+
+def _leases(root: str) -> Callable[[int], int]:
+    """Return a function from a node to the time of its last lease renewal, ms; -1 if none.
+
+    The time is by the node's clock. Raises Failure if the table's log cannot be read.
+    """
+    folder = local_folder(f"{root.rstrip('/')}/{COORDINATORS.name}")
+    table = None
+    if folder is not None:
+        try:
+            with duckdb_interrupted():
+                table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
+        except duckdb.Error as error:
+            raise Failure(f"the log of {folder} cannot be read: {first_line(error)}") from error
+    if table is None:
+        return open_decisions(root).lease_of
+    transactions = table.transactions
+    return lambda node_id: transactions.get(lease_app_id(node_id), -1)
+
 
 _POLL_S = 0.1
 # The node number of an operator's decisions. No node has it.
@@ -20,7 +155,10 @@ _OPERATOR = -1
 
 def open_decisions(root: str) -> DecisionLog:
     """Return the decision log of a root. Raises Failure if no coordinator has run there."""
-    if not is_table(table_uri(root, COORDINATORS)):
+    # Imported only here: it imports Arrow, delta-rs and a store's client.
+    from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+
+    if not is_table(f"{root.rstrip('/')}/{COORDINATORS.name}"):
         raise Failure(f"no coordinator has run at {root}")
     return DecisionLog(root)
 

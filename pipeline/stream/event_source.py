@@ -39,8 +39,8 @@ from group_coordinator.pipeline.stream.packed_events import (
     pack_together,
     stream_batches,
 )
+from group_coordinator.pipeline.stream.timer_schedule import WakeFile
 from group_coordinator.pipeline.stream.waiting import Lingering, Waiting
-from group_coordinator.pipeline.stream.wake_file import WakeFile
 from group_coordinator.pipeline.tables import table_uri
 from group_coordinator.schemas.apis import LingerMultiple
 from group_coordinator.schemas.tables import REQUESTS

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from group_coordinator.pipeline.stream.offset import Selection
-    from group_coordinator.pipeline.stream.wake_file import WakeFile
+    from group_coordinator.pipeline.stream.timer_schedule import WakeFile
 
 
 # The intervals between two polls, s, on a disk and in an object store.

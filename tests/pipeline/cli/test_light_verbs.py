@@ -95,7 +95,7 @@ def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]
 @pytest.mark.full
 def test_what_lists_partitions_and_nodes_imports_neither_arrow_nor_delta_rs() -> None:
     code = (
-        "import sys, group_coordinator.pipeline.ownership.listing\n"
+        "import sys, group_coordinator.pipeline.ownership.partitions\n"
         "sys.exit(' '.join({'deltalake', 'pyarrow'} & sys.modules.keys()) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -31,11 +31,16 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.ownership import listing
+from group_coordinator.pipeline.ownership import partitions
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
 from group_coordinator.pipeline.ownership.lease import LeaseObserver, LeaseRenewal
-from group_coordinator.pipeline.ownership.listing import list_partitions
-from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
+from group_coordinator.pipeline.ownership.partitions import (
+    await_move,
+    cancel,
+    list_partitions,
+    move,
+    open_decisions,
+)
 from group_coordinator.pipeline.settings import UpkeepSettings
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.pipeline.upkeep.retention import retain
@@ -235,8 +240,8 @@ def test_the_nodes_are_told_in_words(root: str, monkeypatch: pytest.MonkeyPatch)
     move(decisions, 3, 2)
     for events in ([event(STOPPED, 2)], [event(RELEASED, 1, 0)]):
         assert decisions.decide(decisions.read(), events) is not None
-    monkeypatch.setattr(listing, "clock_ms", lambda: 100_000)
-    assert listing.describe_nodes(root) == [
+    monkeypatch.setattr(partitions, "clock_ms", lambda: 100_000)
+    assert partitions.describe_nodes(root) == [
         "Node 1 at h:9092 is starting, renewed its lease 2.5 s ago, and owns 3 partitions (1-3).",
         "Node 2 at h:9092 has stopped, and owns no partition.",
         "Without an owner: 1 partition (0).",

@@ -16,7 +16,7 @@ import pytest
 from group_coordinator.pipeline.session import scratch
 from group_coordinator.pipeline.session.fork_server import ForkServer
 from group_coordinator.pipeline.session.scratch import ScratchFolder, sweep
-from group_coordinator.pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline.stream.timer_schedule import WakeFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels that say who they are")
 
@@ -59,7 +59,7 @@ def killed(process: subprocess.Popen[str]) -> None:
     [
         OWNER.format("group_coordinator.pipeline.session.scratch", "ScratchFolder", "()", ".path"),
         OWNER.format(
-            "group_coordinator.pipeline.stream.wake_file", "WakeFile", ".create()", ".path"
+            "group_coordinator.pipeline.stream.timer_schedule", "WakeFile", ".create()", ".path"
         ),
         OWNER.format(
             "group_coordinator.pipeline.session.fork_server", "ForkServer", "({}, [])", ".python"

@@ -12,8 +12,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.spark_engine import QueryFailed, SparkQuery
-from group_coordinator.pipeline.stream.timer_schedule import TimerSchedule, TimerWatch
-from group_coordinator.pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline.stream.timer_schedule import TimerSchedule, TimerWatch, WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."
 OTHER = "[STREAM_FAILED] Query x\nKeyError: 'z'"

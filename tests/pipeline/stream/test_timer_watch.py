@@ -12,9 +12,9 @@ from group_coordinator.pipeline.stream.timer_schedule import (
     NEVER_MS,
     TimerSchedule,
     TimerWatch,
+    WakeFile,
     restored_schedule,
 )
-from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 
 def output(batch_ms: int | None, wake_ms: int | None, timer: bytes | None = None) -> GroupOutput:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS
+from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS, WakeFile
 from group_coordinator.pipeline.stream.waiting import Waiting
-from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 INTERVAL_MS, LONGEST_MS = 500, 10_000
 
