@@ -211,6 +211,8 @@ class Decision:
         reason: str,
         member: ClassicGroupMember | None = None,
         member_id: str | None = None,
+        from_state: str | None = None,
+        to_state: str | None = None,
     ) -> None:
         """Add an event to the audit log; `member_id` names an id that has no member."""
         self.events.append(
@@ -218,7 +220,9 @@ class Decision:
                 at=self.now,
                 group_id=self.group_id,
                 event=event,
-                generation=self._generation,
+                from_state=from_state,
+                to_state=to_state,
+                generation=None if self.group is None else self.group.generation_id,
                 member_id=member_id if member is None else member.member_id,
                 group_instance_id=None if member is None else member.group_instance_id,
                 client_id=None if member is None else member.client_id,
@@ -228,10 +232,6 @@ class Decision:
             )
         )
 
-    @property
-    def _generation(self) -> int | None:
-        return None if self.group is None else self.group.generation_id
-
     def transition(self, state: GroupState, reason: str) -> None:
         """Change the group's state, and log the transition with its reason."""
         group = self.present
@@ -240,19 +240,8 @@ class Decision:
 
     def note_transition(self, before: GroupState, reason: str) -> None:
         """Log the transition from `before` to the current state."""
-        group = self.present
-        self.events.append(
-            GroupEvent(
-                at=self.now,
-                group_id=self.group_id,
-                event="transition",
-                from_state=before.value,
-                to_state=group.state.value,
-                generation=group.generation_id,
-                reason=reason,
-                request_id=self.request_id,
-            )
-        )
+        after = self.present.state.value
+        self.note("transition", reason, from_state=before.value, to_state=after)
 
 
 def make_response(

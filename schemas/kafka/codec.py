@@ -79,19 +79,8 @@ class Decoded(Struct, frozen=True):
 
     def record(self, partition: int, timestamp: Timestamp, reason: str) -> CoordinatorRecord:
         """Return the record as a row of the offsets topic, not yet appended; `timestamp` in ms."""
-        return CoordinatorRecord(
-            partition=partition,
-            record_type=self.record_type,
-            group_id=self.group_id,
-            timestamp=timestamp,
-            topic=self.topic,
-            topic_partition=self.topic_partition,
-            offset_commit=self.offset_commit,
-            group_metadata=self.group_metadata,
-            reason=reason,
-            key=self.key,
-            value=self.value,
-        )
+        fields = msgspec.structs.asdict(self)
+        return CoordinatorRecord(partition=partition, timestamp=timestamp, reason=reason, **fields)
 
 
 class UnknownKey(Struct, frozen=True):
