@@ -60,167 +60,148 @@ def answer_recorded(
     since, it is created here without another record.
     """
     answer = _ANSWERS.get(event.api)
-    if answer is not None and answer(decision, event, getattr(event, event.api), records):
+    request = _RecordedRequest(decision, event, records)
+    if answer is not None and answer(request, getattr(event, event.api)):
         return True
     if event.api == "join_group" and decision.group is None:
         decision.group = ClassicGroup(decision.group_id, state_timestamp=decision.now)
     return False
 
 
-def _answer_commit(
-    decision: Decision,
-    event: RequestEvent,
-    body: OffsetCommitRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    taken = {
-        (record.topic, record.topic_partition, record.offset_commit.offset)
-        for record in records
-        if record.offset_commit is not None
-    }
-    codes = [
-        NONE
-        if (topic.name, partition.partition_index, partition.committed_offset) in taken
-        else _code_of_commit(decision, event, topic.name, partition)
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
-    if NONE not in codes:
-        return False
-    answer_commit(decision, event, body, codes)
-    return True
+class _RecordedRequest:
+    """A request with records in the log.
 
+    The method that is named after an API answers its request, or returns False if the records are
+    not the result of a decision.
+    """
 
-def _code_of_commit(
-    decision: Decision, event: RequestEvent, topic: str, partition: OffsetCommitPartition
-) -> ErrorCode:
-    code = _code_of_partition(decision, event, topic, partition.partition_index)
-    if code is not NONE:
-        return code
-    if is_too_long(partition.committed_metadata, decision.config.offset_metadata_max_bytes):
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return _RETRY
+    def __init__(
+        self, decision: Decision, event: RequestEvent, records: Sequence[CoordinatorRecord]
+    ) -> None:
+        self.decision = decision
+        self.event = event
+        self.records = records
 
-
-def _code_of_partition(
-    decision: Decision, event: RequestEvent, topic: str, partition: int
-) -> ErrorCode:
-    """Return the code that refuses a partition regardless of the group, NONE if none does."""
-    if not decision.allows(event, READ, topic):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not is_known_partition(decision.topics, topic, partition):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return NONE
-
-
-def _answer_offset_delete(
-    decision: Decision,
-    event: RequestEvent,
-    body: OffsetDeleteRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    deleted = {
-        (record.topic, record.topic_partition) for record in records if record.offset_commit is None
-    }
-    requested = {(topic.name, index) for topic in body.topics for index in topic.partitions}
-    if deleted.isdisjoint(requested):
-        return False
-    topics = []
-    for topic in body.topics:
+    def offset_commit(self, body: OffsetCommitRequest) -> bool:
+        taken = {
+            (record.topic, record.topic_partition, record.offset_commit.offset)
+            for record in self.records
+            if record.offset_commit is not None
+        }
         codes = [
             NONE
-            if (topic.name, index) in deleted
-            else _code_of_deletion(decision, event, topic.name, index)
-            for index in topic.partitions
+            if (topic.name, partition.partition_index, partition.committed_offset) in taken
+            else self._code_of_commit(topic.name, partition)
+            for topic in body.topics
+            for partition in topic.partitions
         ]
-        results = map(PartitionResult, topic.partitions, map(int, codes))
-        topics.append(TopicResult(topic.name, tuple(results)))
-    decision.answer(event, NONE, OffsetDeleteResponse(tuple(topics)))
-    return True
-
-
-def _code_of_deletion(
-    decision: Decision, event: RequestEvent, topic: str, partition: int
-) -> ErrorCode:
-    code = _code_of_partition(decision, event, topic, partition)
-    group = decision.group
-    if code is not NONE or group is None:
-        return code
-    if group.is_subscribed(topic):
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return _RETRY if partition in group.offsets.get(topic) else NONE
-
-
-def _answer_delete_groups(
-    decision: Decision,
-    event: RequestEvent,
-    _body: DeleteGroupsRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    if any(record.offset_commit is None and record.group_metadata is None for record in records):
-        decision.answer(event, NONE, DeleteGroupsResponse())
+        if NONE not in codes:
+            return False
+        answer_commit(self.decision, self.event, body, codes)
         return True
-    return False
 
+    def _code_of_commit(self, topic: str, partition: OffsetCommitPartition) -> ErrorCode:
+        code = self._code_of_partition(topic, partition.partition_index)
+        if code is not NONE:
+            return code
+        if is_too_long(
+            partition.committed_metadata, self.decision.config.offset_metadata_max_bytes
+        ):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return _RETRY
 
-def _answer_leave(
-    decision: Decision,
-    event: RequestEvent,
-    body: LeaveGroupRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    """Answer NONE for each member if a record has no members: then all of them have left."""
-    if any(each.group_metadata is not None and not each.group_metadata.members for each in records):
-        answer_leave(decision, event, body, [NONE] * len(body.members))
+    def _code_of_partition(self, topic: str, partition: int) -> ErrorCode:
+        """Return the code that refuses a partition regardless of the group, NONE if none does."""
+        if not self.decision.allows(self.event, READ, topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not is_known_partition(self.decision.topics, topic, partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return NONE
+
+    def offset_delete(self, body: OffsetDeleteRequest) -> bool:
+        deleted = {
+            (record.topic, record.topic_partition)
+            for record in self.records
+            if record.offset_commit is None
+        }
+        requested = {(topic.name, index) for topic in body.topics for index in topic.partitions}
+        if deleted.isdisjoint(requested):
+            return False
+        topics = []
+        for topic in body.topics:
+            codes = [
+                NONE
+                if (topic.name, index) in deleted
+                else self._code_of_deletion(topic.name, index)
+                for index in topic.partitions
+            ]
+            results = map(PartitionResult, topic.partitions, map(int, codes))
+            topics.append(TopicResult(topic.name, tuple(results)))
+        self.decision.answer(self.event, NONE, OffsetDeleteResponse(tuple(topics)))
         return True
-    return False
 
+    def _code_of_deletion(self, topic: str, partition: int) -> ErrorCode:
+        code = self._code_of_partition(topic, partition)
+        group = self.decision.group
+        if code is not NONE or group is None:
+            return code
+        if group.is_subscribed(topic):
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return _RETRY if partition in group.offsets.get(topic) else NONE
 
-def _answer_sync(
-    decision: Decision,
-    event: RequestEvent,
-    body: SyncGroupRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    for record in records:
-        group = replay(decision.group_id, [record])
-        member = None if group is None else group.members.get(body.member_id)
-        if group is None or member is None or group.generation_id != body.generation_id:
-            continue
-        version = version_of(event)
-        answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
-        decision.answer(event, NONE, shape_sync(answer, version))
-        return True
-    return False
+    def delete_groups(self, _body: DeleteGroupsRequest) -> bool:
+        if any(
+            record.offset_commit is None and record.group_metadata is None
+            for record in self.records
+        ):
+            self.decision.answer(self.event, NONE, DeleteGroupsResponse())
+            return True
+        return False
 
+    def leave_group(self, body: LeaveGroupRequest) -> bool:
+        """Answer NONE for each member if a record has no members: then all of them have left."""
+        if any(
+            each.group_metadata is not None and not each.group_metadata.members
+            for each in self.records
+        ):
+            answer_leave(self.decision, self.event, body, [NONE] * len(body.members))
+            return True
+        return False
 
-def _answer_join(
-    decision: Decision,
-    event: RequestEvent,
-    body: JoinGroupRequest,
-    records: Sequence[CoordinatorRecord],
-) -> bool:
-    """Answer a static member that rejoined a Stable group: a record has its new member id."""
-    instance_id = body.group_instance_id
-    for record in records:
-        group = replay(decision.group_id, [record])
-        new_id = None if group is None else group.static_members.get(instance_id or "")
-        old_id = None if new_id is None else replaced_id(record, new_id)
-        if group is None or new_id is None or old_id is None:
-            continue
-        leader_before = old_id if group.leader_id == new_id else group.leader_id
-        call = JoinCall(decision, event, body)
-        answer_replacement(call, group, group.members[new_id], leader_before)
-        return True
-    return False
+    def sync_group(self, body: SyncGroupRequest) -> bool:
+        for record in self.records:
+            group = replay(self.decision.group_id, [record])
+            member = None if group is None else group.members.get(body.member_id)
+            if group is None or member is None or group.generation_id != body.generation_id:
+                continue
+            version = version_of(self.event)
+            answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
+            self.decision.answer(self.event, NONE, shape_sync(answer, version))
+            return True
+        return False
+
+    def join_group(self, body: JoinGroupRequest) -> bool:
+        """Answer a static member that rejoined a Stable group: a record has its new member id."""
+        instance_id = body.group_instance_id
+        for record in self.records:
+            group = replay(self.decision.group_id, [record])
+            new_id = None if group is None else group.static_members.get(instance_id or "")
+            old_id = None if new_id is None else replaced_id(record, new_id)
+            if group is None or new_id is None or old_id is None:
+                continue
+            leader_before = old_id if group.leader_id == new_id else group.leader_id
+            call = JoinCall(self.decision, self.event, body)
+            answer_replacement(call, group, group.members[new_id], leader_before)
+            return True
+        return False
 
 
 # The APIs with requests that append enough records to derive the answer.
-_ANSWERS: dict[str, Callable[[Decision, RequestEvent, Any, Sequence[CoordinatorRecord]], bool]] = {
-    "join_group": _answer_join,
-    "sync_group": _answer_sync,
-    "leave_group": _answer_leave,
-    "offset_commit": _answer_commit,
-    "offset_delete": _answer_offset_delete,
-    "delete_groups": _answer_delete_groups,
+_ANSWERS: dict[str, Callable[[_RecordedRequest, Any], bool]] = {
+    "join_group": _RecordedRequest.join_group,
+    "sync_group": _RecordedRequest.sync_group,
+    "leave_group": _RecordedRequest.leave_group,
+    "offset_commit": _RecordedRequest.offset_commit,
+    "offset_delete": _RecordedRequest.offset_delete,
+    "delete_groups": _RecordedRequest.delete_groups,
 }
