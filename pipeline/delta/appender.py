@@ -24,7 +24,7 @@ import msgspec
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness
-from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
+from group_coordinator.pipeline.delta.commit import Bound, Changes, Move, streaming_update
 from group_coordinator.pipeline.delta.data_file import (
     COMMITTABLE_S,
     DataFile,
@@ -91,7 +91,8 @@ class Appender:
     With an `epoch` it appends only while the table records no later epoch of that node. With
     `flushed` an append to a disk survives a power loss. `lay_out` converts rows to a file's layout.
     With `ends_by_restore` a RESTORE by another process counts as a replacement of the table. Once
-    the table is replaced, each append raises TableReplacedError.
+    the table is replaced, each append raises TableReplacedError. With `is_sink` the applications
+    are streaming queries, and the table's history names them and their batches.
 
     The constructor raises deltalake's TableNotFoundError. It and all appends raise UnsupportedTable
     for table features that this package does not write (`pipeline.delta.protocol`).
@@ -104,7 +105,9 @@ class Appender:
         flushed: bool = False,
         lay_out: LayOut = Layout,
         ends_by_restore: bool = False,
+        is_sink: bool = False,
     ) -> None:
+        self._is_sink = is_sink
         self._uri = str(uri)
         self._epoch = epoch
         self._flushed = flushed
@@ -140,19 +143,25 @@ class Appender:
             self._ahead = rows, background.submit(_beside(), partial(self._write, rows)), begun
 
     def commit_files(
-        self, files: Sequence[DataFile], moves: Mapping[str, tuple[int | None, int]]
+        self,
+        files: Sequence[DataFile],
+        moves: Mapping[str, tuple[int | None, int]],
+        batch: tuple[str, int] | None = None,
     ) -> bool:
         """Commit files that other processes have written; return False if the versions forbid it.
 
         `moves` maps each transaction identifier to its version before the commit, as `versions`
-        returns it, and after the commit. The files stay, whatever happens. Raises TooOld if VACUUM
-        may have deleted one of them. Raises AppendConflict, CommitStateUnknown and NotFlushed as
-        `append` does.
+        returns it, and after the commit. `batch` has the id of the streaming query that has written
+        the files and the number of its batch, for the table's history. The files stay, whatever
+        happens. Raises TooOld if VACUUM may have deleted one of them. Raises AppendConflict,
+        CommitStateUnknown and NotFlushed as `append` does.
         """
         steady, _ = Freshness.now()
         begun = Freshness()
         begun.renew((steady, min(file.modified_ms for file in files)))
-        changes = Changes(files, moves=[Move(name, *versions) for name, versions in moves.items()])
+        moved = [Move(name, *versions) for name, versions in moves.items()]
+        operation = None if batch is None else streaming_update(*batch)
+        changes = Changes(files, moves=moved, operation=operation)
         return isinstance(self._writer.commit(changes, begun), int)
 
     def versions(self, app_ids: Sequence[str]) -> Mapping[str, int | None]:
@@ -225,7 +234,10 @@ class Appender:
     ) -> Changes:
         moves = [] if app_id is None else [Move(app_id, found[app_id], version)]
         bounds = [] if self._epoch is None else [Bound(self._epoch.app_id, self._epoch.number)]
-        return Changes(added, moves=moves, bounds=bounds)
+        operation = None
+        if self._is_sink and app_id is not None:
+            operation = streaming_update(app_id, version)
+        return Changes(added, moves=moves, bounds=bounds, operation=operation)
 
     def _file(self, rows: pa.Table) -> DataFile:
         ahead, self._ahead = self._ahead, None

@@ -10,6 +10,7 @@ commands that only query DuckDB. Source: Delta's PROTOCOL.md, "Actions".
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from group_coordinator.pipeline.delta.data_file import DataFile
 
@@ -28,6 +29,12 @@ ENGINE = "group-coordinator"
 # A field of commitInfo: the version of each identifier that the commit depends on, before the
 # commit; null if it was never set.
 EXPECTED = "expectedVersions"
+# The fields of commitInfo that describe a commit in the table's history (DESCRIBE HISTORY), by the
+# names of Delta's DeltaOperations. Spark reads parameters and metrics as maps of strings: a list is
+# JSON within a string.
+Operation = Mapping[str, Any]
+_OPERATION = ("operation", "operationParameters", "operationMetrics")
+APPEND: Operation = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
 
 
 class NotWhole(OSError):
@@ -185,7 +192,9 @@ class Changes(Struct, frozen=True):
     """The changes of one commit to a table.
 
     `moves` and `bounds` must hold at the version before the commit; an identifier may occur once.
-    `data_change` False means that the added files hold the rows of the removed ones.
+    `data_change` False means that the added files hold the rows of the removed ones. `predicate`
+    says which rows are removed, in SQL or in words. `operation` is the one for the table's history;
+    None derives it from the changes.
     """
 
     add: Sequence[DataFile] = ()
@@ -193,6 +202,8 @@ class Changes(Struct, frozen=True):
     moves: Sequence[Move] = ()
     bounds: Sequence[Bound] = ()
     data_change: bool = True
+    predicate: str = ""
+    operation: Operation | None = None
 
     def commit(self, expected: Mapping[str, int | None], flushed: bool) -> Commit:
         """Return the commit that makes these changes; `expected` and `flushed` as in `Commit`."""
@@ -200,7 +211,34 @@ class Changes(Struct, frozen=True):
         actions = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
         actions += [remove_action(file, now_ms, self.data_change) for file in self.remove]
         actions += [add_action(file, self.data_change) for file in self.add]
-        return Commit(actions, not self.remove, flushed, expected)
+        operation = self._operation() if self.operation is None else self.operation
+        return Commit(actions, not self.remove, flushed, expected, operation)
+
+    def _operation(self) -> Operation:
+        """Return the operation that Delta's own engines record for such changes."""
+        if self.remove:
+            name = "DELETE" if self.data_change else "OPTIMIZE"
+            predicate = _encode([self.predicate] if self.predicate else []).decode()
+            return describe_operation(name, {"predicate": predicate}, self._metrics())
+        if self.add:
+            return APPEND
+        app_ids = _encode([move.app_id for move in self.moves]).decode()
+        return describe_operation("Manual Update", {"appIds": app_ids})
+
+    def _metrics(self) -> dict[str, str]:
+        """Return the metrics of a rewrite; those of rows only if all files have their number."""
+        metrics = {
+            "numRemovedFiles": len(self.remove),
+            "numRemovedBytes": sum(file.size for file in self.remove),
+            "numAddedFiles": len(self.add),
+            "numAddedBytes": sum(file.size for file in self.add),
+        }
+        counts = [file.records for file in (*self.remove, *self.add)]
+        if self.data_change and None not in counts:
+            copied = sum(file.records or 0 for file in self.add)
+            removed = sum(file.records or 0 for file in self.remove)
+            metrics |= {"numCopiedRows": copied, "numDeletedRows": removed - copied}
+        return {name: str(value) for name, value in metrics.items()}
 
 
 class Commit:
@@ -223,8 +261,9 @@ class Commit:
         is_blind_append: bool = True,
         flushed: bool = True,
         expected: Mapping[str, int | None] | None = None,
+        operation: Operation = APPEND,
     ) -> None:
-        info = commit_info(is_blind_append, len(actions))
+        info = commit_info(operation, is_blind_append, len(actions))
         if expected:
             info["commitInfo"][EXPECTED] = dict(expected)
         self.content = encode_commit([info, *actions])
@@ -239,15 +278,35 @@ def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     return b"\n".join(map(_encode, actions))
 
 
-def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") -> dict[str, Any]:
+def describe_operation(
+    name: str, parameters: Mapping[str, str | bool], metrics: Mapping[str, str] | None = None
+) -> Operation:
+    """Return an operation with its parameters and metrics, by Delta's names."""
+    described: dict[str, Any] = {"operation": name, "operationParameters": parameters}
+    return described if metrics is None else {**described, "operationMetrics": metrics}
+
+
+def streaming_update(query_id: str, epoch_id: int) -> Operation:
+    """Return the operation of a streaming query's batch, which Delta calls its epoch."""
+    parameters = {"outputMode": "Append", "queryId": query_id, "epochId": str(epoch_id)}
+    return describe_operation("STREAMING UPDATE", parameters)
+
+
+def operation_in(actions: Iterable[Action]) -> Operation:
+    """Return the operation that a commit of any engine states; APPEND if it states none."""
+    infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
+    found = {name: info[name] for info in infos for name in _OPERATION if name in info}
+    return found if "operation" in found else APPEND
+
+
+def commit_info(operation: Operation, is_blind_append: bool, others: int) -> dict[str, Any]:
     """Return a commit's first action, which names this engine and the operation.
 
     `others` is the number of the other actions. A blind append depends on no read of the table.
     """
     info = {
         "timestamp": clock_ms(),
-        "operation": operation,
-        "operationParameters": {"mode": "Append"},
+        **operation,
         "isBlindAppend": is_blind_append,
         "engineInfo": ENGINE,
         # It makes the contents of any two commits differ. Spark uses the same name.

@@ -20,7 +20,13 @@ from msgspec import structs
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit import Commit, add_action, remove_action
+from group_coordinator.pipeline.delta.commit import (
+    Commit,
+    Operation,
+    add_action,
+    describe_operation,
+    remove_action,
+)
 from group_coordinator.pipeline.delta.data_file import DataFile, Layout, to_table, write_rows
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
@@ -93,10 +99,21 @@ def make_plain(uri: str, required: Sequence[str] = ()) -> None:
             new = structs.replace(new, modified_ms=added.modification_time)
             actions.append(add_action(new, data_change=False))
     try:
-        open_log(uri).create(Commit(actions, is_blind_append=False), state.version + 1)
+        open_log(uri).create(
+            Commit(actions, is_blind_append=False, operation=_drop_features(features)),
+            state.version + 1,
+        )
     except FileExistsError as error:
         raise Failure(f"{uri} is written to meanwhile: stop every process first") from error
     clean_log(open_delta(uri))
+
+
+def _drop_features(features: Sequence[str]) -> Operation:
+    parameters: dict[str, str | bool] = {
+        "featureName": ", ".join(features),
+        "truncateHistory": False,
+    }
+    return describe_operation("DROP FEATURE", parameters)
 
 
 def _read(uri: str) -> TableState[AddedFile]:

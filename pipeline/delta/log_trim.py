@@ -30,7 +30,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.commit import EXPECTED, Action, Commit, parse_commit
+from group_coordinator.pipeline.delta.commit import (
+    EXPECTED,
+    Action,
+    Commit,
+    operation_in,
+    parse_commit,
+)
 from group_coordinator.pipeline.delta.log import commit_path, log_uri
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.snapshot import Snapshot
@@ -181,7 +187,7 @@ def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> i
         snapshot.follow()
         if _has(snapshot, table, actions, expected):
             return None
-        commit = Commit(rest, expected=expected)
+        commit = Commit(rest, expected=expected, operation=operation_in(actions))
         try:
             snapshot.create(commit)
         except FileExistsError:

@@ -157,19 +157,22 @@ class TableFiles(VersionFiles):
         added: Sequence[DataFile],
         transactions: Mapping[str, int] | None = None,
         data_change: bool = True,
+        predicate: str = "",
     ) -> None:
         """Remove and add files in one commit, which also sets `transactions` to new versions.
 
-        `data_change` False means that the rows are the same. Raises RewriteConflict. Raises
-        UnsupportedTable if rows would be removed from an append-only table, or if the table uses
-        unsupported features.
+        `data_change` False means that the rows are the same. `predicate` says which rows are
+        removed, for the table's history. Raises RewriteConflict. Raises UnsupportedTable if rows
+        would be removed from an append-only table, or if the table uses unsupported features.
         """
         # The versions before the commit, as of the version that was read.
         moves = [
             Move(name, self.handle.transaction_version(name), to)
             for name, to in (transactions or {}).items()
         ]
-        found = self._writer.commit(Changes(added, removed, moves, data_change=data_change))
+        found = self._writer.commit(
+            Changes(added, removed, moves, data_change=data_change, predicate=predicate)
+        )
         if not isinstance(found, int):
             raise RewriteConflict(self.handle.table_uri, f"its transactions came to {dict(found)}")
         refresh(self.handle)

@@ -30,6 +30,7 @@ from group_coordinator.pipeline.delta.commit import (
     Action,
     NotWhole,
     commit_info,
+    describe_operation,
     encode_commit,
     parse_commit,
 )
@@ -223,7 +224,8 @@ def _void(table: Path, version: int) -> None:
     if target.exists():
         (_kept(table) / target.name).write_bytes(target.read_bytes())
         _keep_rows(table, version)
-    info = commit_info(True, others=0, operation="REPAIR")
+    # The name that delta-rs and Databricks give to FSCK REPAIR TABLE.
+    info = commit_info(describe_operation("FSCK", {}), is_blind_append=True, others=0)
     os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
     for checksum in log.glob("*.crc"):
         # Checksums of this and later versions may count the voided commit's files.

@@ -164,7 +164,7 @@ class RequestStreamWriter(DataSourceStreamArrowWriter):
                 raise LostCheckpoint(_lost(app_id, batchId, last, self._options.uri))
             return batchId == last
 
-        commit = FileCommit(self._options.uri, files)
+        commit = FileCommit(self._options.uri, files, (batch.query_id, batchId))
         commit.run({app_id: batchId, of_query: batchId}, is_written)
 
     def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: ARG002
@@ -175,8 +175,11 @@ class RequestStreamWriter(DataSourceStreamArrowWriter):
 class FileCommit:
     """The commit of written files to `requests`, with retries. Deletes the files if it fails."""
 
-    def __init__(self, uri: str, files: Sequence[DataFile]) -> None:
+    def __init__(
+        self, uri: str, files: Sequence[DataFile], batch: tuple[str, int] | None = None
+    ) -> None:
         self._uri = uri
+        self._batch = batch
         self._store = open_store(uri)
         self._files = files
         self._may_be_committed = False
@@ -205,10 +208,10 @@ class FileCommit:
 
     def _attempt(self, appender: Appender, moves: Mapping[str, tuple[int | None, int]]) -> bool:
         try:
-            return appender.commit_files(self._files, moves)
+            return appender.commit_files(self._files, moves, self._batch)
         except TooOld:
             self._files = [copy_file(self._store, file) for file in self._files]
-            return appender.commit_files(self._files, moves)
+            return appender.commit_files(self._files, moves, self._batch)
         finally:
             self._may_be_committed |= appender.may_be_committed
 

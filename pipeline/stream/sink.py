@@ -107,6 +107,7 @@ class Sink:
                 epoch,
                 settings.log_flush_enable,
                 ends_by_restore=table is OFFSETS_TOPIC,
+                is_sink=True,
             )
             for table in WRITTEN
         }

@@ -59,6 +59,8 @@ _KEY = ", ".join(RECORD_KEY)
 _SAME_KEY = " AND ".join(f"other.{name} IS NOT DISTINCT FROM newest.{name}" for name in RECORD_KEY)
 _HAS_NO_VALUE = " AND ".join(f"{name} IS NULL" for name in RECORD_VALUES)
 _HAS_BYTES = "key IS NOT NULL OR value IS NOT NULL"
+# Of a closed segment, for the table's history.
+_REMOVED_ROWS = "superseded by a newer record, an expired tombstone, or without a key"
 _SAME_PLACE = "other.partition = records.partition AND other.log_offset = records.log_offset"
 
 
@@ -304,7 +306,9 @@ class _CompactionRun:
             query = f"SELECT *, NULL::BLOB AS key, NULL::BLOB AS value FROM ({query})"
         added = self._topic.write(self._engine, query, {SEGMENT: str(CLEAN_SEGMENT)})
         survivors = [] if added is None else [added]
-        self._topic.rewrite(cleaned, survivors, {TRANSACTION: self._number})
+        self._topic.rewrite(
+            cleaned, survivors, {TRANSACTION: self._number}, predicate=_REMOVED_ROWS
+        )
         return survivors
 
 

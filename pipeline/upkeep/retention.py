@@ -181,7 +181,8 @@ def _retain_table(
         if retention_ms is not None:
             due = [file for file in before if file.modified_ms < now_ms - retention_ms]
             if due:
-                files.rewrite(due, [])
+                limit = f"timestamp_millis({now_ms - retention_ms})"
+                files.rewrite(due, [], predicate=f"_metadata.file_modification_time < {limit}")
         for batch in packs(data_files(handle)):
             _pack(engine, files, batch)
     vacuum(handle, name, settings.vacuum_retention_hours)

@@ -142,7 +142,8 @@ def _retain_topic(
         files = TableFiles(handle, Path(scratch))
         # Another node's upkeep may have removed the files since they were listed.
         if due and not files.gone(due):
-            files.rewrite(due, [])
+            limits = f"retention.ms={config.retention_ms}, retention.bytes={config.retention_bytes}"
+            files.rewrite(due, [], predicate=f"older than {limits} allow")
         for run in runs:
             if not files.gone([segment.file for segment in run]):
                 _pack(files, run, now_ms)

@@ -74,6 +74,14 @@ def test_what_came_late_is_brought_and_its_place_is_cleaned(table: Path, caplog)
     assert DeltaTable(str(table)).version() == 7
 
 
+def test_a_late_commit_keeps_its_operation_in_the_history(table: Path) -> None:
+    come_late(table, 2, lambda copy: Appender(copy, is_sink=True).append(numbers(70), "query", 5))
+    trim_log(str(table), 6, grace_s=0)
+    newest = DeltaTable(str(table)).history(1)[0]
+    assert (newest["version"], newest["operation"]) == (7, "STREAMING UPDATE")
+    assert newest["operationParameters"]["epochId"] == "5"
+
+
 def test_what_was_brought_before_is_not_brought_again(table: Path, monkeypatch) -> None:
     """Whoever brought it was killed before the deletion."""
     come_late(table, 2, by_delta_rs)

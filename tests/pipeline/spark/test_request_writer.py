@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import COMMITTABLE_S, storage
@@ -21,6 +22,8 @@ from group_coordinator.pipeline.spark.data_source import UnsupportedMode
 from group_coordinator.pipeline.spark.request_writer import LostCheckpoint, WrittenFiles
 from group_coordinator.pipeline.tables.request_lanes import TAG
 from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.spark.tasks import (
     SCHEMA,
@@ -225,6 +228,14 @@ def test_a_batch_of_a_lost_checkpoint_is_an_error_and_commits_nothing(
         run_batch(root, number, "b", query=query)
     assert ids(root) == ["a"]
     assert files(root) == 1
+
+
+def test_the_history_names_the_query_and_the_number_of_a_batch(root: str) -> None:
+    run_batch(root, 7, "a")
+    newest = DeltaTable(table_uri(root, REQUESTS)).history(1)[0]
+    assert newest["operation"] == "STREAMING UPDATE"
+    assert newest["operationParameters"]["queryId"] == "query-1"
+    assert newest["operationParameters"]["epochId"] == "7"
 
 
 def test_a_batch_without_requests_makes_no_commit(root: str) -> None:

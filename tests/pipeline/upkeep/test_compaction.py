@@ -89,7 +89,7 @@ def test_one_commit_takes_the_segments_out_and_the_survivors_in(log: Log):
     version = DeltaTable(log.uri).version()
     run(log)
     commits = DeltaTable(log.uri).history()
-    assert next(c["version"] for c in commits if c["operation"] == "WRITE") == version + 1
+    assert next(c["version"] for c in commits if c["operation"] == "DELETE") == version + 1
 
 
 def test_a_record_superseded_only_in_the_active_segment_stays(log: Log):
@@ -302,12 +302,12 @@ def test_killed_at_any_point_and_run_again_it_gives_the_same(
     with monkeypatch.context() as patch:
         original = TableFiles.rewrite
 
-        def rewrite(self: TableFiles, *arguments: object) -> None:
+        def rewrite(self: TableFiles, *arguments: object, **options: object) -> None:
             is_history = "offsets_history" in self.handle.table_uri
             if is_history != (point == "write_history"):
-                return original(self, *arguments)
+                return original(self, *arguments, **options)
             if committed:
-                original(self, *arguments)
+                original(self, *arguments, **options)
             raise Killed
 
         patch.setattr(TableFiles, "rewrite", rewrite)
@@ -328,10 +328,10 @@ def test_of_two_compactions_at_once_one_gives_way(log: Log, monkeypatch: pytest.
     log.append(commit("h", 1, NOW))
     original = TableFiles.rewrite
 
-    def rewrite(self: TableFiles, *arguments: object) -> None:
+    def rewrite(self: TableFiles, *arguments: object, **options: object) -> None:
         monkeypatch.setattr(TableFiles, "rewrite", original)
         run(log)
-        original(self, *arguments)
+        original(self, *arguments, **options)
 
     monkeypatch.setattr(TableFiles, "rewrite", rewrite)
     with pytest.raises(RewriteConflict, match="rewritten by another process"):
