@@ -104,6 +104,17 @@ class LogReader:
                 break
         return found
 
+    def read_rows(self, partition: int, offset: int, max_bytes: int, max_records: int) -> pa.Table:
+        """Return rows of one row group from `offset` on: see `TableTopics.read_rows`."""
+        self.check_range(partition, offset)
+        rows = self._slice(partition, offset, max_bytes, max_records, 1)
+        if rows is None:
+            return _SCHEMA.empty_table()
+        if self._json is not None:
+            values = pa.array(self._values(rows), pa.binary())
+            rows = rows.set_column(_COLUMNS.index("value"), "value", values)
+        return rows
+
     def check_range(self, partition: int, offset: int) -> None:
         """Raise OffsetOutOfRange unless the offset is between log start and log end."""
         log = self.partition(partition)
@@ -129,26 +140,30 @@ class LogReader:
     # --- rows -------------------------------------------------------------------------------------
 
     def _read(self, partition: int, offset: int, room: int, most: int, least: int) -> list[Record]:
-        """Return records of one row group: `least` of them even if they exceed `room` bytes."""
-        if most < 1:
-            return []
-        found = self._rows(partition, offset)
+        rows = self._slice(partition, offset, room, most, least)
+        return [] if rows is None else self._records(rows)
+
+    def _slice(
+        self, partition: int, offset: int, room: int, most: int, least: int
+    ) -> pa.Table | None:
+        """Return rows of one row group: `least` of them even if they exceed `room` bytes.
+
+        None at the log's end.
+        """
+        found = self._rows(partition, offset) if most > 0 else None
         if found is None:
-            return []
+            return None
         first = int(np.searchsorted(found.offsets, offset))
         rows = found.rows.slice(first, most)
         total = np.cumsum(_lengths(rows, "key") + _lengths(rows, "value") + _header_sizes(rows))
         fitting = max(least, int(np.searchsorted(total, room, side="right")))
-        return self._records(rows.slice(0, fitting))
+        return rows.slice(0, fitting)
 
     def _records(self, rows: pa.Table) -> list[Record]:
         offsets = rows.column("offset").to_pylist()
         times = _millis(rows).tolist()
         keys = rows.column("key").to_pylist()
-        if self._json is None:
-            values = rows.column("value").to_pylist()
-        else:
-            values = self._json.encode(plain_types(rows, {}))
+        values = self._values(rows)
         headers = rows.column("headers")
         types = rows.column("timestampType").to_pylist()
         if headers.null_count == len(headers):
@@ -165,6 +180,12 @@ class LogReader:
         return [
             Record(*each) for each in zip(offsets, times, keys, values, pairs, types, strict=True)
         ]
+
+    def _values(self, rows: pa.Table) -> list[bytes | None]:
+        if self._json is None:
+            values: list[bytes | None] = rows.column("value").to_pylist()
+            return values
+        return [*self._json.encode(plain_types(rows, {}))]
 
     def _rows(self, partition: int, offset: int) -> LogRows | None:
         """Return the row group with the offset, or the next one; None at the log's end.

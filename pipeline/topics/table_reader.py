@@ -17,10 +17,11 @@ from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.columns import Columns, as_bytes
 from group_coordinator.pipeline.topics.definition import column_types
 from group_coordinator.pipeline.topics.indexer import Indexer
-from group_coordinator.pipeline.topics.record_batch import Record
+from group_coordinator.pipeline.topics.record_batch import CREATE_TIME, HEADERS, Record
 from group_coordinator.pipeline.topics.row_groups import OpenFile
 from group_coordinator.pipeline.topics.topic_errors import TableReplaced, check_range
 from group_coordinator.schemas.rows import TopicIndexEntry
+from group_coordinator.schemas.tables import TIMESTAMP
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.topics.columns import Array
@@ -100,6 +101,21 @@ class TableReader:
             self._check_range(partition, index, offset)
             raise
         return self._records(pieces, offset, max_bytes)
+
+    def read_rows(self, partition: int, offset: int, max_bytes: int, max_records: int) -> pa.Table:
+        """Return records from `offset` on as rows: see `TableTopics.read_rows`."""
+        records = self.read(partition, offset, max_bytes, max_records)
+        times = pa.array([record.timestamp_ms for record in records], pa.timestamp("ms", "UTC"))
+        columns = {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "topic": pa.repeat(pa.scalar(self.topic.topic, pa.string()), len(records)),
+            "offset": pa.array([record.offset for record in records], pa.int64()),
+            "timestamp": times.cast(TIMESTAMP),
+            "timestampType": pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), len(records)),
+            "headers": pa.nulls(len(records), HEADERS),
+        }
+        return pa.table(columns)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first offset of this time or later, and its timestamp; None without one."""
