@@ -17,8 +17,10 @@ from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.spark.source_offsets import (
     DeltaPosition,
+    SourceOffsets,
     TableOffsets,
     decode_source_offset,
+    source_offsets,
 )
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
@@ -29,7 +31,7 @@ from group_coordinator.schemas.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+    from group_coordinator.pipeline.spark.topic_offsets import TopicOffsets
     from group_coordinator.schemas.messages import Response
 
 log = logging.getLogger(__name__)
@@ -58,11 +61,11 @@ _Offsets = dict[tuple[str, int], int]
 
 
 class _Progress(Struct, frozen=True):
-    """The progress of a query: for each source, its description and its end offset."""
+    """The progress of a query: the positions of its sources, and the metadata of the commit."""
 
     query: str
-    batch: int
-    sources: tuple[tuple[str, str | None], ...]
+    metadata: str
+    positions: tuple[SourceOffsets | DeltaPosition, ...]
 
 
 class ProgressCommits(StreamingQueryListener):
@@ -75,6 +78,7 @@ class ProgressCommits(StreamingQueryListener):
     * A Kafka source: its offsets are committed unchanged.
     * A Delta source: if the table's rows are the records of a topic, the topic's offsets are
       committed. Otherwise the table's version is committed.
+    * A topic that is read with the format `group_coordinator`: its offsets are committed unchanged.
     * A rate source: its offset, in seconds, is committed.
 
     Queries never wait for a commit. A background thread sends the newest progress of each query and
@@ -122,10 +126,11 @@ class ProgressCommits(StreamingQueryListener):
         query = progress.name or str(progress.id)
         if self._queries and progress.name not in self._queries:
             return
-        sources = tuple((each.description, each.endOffset) for each in progress.sources)
-        with self._changed:
-            self._newest[query] = _Progress(query, progress.batchId, sources)
-            self._changed.notify_all()
+        found = [
+            decode_source_offset(each.description, each.endOffset) for each in progress.sources
+        ]
+        positions = [position for position in found if position is not None]
+        self._submit(query, f"{query}, batch {progress.batchId}", positions)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: the query has read no data since its last progress."""
@@ -133,16 +138,37 @@ class ProgressCommits(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the query's last progress is already queued."""
 
+    # --- methods of programs ----------------------------------------------------------------------
+
+    def submit(self, position: TopicOffsets) -> None:
+        """Queue the position of a query that reads a topic for the next commit."""
+        query = f"stream of {position.topic}"
+        self._submit(query, query, [source_offsets(position)])
+
+    def _submit(
+        self, query: str, metadata: str, positions: Iterable[SourceOffsets | DeltaPosition]
+    ) -> None:
+        with self._changed:
+            self._newest[query] = _Progress(query, metadata, tuple(positions))
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the queued progress is committed.
+
+        Return False if it was not committed within `timeout_s`.
+        """
+        self._guard.check()
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._newest and not self._is_sending, timeout_s
+            )
+
     def close(self, timeout_s: float = 10.0) -> bool:
         """Wait until the queued progress is committed, then stop the thread.
 
         Return False if the progress was not committed within `timeout_s`.
         """
-        self._guard.check()
-        with self._changed:
-            done = self._changed.wait_for(
-                lambda: not self._newest and not self._is_sending, timeout_s
-            )
+        done = self.flush(timeout_s)
         self._stop()
         self._thread.join(timeout_s)
         return done
@@ -206,11 +232,10 @@ class ProgressCommits(StreamingQueryListener):
 
     def _offsets(self, progress: _Progress) -> _Offsets:
         found: _Offsets = {}
-        for description, end_offset in progress.sources:
-            position = decode_source_offset(description, end_offset)
+        for position in progress.positions:
             if isinstance(position, DeltaPosition):
                 found |= self._tables.of(position)
-            elif position is not None:
+            else:
                 found |= position.offsets
         return found
 
@@ -230,9 +255,10 @@ class ProgressCommits(StreamingQueryListener):
 
     def _request(self, progress: _Progress, offsets: Mapping[tuple[str, int], int]) -> RequestEvent:
         topics: dict[str, list[OffsetCommitPartition]] = {}
-        metadata = f"{progress.query}, batch {progress.batch}"
         for (topic, partition), offset in sorted(offsets.items()):
-            committed = OffsetCommitPartition(partition, offset, committed_metadata=metadata)
+            committed = OffsetCommitPartition(
+                partition, offset, committed_metadata=progress.metadata
+            )
             topics.setdefault(topic, []).append(committed)
         body = OffsetCommitRequest(
             topics=tuple(OffsetCommitTopic(name, tuple(each)) for name, each in topics.items())

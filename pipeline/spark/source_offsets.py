@@ -16,11 +16,14 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta import local_folder
 from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.spark.topic_offsets import TopicOffsets, decode_topic_offsets
 from group_coordinator.pipeline.tables import log_end_id
 from group_coordinator.pipeline.topics import TableTopics, log_topics
 
 _DELTA = re.compile(r"DeltaSource\[(?P<table>.*)\]", re.DOTALL)
 _KAFKA = re.compile(r"KafkaV?\d*\[")
+# Spark gives the sources of Python programs no other name than that of its own class.
+_PYTHON = re.compile(r"[\w.]*\bPythonMicroBatchStream")
 _RATE = re.compile(r"RateStream|RatePerMicroBatch")
 # The topic of rate sources, because Spark gives these sources no name.
 RATE_TOPIC = "rate"
@@ -42,6 +45,13 @@ class SourceOffsets(Struct, frozen=True):
 class _DeltaOffset(Struct, rename="camel"):
     reservoir_version: int
     is_starting_version: bool = False
+
+
+def source_offsets(position: TopicOffsets) -> SourceOffsets:
+    """Return a position in one topic as that of a source."""
+    return SourceOffsets(
+        {(position.topic, number): offset for number, offset in position.offsets.items()}
+    )
 
 
 def decode_source_offset(
@@ -72,6 +82,10 @@ def decode_source_offset(
                     for partition, offset in partitions.items()
                 }
             )
+        if _PYTHON.match(description):
+            read = decode_topic_offsets(told)
+            # A position without an id is that of another program's source.
+            return None if read.topic_id is None else source_offsets(read)
         if _RATE.match(description):
             offset = told["offset"] if isinstance(told, dict) else told
             return SourceOffsets({(RATE_TOPIC, 0): msgspec.convert(offset, int)})

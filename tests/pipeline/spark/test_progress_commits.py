@@ -26,6 +26,10 @@ from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define
 
 KAFKA = "KafkaV2[Subscribe[orders]]"
+PYTHON = (
+    "org.apache.spark.sql.execution.datasources.v2.python."
+    "PythonMicroBatchStreamWithTriggerAvailableNow@3d62a997"
+)
 
 
 @pytest.fixture
@@ -179,6 +183,11 @@ DELTA = {"sourceVersion": 1, "reservoirId": "i", "reservoirVersion": 5, "index":
             17,
             {("rate", 0): 17},
         ),
+        (
+            PYTHON,
+            {"a": {"0": 3, "1": 4, "topicId": "5c6c"}},
+            {("a", 0): 3, ("a", 1): 4},
+        ),
         ("RatePerMicroBatch[rowsPerBatch=10]", {"offset": 40, "timestamp": 4}, {("rate", 0): 40}),
     ],
 )
@@ -198,6 +207,9 @@ def test_a_delta_source_has_read_the_versions_before_its_own() -> None:
     [
         (KAFKA, "null"),
         (KAFKA, None),
+        # Sources of other Python programs.
+        (PYTHON, json.dumps({"a": {"0": 3}})),
+        (PYTHON, json.dumps({"offset": 5})),
         (KAFKA, "[1]"),
         ("DeltaSource[/t]", json.dumps({**DELTA, "isStartingVersion": True})),
         ("DeltaSource[/t]", "{}"),
