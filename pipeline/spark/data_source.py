@@ -1,4 +1,4 @@
-"""The Spark data source `group_coordinator`: requests are written by a DataFrame or by a stream."""
+"""The Spark data source `group_coordinator`: it writes requests, and reads topics."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from group_coordinator.pipeline.spark.request_writer import (
     RequestStreamWriter,
     RequestWriter,
     WriteOptions,
+)
+from group_coordinator.pipeline.spark.topic_reader import (
+    READ_SCHEMA,
+    TopicBatchReader,
+    TopicStreamReader,
+    read_options,
 )
 from group_coordinator.pipeline.spark.workers import register_source
 from group_coordinator.pipeline.tables import ensure_table, has_root
@@ -36,8 +42,9 @@ def register_data_source(spark: SparkSession) -> None:
     """Register the format `group_coordinator` in a session.
 
     `df.write.format("group_coordinator")` and `df.writeStream` then write requests to the root that
-    the option `root` names. README.md of this package has the options and columns. The driver and
-    the executors must reach the root, and their Python must have this package.
+    the option `root` names. `spark.read` and `spark.readStream` read the records of its topic
+    `topic`. README.md of this package has the options and columns. The driver and the executors
+    must reach the root, and their Python must have this package.
     """
     register_source(spark, GroupCoordinatorDataSource)
 
@@ -49,6 +56,18 @@ class GroupCoordinatorDataSource(DataSource):
     def name(cls) -> str:
         """Return the name of the format."""
         return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the columns of a topic's records."""
+        return READ_SCHEMA
+
+    def reader(self, schema: StructType) -> TopicBatchReader:
+        """Return the reader of a DataFrame. Raises InvalidReadOption."""
+        return TopicBatchReader(read_options(self.options, schema, is_stream=False))
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:
+        """Return the reader of a stream. Raises InvalidReadOption."""
+        return TopicStreamReader(read_options(self.options, schema, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> RequestWriter:
         """Return the writer of a DataFrame. Raises the errors of `plan_write`."""

@@ -22,7 +22,7 @@ from group_coordinator.pipeline.topics import TableTopics, log_topics
 
 _DELTA = re.compile(r"DeltaSource\[(?P<table>.*)\]", re.DOTALL)
 _KAFKA = re.compile(r"KafkaV?\d*\[")
-# Spark gives the sources of Python programs no other name than that of its own class.
+# The description of a Python program's source is the name of Spark's class.
 _PYTHON = re.compile(r"[\w.]*\bPythonMicroBatchStream")
 _RATE = re.compile(r"RateStream|RatePerMicroBatch")
 # The topic of rate sources, because Spark gives these sources no name.

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.errors import Failure, UsageError
 # Offsets that stand for the log start and the log end, as in Kafka's ListOffsets.
 EARLIEST, LATEST = -2, -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-# The entry of a position's JSON beside its partitions: the id of the topic.
+# The key of the topic's id in the JSON of a position.
 _TOPIC_ID = "topicId"
 # The default of `maxRecordsPerPartition`.
 _MOST_RECORDS = 250_000
