@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from importlib.metadata import requires, version
@@ -28,6 +29,7 @@ LONGEST = ("spark", "slow")
 TIERS = ("full", "long")
 # Four test processes, the shared Spark session and a coordinator need about this much memory.
 NEEDED_MEMORY_GB = 6
+_JVM_FILES = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -95,7 +97,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Set options of JVMs for a short life."""
     if item.get_closest_marker("spark"):
-        use_short_lived_jvms()
+        use_short_lived_jvms(jvm_files(item.config))
+
+
+def jvm_files(config: pytest.Config) -> Path:
+    """Return the folder of the JVMs' temporary files, which is deleted at the end of the run.
+
+    It is in pytest's own folder, so that a later run deletes it if this one is killed.
+    """
+    if _JVM_FILES not in config.stash:
+        # A fixture would be too late: those of a session start JVMs.
+        folder = config._tmp_path_factory.mktemp("jvm")  # type: ignore[attr-defined]
+        config.stash[_JVM_FILES] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return config.stash[_JVM_FILES]
 
 
 @pytest.hookimpl(optionalhook=True)

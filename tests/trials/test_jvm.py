@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import jvm_files
 from tests.support.jvm import JAVA_OPTIONS, archive_path, use_short_lived_jvms
 
 
@@ -19,8 +20,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def options() -> str:
-    use_short_lived_jvms()
+def options(files: Path = Path("files")) -> str:
+    use_short_lived_jvms(files)
     return os.environ[JAVA_OPTIONS]
 
 
@@ -36,6 +37,15 @@ def test_an_archive_is_used_as_soon_as_there_is_one(cache: Path) -> None:
 def test_options_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(JAVA_OPTIONS, "-Xmx1g")
     assert options() == "-Xmx1g"
+
+
+def test_what_a_killed_jvm_leaves_is_in_the_folder_of_the_run(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files = jvm_files(pytestconfig)
+    assert files.is_dir()
+    assert tmp_path_factory.getbasetemp() in files.parents
+    assert f'"-Djava.io.tmpdir={files}"' in options(files)
 
 
 def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> None:

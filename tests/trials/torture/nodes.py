@@ -307,7 +307,9 @@ class Cluster:
 @contextmanager
 def running_cluster(root: str, config: Path, logs: Path, count: int) -> Iterator[Cluster]:
     """Start the nodes of a root, and end them after the block."""
-    use_short_lived_jvms()
+    files = logs / "jvm"
+    files.mkdir()
+    use_short_lived_jvms(files)
     cluster = Cluster(root, config, logs, count)
     try:
         yield cluster
