@@ -1,9 +1,10 @@
 """Ids of idempotent producers; each is assigned once among all processes of a root.
 
 A process takes a block of ids by being the first to write the block's number, as the version of a
-transaction identifier of the table `gateways`. The first block's number is the time, ms. So no id
-is assigned again after the table was deleted and created again. Otherwise a new producer's batches
-could be dropped as duplicates of a previous producer with the same id.
+transaction identifier of the table `gateways`. The number is the time, ms, or the one after the
+last block's if that is larger. So no id is assigned again after the table was deleted and created
+again, or replaced by an older copy. Otherwise a new producer's batches could be dropped as
+duplicates of a previous producer with the same id.
 
 Source: Apache Kafka, ProducerIdManager, which also has blocks of 1000 ids.
 """
@@ -38,8 +39,7 @@ class ProducerIdManager:
     def _take_block(self) -> int:
         while True:
             self._appender.forget()
-            last = self._appender.last_version(_APP_ID)
-            block = clock_ms() if last < 0 else last + 1
+            block = max(clock_ms(), self._appender.last_version(_APP_ID) + 1)
             try:
                 if self._appender.append(None, _APP_ID, block):
                     return block
