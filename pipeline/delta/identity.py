@@ -122,6 +122,14 @@ class SameTable:
             return None
         return TableReplacedError(self._uri, f"it has the id {table_id}, and had {self.table_id}")
 
+    def check_actions(self, actions: Iterable[Action]) -> None:
+        """Raise TableReplacedError if one of a commit's actions describes another table."""
+        for each in actions:
+            if each.meta_data is not None:
+                other = self.is_other(each.meta_data.get("id"))
+                if other is not None:
+                    raise other
+
     def _check(self, at: int) -> None:
         known = self._known
         if known is not None and self._seen(known.version) == known:

@@ -123,11 +123,7 @@ class Snapshot:
         self._take(commit.actions)
 
     def _take(self, actions: Sequence[Action]) -> None:
-        for each in actions:
-            if each.meta_data is not None:
-                other = self._same.is_other(_id_of(each.meta_data))
-                if other is not None:
-                    raise other
+        self._same.check_actions(actions)
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1
@@ -160,16 +156,18 @@ class LiveFiles:
     """A position in a table's log, from its newest Delta checkpoint (or version 0) on.
 
     `version` is the newest version before the position, and `features` are those that the table
-    requires of its writers then. For one thread.
+    requires of its writers then. With a `table_id`, a table with another id raises
+    TableReplacedError. For one thread.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, table_id: str | None = None) -> None:
         self.files: FileSystem = open_files(uri)
         self.version = -1
         self.features: tuple[str, ...] = ()
         self._uri = uri
         self._description = _state()
-        self._check_gone = GoneCheck(self.files, SameTable(uri))
+        self._same = SameTable(uri, table_id)
+        self._check_gone = GoneCheck(self.files, self._same)
 
     def look(self) -> tuple[Change, LiveFiles] | None:
         """Return the next change and the position after it; None without a new commit.
@@ -193,6 +191,10 @@ class LiveFiles:
             return self._load()
         return None
 
+    def check_same(self) -> None:
+        """Check that the log up to `version` is the one that was read; see `SameTable.check`."""
+        self._same.check(self.version)
+
     def after(self, actions: Sequence[Action]) -> tuple[Change, LiveFiles]:
         """Return the change of the next commit, given its actions, and the position after it."""
         return _change(actions), self._behind(self.version + 1, actions)
@@ -203,6 +205,7 @@ class LiveFiles:
         described = [a for a in actions if a.meta_data is not None or a.protocol is not None]
         if described:
             behind._description = copy(self._description)
+            self._same.check_actions(described)
             for action in described:
                 behind._description.take(action)
             behind.features = writer_features(behind._description)

@@ -47,7 +47,11 @@ from group_coordinator.pipeline.topics.producer_state import (
 )
 from group_coordinator.pipeline.topics.record_batch import to_rows
 from group_coordinator.pipeline.topics.segments import DELETED, Segments, encode_segment_stats
-from group_coordinator.pipeline.topics.topic_errors import AppendTimeout, UnknownTopicOrPartition
+from group_coordinator.pipeline.topics.topic_errors import (
+    AppendTimeout,
+    UnknownTopicOrPartition,
+    naming_topic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,7 +163,7 @@ class LogAppender:
     def __init__(self, topic: TopicTable, is_append_time: bool) -> None:
         self._topic = topic
         self._is_append_time = is_append_time
-        self._segments = Segments(topic.table)
+        self._segments = Segments(topic.table, topic.table_id)
         self._writer = LiveWriter(topic.table, MOST_COMMITS)
         self._store = open_store(topic.table)
         # For each producer that the log does not know: the first sequence that could not be
@@ -324,7 +328,8 @@ class LogAppender:
         }
         self._watch(files)
         try:
-            committed = self._writer.commit(self._segments.live, files, moves, [DELETED])
+            with naming_topic(self._topic.table):
+                committed = self._writer.commit(self._segments.live, files, moves, [DELETED])
         except CommitStateUnknown as error:
             log.warning("%s", error)
             self._may_be_committed = True
@@ -341,7 +346,7 @@ class LogAppender:
         have an old version, which no new reader reads. Raises CommitStateUnknown if the log cannot
         be read for _SETTLE_S.
         """
-        self._segments = Segments(self._topic.table)
+        self._segments = Segments(self._topic.table, self._topic.table_id)
         self._watch(files)
         until = monotonic() + _SETTLE_S
         attempt = 0

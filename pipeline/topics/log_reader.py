@@ -17,7 +17,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics.record_batch import Record
 from group_coordinator.pipeline.topics.row_groups import plain_types
 from group_coordinator.pipeline.topics.segments import PartitionSegments, Segments
-from group_coordinator.pipeline.topics.topic_errors import check_range
+from group_coordinator.pipeline.topics.topic_errors import TableReplaced, check_range
 from group_coordinator.schemas.tables import TOPIC_RECORDS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LogReader:
     ) -> None:
         self.topic = topic
         self.problem: Exception | None = None
-        self._segments = Segments(topic.table)
+        self._segments = Segments(topic.table, topic.table_id)
         self._cache = cache
         self._json = json
         self._ends: dict[str, list[int]] = {}
@@ -80,8 +80,11 @@ class LogReader:
     def partition(self, number: int) -> PartitionSegments:
         """Return the segments of a partition, as of the last `poll`.
 
-        Raises Failure until the table was read to its end: log start and end are not known before.
+        Raises TableReplaced. Raises Failure until the table was read to its end: log start and end
+        are not known before.
         """
+        if isinstance(self.problem, TableReplaced):
+            raise TableReplaced(str(self.problem))
         if not self._segments.is_whole:
             raise Failure(f"the table of topic {self.topic.topic!r} has not been read yet")
         return self._segments.partition(number)

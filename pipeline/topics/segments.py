@@ -27,6 +27,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta import DataFile, LiveFiles, read_whole
 from group_coordinator.pipeline.tables import SegmentBounds, partition_in, partition_of
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, ProducerStateManager
+from group_coordinator.pipeline.topics.topic_errors import naming_topic
 from group_coordinator.schemas.decoding import DECODE_ERRORS
 
 if TYPE_CHECKING:
@@ -165,11 +166,13 @@ class PartitionSegments:
 class Segments:
     """The segments of one topic's own table, as the table grows; for one thread at a time.
 
-    The constructor and `poll` raise Failure and OSError if the table cannot be read.
+    The constructor and `poll` raise Failure and OSError if the table cannot be read. `poll` raises
+    TableReplaced if the table was created again, so that its id is not `table_id`.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.live = LiveFiles(uri)
+    def __init__(self, uri: str, table_id: str | None = None) -> None:
+        self.live = LiveFiles(uri, table_id)
+        self._uri = uri
         # Whether the table was read to its end.
         self.is_whole = False
         # Whether the table says that the topic is deleted (DELETED).
@@ -197,9 +200,10 @@ class Segments:
         A change is applied completely, or read again by the next call.
         """
         found = False
-        while (looked := self.live.look()) is not None:
-            self.take_next(*looked)
-            found = True
+        with naming_topic(self._uri):
+            while (looked := self.live.look()) is not None:
+                self.take_next(*looked)
+                found = True
         self.is_whole = True
         return found
 

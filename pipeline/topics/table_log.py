@@ -18,7 +18,6 @@ from group_coordinator.pipeline.delta import (
     LogGone,
     SameTable,
     TableAway,
-    TableReplacedError,
     data_files,
     is_outside,
     open_delta,
@@ -27,7 +26,12 @@ from group_coordinator.pipeline.delta import (
     read_commit,
     removes_files,
 )
-from group_coordinator.pipeline.topics.topic_errors import CannotFollow, InvalidTable, TableReplaced
+from group_coordinator.pipeline.topics.topic_errors import (
+    CannotFollow,
+    InvalidTable,
+    TableReplaced,
+    naming_topic,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -178,11 +182,10 @@ class TableLog:
 
     def _check_same(self, version: int) -> None:
         try:
-            self._same.check(version - 1)
+            with naming_topic(self._uri):
+                self._same.check(version - 1)
         except TableAway as error:
             raise self._dropped() from error
-        except TableReplacedError as error:
-            raise self._replaced(error.why) from error
 
     def _open(self) -> DeltaTable:
         try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from group_coordinator.pipeline.delta import TableReplacedError
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from group_coordinator.schemas.errors import ErrorCode
 
 
@@ -27,6 +31,17 @@ class BrokenFile(CannotFollow):
 
 class TableReplaced(CannotFollow):
     """The topic's table was dropped, or replaced by another one: nothing is served."""
+
+
+@contextmanager
+def naming_topic(uri: str) -> Iterator[None]:
+    """Raise TableReplaced, which says what to do, for a TableReplacedError of a topic's table."""
+    try:
+        yield
+    except TableReplacedError as error:
+        raise TableReplaced(
+            f"the table at {uri} was replaced: {error.why}. Delete the topic and create it again"
+        ) from error
 
 
 class UnknownTopicOrPartition(Failure):

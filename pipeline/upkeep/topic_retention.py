@@ -124,7 +124,7 @@ def _retain_topic(
 ) -> RetentionResult | None:
     started = time.monotonic()
     config = decode_config(topic.config or "{}")
-    segments = Segments(topic.table)
+    segments = Segments(topic.table, topic.table_id)
     segments.poll()
     due: list[DataFile] = []
     runs: list[list[Segment]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta import storage
+from group_coordinator.pipeline.delta import identity, storage
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_file import DataFile
 from group_coordinator.pipeline.delta.object_store import ObjectStore
@@ -25,10 +26,13 @@ from group_coordinator.pipeline.topics import (
     PartitionSegments,
     Segment,
     Segments,
+    TableReplaced,
     UnknownTopicOrPartition,
     create_log_topic,
     log_appender,
 )
+from group_coordinator.schemas.rows import TopicTable
+from group_coordinator.schemas.tables import TOPIC_RECORDS
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
@@ -601,3 +605,43 @@ def test_an_end_that_cannot_be_looked_up_is_no_end(
             ask()
         assert logs.bounds("t", 0).end == 1
     assert [each.offset for each in logs.read("t", 0, 2, 100)] == [2]
+
+
+# --- a table that was created again ---------------------------------------------------------------
+
+
+def create_again(topic: TopicTable) -> None:
+    shutil.rmtree(topic.table)
+    partition_by = list(TOPIC_RECORDS.partition_by)
+    DeltaTable.create(topic.table, TOPIC_RECORDS.schema, partition_by=partition_by)
+
+
+@pytest.mark.parametrize("is_opened_later", [False, True])
+def test_a_table_that_was_created_again_is_not_appended_to(
+    root: str, is_opened_later: bool
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    writer.append([batch(0, "a")])
+    create_again(topic)
+    if is_opened_later:
+        writer = appender(topic)
+    with pytest.raises(TableReplaced, match="Delete the topic and create it again"):
+        writer.append([batch(0, "b")])
+    assert (DeltaTable(topic.table).version(), files_of(topic.table)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_opened_later", [False, True])
+def test_a_table_that_was_created_again_is_named_and_not_served(
+    root: str, monkeypatch: pytest.MonkeyPatch, is_opened_later: bool
+) -> None:
+    # A reader that opens the table compares it at once.
+    monkeypatch.setattr(identity, "CHECK_S", 1_000.0 if is_opened_later else 0.0)
+    topic = make(root)
+    appender(topic).append([batch(0, "a")])
+    topics = opened(root)
+    create_again(topic)
+    topics = opened(root) if is_opened_later else caught_up(topics)
+    assert "was replaced" in str(topics.problems()["t"])
+    with pytest.raises(TableReplaced, match="Delete the topic and create it again"):
+        topics.log_end("t", 0)
