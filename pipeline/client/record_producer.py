@@ -47,9 +47,9 @@ from group_coordinator.pipeline.client.record_topics import (
     unknown_partition_error,
 )
 from group_coordinator.pipeline.client.request_producer import (
-    BufferExhausted,
     DeliveryFailed,
     ProducerClosed,
+    wait_for_memory,
 )
 from group_coordinator.pipeline.client.sent_records import (
     BatchDelivery,
@@ -146,25 +146,16 @@ class TopicSenders:
 
         The caller holds the lock. Raises BufferExhausted and ProducerClosed.
         """
-        shared, memory = self.shared, self.memory
-        ticket = object()
-        memory.blocked.append(ticket)
         # Lingering batches are written at once, to free their memory.
         self._wake_all()
-        try:
-            if not shared.memory_freed.wait_for(
-                lambda: shared.is_closed or memory.fits(size, ticket),
-                self._settings.max_block_ms / 1000,
-            ):
-                raise BufferExhausted(
-                    f"buffer.memory ({memory.total} bytes) was full for max.block.ms "
-                    f"({self._settings.max_block_ms} ms): is {self._root} writable?"
-                )
-            if shared.is_closed:
-                raise self._closed()
-        finally:
-            memory.blocked.remove(ticket)
-            shared.memory_freed.notify_all()
+        wait_for_memory(
+            self.memory,
+            self.shared.memory_freed,
+            size,
+            self._settings.max_block_ms,
+            lambda: self.shared.is_closed,
+            self._root,
+        )
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write all records sent so far, as `Producer.flush` does."""

@@ -21,7 +21,6 @@ import threading
 import time
 import uuid
 import zlib
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -32,6 +31,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.coordinator.consumer.backoff import ExponentialBackoff
+from group_coordinator.coordinator.producer.record_accumulator import BufferPool
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.client.request_batches import (
     Delivery,
@@ -85,6 +85,36 @@ class DeliveryTimeout(DeliveryFailed):
     """A request that could not be written within `delivery.timeout.ms`."""
 
 
+def wait_for_memory(
+    memory: BufferPool,
+    freed: threading.Condition,
+    size: int,
+    max_block_ms: int,
+    is_closed: Callable[[], bool],
+    where: str,
+) -> None:
+    """Wait until `size` bytes fit; the longest waiting thread goes first.
+
+    The caller holds the lock of `freed`. `where` is the root or table of the producer. Raises
+    BufferExhausted and ProducerClosed.
+    """
+    ticket = object()
+    memory.blocked.append(ticket)
+    try:
+        if not freed.wait_for(
+            lambda: is_closed() or memory.fits(size, ticket), max_block_ms / 1000
+        ):
+            raise BufferExhausted(
+                f"buffer.memory ({memory.total} bytes) was full for max.block.ms "
+                f"({max_block_ms} ms): is {where} writable?"
+            )
+        if is_closed():
+            raise ProducerClosed(f"the producer of {where} is closed")
+    finally:
+        memory.blocked.remove(ticket)
+        freed.notify_all()
+
+
 class _DeliveryFuture(Future[RequestEvent]):
     """The future of a request. It cannot be cancelled: the request is written with its batch."""
 
@@ -126,8 +156,7 @@ class RequestProducer:
         self._lock = threading.Lock()
         self._memory_freed = threading.Condition(self._lock)
         self._delivered = threading.Condition(self._lock)
-        self._blocked: deque[object] = deque()
-        self._used_bytes = 0
+        self._memory = BufferPool(self.settings.buffer_memory)
         self._undelivered: set[RequestBatch] = set()
         self._flushing = 0
         self._closed = False
@@ -187,9 +216,19 @@ class RequestProducer:
         lane = self._lanes[self._lane_of(event)]
         self._guard.check()
         with self._lock:
-            self._wait_for_memory(size)
+            if self._closed or not self._memory.fits(size):
+                # Lingering batches are written at once, to free their memory.
+                self._wake_all()
+                wait_for_memory(
+                    self._memory,
+                    self._memory_freed,
+                    size,
+                    self.settings.max_block_ms,
+                    lambda: self._closed,
+                    self._uri,
+                )
             batch = lane.accumulator.append(event, size, _now_ms(), clock_ms())
-            self._used_bytes += size
+            self._memory.allocate(size)
             batch.deliveries.append(delivery)
             if len(batch.events) == 1:
                 self._undelivered.add(batch)
@@ -259,36 +298,6 @@ class RequestProducer:
             return 0
         return zlib.crc32((event.group_id or "").encode()) % len(self._lanes)
 
-    def _wait_for_memory(self, size: int) -> None:
-        """Wait until `size` bytes fit into the buffer; the longest waiting thread goes first.
-
-        Raises BufferExhausted and ProducerClosed.
-        """
-        if self._used_bytes + size <= self.settings.buffer_memory and not self._blocked:
-            if self._closed:
-                raise ProducerClosed(f"the producer of {self._uri} is closed")
-            return
-        ticket = object()
-        self._blocked.append(ticket)
-
-        def has_memory() -> bool:
-            fits = self._used_bytes + size <= self.settings.buffer_memory
-            return self._closed or (fits and self._blocked[0] is ticket)
-
-        # Lingering batches are written at once, to free their memory.
-        self._wake_all()
-        try:
-            if not self._memory_freed.wait_for(has_memory, self.settings.max_block_ms / 1000):
-                raise BufferExhausted(
-                    f"buffer.memory ({self.settings.buffer_memory} bytes) was full for "
-                    f"max.block.ms ({self.settings.max_block_ms} ms): is {self._uri} writable?"
-                )
-            if self._closed:
-                raise ProducerClosed(f"the producer of {self._uri} is closed")
-        finally:
-            self._blocked.remove(ticket)
-            self._memory_freed.notify_all()
-
     def _wake_all(self) -> None:
         for lane in self._lanes:
             lane.wake.notify()
@@ -307,7 +316,7 @@ class RequestProducer:
             lane.version += 1
             with self._lock:
                 lane.pacer.batch_written(_now_ms())
-                self._used_bytes -= batch.size
+                self._memory.deallocate(batch.size)
                 self._memory_freed.notify_all()
             for event, delivery in zip(batch.events, batch.deliveries, strict=True):
                 if error is None:
@@ -330,7 +339,7 @@ class RequestProducer:
                     continue
                 ready_at = lane.pacer.ready_at(lingers_until)
                 now = _now_ms()
-                if ready_at <= now or self._closed or self._flushing or self._blocked:
+                if ready_at <= now or self._closed or self._flushing or self._memory.blocked:
                     lane.pacer.batch_taken(now)
                     return lane.accumulator.take()
                 lane.wake.wait((ready_at - now) / 1000)
