@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import msgspec
@@ -110,30 +110,6 @@ def move(spark: SparkSession, folder: str, target: str) -> bool:
     return _files(spark, folder).rename(target)
 
 
-class _Files(Protocol):
-    """A file or folder of a streaming checkpoint."""
-
-    def names(self) -> list[str]:
-        """Return the names of a folder's entries; an empty list if it does not exist."""
-        ...
-
-    def text(self) -> str:
-        """Return the text of a file."""
-        ...
-
-    def write(self, text: str) -> None:
-        """Replace a file's text. Its folder must exist. Raises OSError and Py4JError."""
-        ...
-
-    def delete(self) -> None:
-        """Delete the file or folder with its contents, if it exists."""
-        ...
-
-    def rename(self, target: str) -> bool:
-        """Delete `target` and rename the folder to it atomically; return False if it cannot."""
-        ...
-
-
 class _OnDisk:
     """Files on a local disk. They need no JVM, which a Spark release may hide."""
 
@@ -141,12 +117,14 @@ class _OnDisk:
         self._path = path
 
     def names(self) -> list[str]:
+        """Return the names of a folder's entries; an empty list if it does not exist."""
         return [each.name for each in self._path.iterdir()] if self._path.exists() else []
 
     def text(self) -> str:
         return self._path.read_text("utf-8")
 
     def write(self, text: str) -> None:
+        """Replace a file's text. Its folder must exist. Raises OSError and Py4JError."""
         made = self._path.with_name(f".{self._path.name}.new")
         made.write_text(text, "utf-8")
         made.replace(self._path)
@@ -156,6 +134,7 @@ class _OnDisk:
         shutil.rmtree(self._path, ignore_errors=True)
 
     def rename(self, target: str) -> bool:
+        """Delete `target` and rename the folder to it atomically; return False if it cannot."""
         there = _on_disk(target)
         if there is None or not self._path.exists():
             return False
@@ -211,7 +190,7 @@ class _InHadoop:
         return bool(self._store.rename(self._path, there))
 
 
-def _files(spark: SparkSession, uri: str) -> _Files:
+def _files(spark: SparkSession, uri: str) -> _OnDisk | _InHadoop:
     path = _on_disk(uri)
     return _InHadoop(spark, uri) if path is None else _OnDisk(path)
 

@@ -212,7 +212,7 @@ def _records(pipe: int, stop: background.Stop) -> Iterator[JvmLogRecord]:
     assembler, rest = LineAssembler(), b""
     while True:
         if not stop.wait_readable(pipe, _QUIET_S):
-            yield from _present(assembler.end())
+            yield from filter(None, [assembler.end()])
             if not stop.wait_readable(pipe):
                 return
         piece = os.read(pipe, _PIECE)
@@ -220,11 +220,9 @@ def _records(pipe: int, stop: background.Stop) -> Iterator[JvmLogRecord]:
         if not piece:
             lines = [rest]
         for line in lines:
-            yield from _present(assembler.feed(line.decode("utf-8", "replace").rstrip("\r")))
+            record = assembler.feed(line.decode("utf-8", "replace").rstrip("\r"))
+            if record is not None:
+                yield record
         if not piece:
-            yield from _present(assembler.end())
+            yield from filter(None, [assembler.end()])
             return
-
-
-def _present(record: JvmLogRecord | None) -> list[JvmLogRecord]:
-    return [] if record is None else [record]
