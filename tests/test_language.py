@@ -32,7 +32,6 @@ FINISHED = (
     "pipeline/delta",
     "pipeline/gateway",
     "pipeline/gateway/apis",
-    "pipeline/gateway/security",
     "pipeline/monitor",
     "pipeline/node",
     "pipeline/ownership",

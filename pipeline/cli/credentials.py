@@ -37,7 +37,7 @@ def users_add(
     ] = 4096,
 ) -> None:
     """Add a user, or change a user's password. It is read from a prompt or standard input."""
-    from group_coordinator.pipeline.gateway.security.users import (
+    from group_coordinator.pipeline.gateway.users import (
         UsersError,
         add_user,
         new_credential,
@@ -66,7 +66,7 @@ def _password(name: str) -> str:
 @users_app.command("list")
 def users_list(file: UsersFile, format_: Format = OutputFormat.TABLE) -> None:
     """List every user, and the mechanisms for its login."""
-    from group_coordinator.pipeline.gateway.security.users import read_users
+    from group_coordinator.pipeline.gateway.users import read_users
 
     found: dict[str, list[str]] = {}
     for each in read_users(file):
@@ -80,7 +80,7 @@ def users_list(file: UsersFile, format_: Format = OutputFormat.TABLE) -> None:
 @users_app.command("remove")
 def users_remove(name: str, file: UsersFile) -> None:
     """Remove a user. The user cannot log in again; open connections stay until they end."""
-    from group_coordinator.pipeline.gateway.security.users import remove_user
+    from group_coordinator.pipeline.gateway.users import remove_user
 
     remove_user(file, name)
     typer.echo(f"user {name!r} removed")

@@ -33,6 +33,11 @@ class CoordinatorHandler(NamedTuple):
     has_deadline: bool = False
 
 
+def unchanged(api: str) -> Callable[[RequestContext, Any], RequestEvent]:
+    """Return the `to_event` of an API with the same request body for client and coordinator."""
+    return lambda call, request: call.event(api, request.group_id, request.body)
+
+
 @dataclass(frozen=True)
 class ApiHandler:
     """One API of the gateway. `name` is Kafka's, such as "Heartbeat".

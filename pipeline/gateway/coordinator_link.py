@@ -73,16 +73,25 @@ class CoordinatorLink:
         event: RequestEvent,
         on_response: Callable[[Response], None],
         on_queued: Callable[[], None] | None = None,
+        until: int | None = None,
     ) -> CoordinatorRequest:
-        """Send a request without a deadline; call `on_response` with its response, after this call.
+        """Send a request; call `on_response` with its response, after this call.
 
         `on_queued` is called, perhaps at once, when no later request can overtake this one.
+
+        After the deadline `until`, ms of `since_boot_ms`, the response is REQUEST_TIMED_OUT. The
+        row has it in the time of the group's coordinator, estimated from the group's last response
+        (`CoordinatorClocks`). If there is none yet, FindCoordinator is sent first, because it
+        changes nothing. If the coordinator's clock was set back since, the deadline is later by as
+        much.
 
         If the tables fail, the response is COORDINATOR_NOT_AVAILABLE, which every client retries.
         If the request is too large or cannot be a row, it is INVALID_REQUEST. Neither has a body.
         """
         request = CoordinatorRequest(self, event, on_response, on_queued)
-        if not self._refuse(request):
+        if until is not None:
+            self._submit_by(request, until)
+        elif not self._refuse(request):
             self._submit(request)
         return request
 
@@ -96,30 +105,11 @@ class CoordinatorLink:
 
         So a copy of its row is not decided again after its id was forgotten.
         """
-        if not self._client.signs:
-            return self.send(event, on_response, on_queued)
-        return self.send_by(event, since_boot_ms() + SIGNED_FOR_MS, on_response, on_queued)
-
-    def send_by(
-        self,
-        event: RequestEvent,
-        until: int,
-        on_response: Callable[[Response], None],
-        on_queued: Callable[[], None] | None = None,
-    ) -> CoordinatorRequest:
-        """Send a request as `send` does; after the deadline `until` it gets REQUEST_TIMED_OUT.
-
-        `until` is in ms of `since_boot_ms`. The row has it in the time of the group's coordinator,
-        estimated from the group's last response (`CoordinatorClocks`). If there is none yet,
-        FindCoordinator is sent first, because it changes nothing. If the coordinator's clock was
-        set back since, the deadline is later by as much.
-        """
-        request = CoordinatorRequest(self, event, on_response, on_queued)
-        self._submit_by(request, until, on_response, on_queued)
-        return request
+        until = since_boot_ms() + SIGNED_FOR_MS if self._client.signs else None
+        return self.send(event, on_response, on_queued, until)
 
     async def send_and_wait(self, event: RequestEvent, until: int | None = None) -> Response:
-        """Send a request and return its response, as `send`, or as `send_by` if `until` is given.
+        """Send a request and return its response; `until` is the deadline, as in `send`.
 
         Cancelling the caller cancels the request.
         """
@@ -129,10 +119,7 @@ class CoordinatorLink:
             if not future.done():
                 future.set_result(response)
 
-        if until is None:
-            request = self.send(event, on_response)
-        else:
-            request = self.send_by(event, until, on_response)
+        request = self.send(event, on_response, until=until)
         try:
             return await future
         except asyncio.CancelledError:
@@ -164,16 +151,11 @@ class CoordinatorLink:
             if request.on_queued is not None:
                 request.on_queued()
 
-    def _submit_by(
-        self,
-        request: CoordinatorRequest,
-        until: int,
-        on_response: Callable[[Response], None],
-        on_queued: Callable[[], None] | None,
-    ) -> None:
+    def _submit_by(self, request: CoordinatorRequest, until: int) -> None:
         if self._refuse(request):
             return
-        event = request.event
+        event, on_response, on_queued = request.event, request.on_response, request.on_queued
+        assert on_response is not None  # a cancelled request does not come here
         deadline = self._client.clocks.at(event.group_id, until)
         if deadline is not None:
             request.event = replace(event, deadline=deadline)
@@ -185,7 +167,7 @@ class CoordinatorLink:
                 on_response(failed(event, response.error_code, response.error_message or ""))
             else:
                 request.replace_with(event, on_response, on_queued)
-                self._submit_by(request, until, on_response, on_queued)
+                self._submit_by(request, until)
 
         # A client that may not find the coordinator gets a denial from it, also with its time.
         request.replace_with(time_request(event, new_request_id()), on_time, None)
@@ -226,7 +208,7 @@ class CoordinatorLink:
 class CoordinatorRequest:
     """A request in flight. A thread of the client sets its result; the loop calls `on_response`."""
 
-    __slots__ = ("_error", "_link", "_on_response", "event", "on_queued", "response")
+    __slots__ = ("_error", "_link", "event", "on_queued", "on_response", "response")
 
     def __init__(
         self,
@@ -238,18 +220,18 @@ class CoordinatorRequest:
         self._link = link
         self.event = event
         self.on_queued = on_queued
-        self._on_response: Callable[[Response], None] | None = on_response
+        self.on_response: Callable[[Response], None] | None = on_response
         self.response: Response | None = None
         self._error: BaseException | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the request was cancelled, or its callback was called."""
-        return self._on_response is None
+        return self.on_response is None
 
     def cancel(self) -> None:
         """Prevent the call of `on_response`. Call this in the loop."""
-        self._on_response = None
+        self.on_response = None
         self._link.forget(self)
 
     def replace_with(
@@ -259,7 +241,7 @@ class CoordinatorRequest:
         on_queued: Callable[[], None] | None,
     ) -> None:
         """Reuse the object for another request, before this one is sent or after its callback."""
-        self.event, self._on_response, self.on_queued = event, on_response, on_queued
+        self.event, self.on_response, self.on_queued = event, on_response, on_queued
         self.response = self._error = None
 
     def set_running_or_notify_cancel(self) -> bool:
@@ -281,7 +263,7 @@ class CoordinatorRequest:
 
         Errors that the request itself caused, and results of cancelled requests, return None.
         """
-        on_response, self._on_response = self._on_response, None
+        on_response, self.on_response = self.on_response, None
         if on_response is None:
             return None
         if self.response is not None:

@@ -71,10 +71,10 @@ class FairThreadPool:
             running.add_done_callback(partial(self._end, owner, done))
 
     def _next(self) -> Owner | None:
-        return next((each for each in self._waiting if self._may_begin(each)), None)
-
-    def _may_begin(self, owner: Owner) -> bool:
-        return owner is GATEWAY or self._running[owner] < self._most_per_owner
+        for owner in self._waiting:
+            if owner is GATEWAY or self._running[owner] < self._most_per_owner:
+                return owner
+        return None
 
     def _end(self, owner: Owner, done: asyncio.Future[Any], found: asyncio.Future[Any]) -> None:
         # The thread is free only now, even if its client disconnected earlier.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import without_traceback
-from group_coordinator.pipeline.gateway.produced_batch import producer_of, read_batch
+from group_coordinator.pipeline.gateway.default_record_batch import producer_of, read_batch
 from group_coordinator.pipeline.topics import (
     Appended,
     BatchRefused,
@@ -126,7 +126,7 @@ class LogWriters:
             if writer is not None:
                 writer.stop()
             writer = _LogWriter(
-                topic, self._threads, self._linger_s, self._complete, self._poll_topic
+                topic, self._threads, self._linger_s, self._complete, self._topics.poll_soon
             )
             self._writers[topic.topic] = writer
         request = _ProduceRequest(len(batches))
@@ -150,9 +150,6 @@ class LogWriters:
         for writer in self._writers.values():
             await writer.close()
         self._threads.shutdown()
-
-    def _poll_topic(self, topic: str) -> None:
-        self._topics.poll_soon(topic)
 
 
 class _LogWriter:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from group_coordinator.pipeline.gateway.api import ApiHandler
+    from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorRequest
     from group_coordinator.pipeline.gateway.memory_pool import ResponseMemory
     from group_coordinator.pipeline.gateway.request_context import RequestContext
     from group_coordinator.schemas.messages import Response
@@ -38,13 +39,6 @@ class ResponseQueue(Protocol):
 
     def send_responses(self) -> None:
         """Send the responses that are ready, and close the connection after an error."""
-
-
-class Cancellable(Protocol):
-    """Work on a request that can be cancelled."""
-
-    def cancel(self) -> object:
-        """Cancel the work without a result."""
 
 
 class PendingRequest:
@@ -89,7 +83,7 @@ class PendingRequest:
         self.error: Exception | None = None
         # Whether it counts as a request in flight. It waits for that while nothing is running.
         self._is_in_flight = False
-        self._running: Cancellable | None = None
+        self._running: asyncio.Future[Any] | asyncio.Handle | CoordinatorRequest | None = None
 
     # --- the ways to answer it --------------------------------------------------------------------
 
@@ -196,7 +190,7 @@ class PendingRequest:
             link = self._call.services.link
             if handler.has_deadline:
                 until = self._call.sent_after + link.commit_timeout_ms
-                self._running = link.send_by(event, until, self._on_decided, on_queued)
+                self._running = link.send(event, self._on_decided, on_queued, until)
             else:
                 self._running = link.send_once(event, self._on_decided, on_queued)
 

@@ -11,8 +11,8 @@ from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
 from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool, Owner
-from group_coordinator.pipeline.gateway.group_listing import GroupListings
 from group_coordinator.pipeline.gateway.memory_pool import MemoryPool, ResponseMemory
+from group_coordinator.pipeline.gateway.polling import GroupListings
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 

@@ -19,6 +19,8 @@ from group_coordinator.pipeline.gateway.acceptor import (
     RateLimitedLogger,
     TooManyConnections,
     bind,
+    client_speaks,
+    server_context,
 )
 from group_coordinator.pipeline.gateway.acl_cache import AclCache
 from group_coordinator.pipeline.gateway.brokers import REFRESH_EVERY_S, Brokers, cluster_id
@@ -28,10 +30,9 @@ from group_coordinator.pipeline.gateway.log_writers import LogWriters
 from group_coordinator.pipeline.gateway.receiving import LoopTicks
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.request_context import Services
-from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
-from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway.topic_logs import Topics
+from group_coordinator.pipeline.gateway.users import Users
 from group_coordinator.pipeline.gateway_settings import Endpoint, GatewaySettings, Listener
 
 if TYPE_CHECKING:

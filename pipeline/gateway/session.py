@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from group_coordinator.pipeline.gateway.apis import APIS
-from group_coordinator.pipeline.gateway.apis.connection_setup import supported_versions
+from group_coordinator.pipeline.gateway.apis.discovery import supported_versions
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.fair_threads import Owner
 from group_coordinator.pipeline.gateway.request_context import RequestContext
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.api import ApiHandler
     from group_coordinator.pipeline.gateway.pending_request import PendingRequest
     from group_coordinator.pipeline.gateway.request_context import Services
-    from group_coordinator.pipeline.gateway.security.users import Users
+    from group_coordinator.pipeline.gateway.users import Users
 
 
 class _DecodedRequest(NamedTuple):

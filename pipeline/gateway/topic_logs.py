@@ -54,14 +54,14 @@ class Topics:
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic; empty without a catalogue."""
-        return self._logs.counts
+        return self._logs.tables.catalogue()
 
     def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
         """Return a topic's number of partitions and its table; None for an unknown topic.
 
         The table is None for a topic without one.
         """
-        return self._logs.find(topic)
+        return self._logs.tables.find(topic)
 
     def read_logs(self, read: Callable[[TopicLogs], T], owner: Owner) -> asyncio.Future[T]:
         """Run `read` in the thread that reads tables, in the turn of the `owner`."""
@@ -146,29 +146,20 @@ class Bounds(NamedTuple):
 
 
 class TopicLogs:
-    """The logs of all topics of a root. Only `counts` and `find` are thread-safe."""
+    """The logs of all topics of a root, for one thread."""
 
     def __init__(self, root: str) -> None:
-        self._tables = TableTopics(root)
+        self.tables = TableTopics(root)
         self.poll()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of partitions of each topic, as of the last poll of the catalogue."""
-        return self._tables.catalogue()
 
     def poll(self) -> list[str]:
         """Poll for new topics and rows; return the topics that changed since the last poll."""
-        self._tables.poll()
-        return self._tables.changed()
-
-    def find(self, topic: str) -> tuple[int, TopicTable | None] | None:
-        """Return a topic's number of partitions and its table; see `Topics.find`."""
-        return self._tables.find(topic)
+        self.tables.poll()
+        return self.tables.changed()
 
     def refresh(self, topic: str) -> None:
         """Poll a topic for records that other processes wrote. Raises Failure if that fails."""
-        self._tables.refresh(topic)
+        self.tables.refresh(topic)
 
     def poll_topic(self, topic: str) -> list[str]:
         """Poll one topic for records; return the changed topics, as `poll` does.
@@ -176,8 +167,8 @@ class TopicLogs:
         A failure is ignored, because the next `poll` reports it.
         """
         with suppress(Failure):
-            self._tables.refresh(topic)
-        return self._tables.changed()
+            self.tables.refresh(topic)
+        return self.tables.changed()
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Return a partition's first and end offset.
@@ -186,7 +177,7 @@ class TopicLogs:
         """
         if self._has_table(topic, partition):
             return Bounds(
-                self._tables.log_start(topic, partition), self._tables.log_end(topic, partition)
+                self.tables.log_start(topic, partition), self.tables.log_end(topic, partition)
             )
         return Bounds(0, 0)
 
@@ -199,7 +190,7 @@ class TopicLogs:
         Raises another Failure, or OSError, if the table cannot be read.
         """
         if self._has_table(topic, partition):
-            return self._tables.offset_for_time(topic, partition, timestamp_ms)
+            return self.tables.offset_for_time(topic, partition, timestamp_ms)
         return None
 
     def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
@@ -208,7 +199,7 @@ class TopicLogs:
         Return None if there are no records. Raises the errors of `offset_for_time`.
         """
         if self._has_table(topic, partition):
-            return self._tables.offset_of_max_timestamp(topic, partition)
+            return self.tables.offset_of_max_timestamp(topic, partition)
         return None
 
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
@@ -218,12 +209,12 @@ class TopicLogs:
         or OSError, if the table cannot be read.
         """
         if self._has_table(topic, partition):
-            return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)
+            return self.tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)
         if offset != 0:
             raise OffsetOutOfRange(f"topic {topic!r} has no records, so no offset {offset}")
         return []
 
     def _has_table(self, topic: str, partition: int) -> bool:
-        if not 0 <= partition < self.counts.get(topic, 0):
+        if not 0 <= partition < self.tables.catalogue().get(topic, 0):
             raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
-        return topic in self._tables.topics()
+        return topic in self.tables.topics()

@@ -41,17 +41,16 @@ from group_coordinator.pipeline.delta.commit import NotWhole, parse_commit
 from group_coordinator.pipeline.delta.protocol import writer_features
 from group_coordinator.pipeline.delta.replay import TableState
 from group_coordinator.pipeline.delta.table import decode_last_checkpoint
+from group_coordinator.pipeline.gateway import users
 from group_coordinator.pipeline.gateway.apis import APIS
+from group_coordinator.pipeline.gateway.authenticator import AuthenticationFailed, Scram
 from group_coordinator.pipeline.gateway.compression import (
     Budget,
     Oversized,
     Undecodable,
     decompress,
 )
-from group_coordinator.pipeline.gateway.produced_batch import read_batch
-from group_coordinator.pipeline.gateway.record_batch import encode_batch
-from group_coordinator.pipeline.gateway.security import users
-from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, Scram
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch, read_batch
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, read_body, read_header
 from group_coordinator.pipeline.tables import request_keys
 from group_coordinator.pipeline.tables.segment_stats import decode_bounds, partition_of

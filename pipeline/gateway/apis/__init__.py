@@ -10,18 +10,16 @@ from group_coordinator.pipeline.gateway.apis.committed_offsets import (
     OFFSET_DELETE,
     OFFSET_FETCH,
 )
-from group_coordinator.pipeline.gateway.apis.connection_setup import (
-    API_VERSIONS,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-)
 from group_coordinator.pipeline.gateway.apis.describe_configs import DESCRIBE_CONFIGS
 from group_coordinator.pipeline.gateway.apis.discovery import (
+    API_VERSIONS,
     DESCRIBE_CLUSTER,
     FIND_COORDINATOR,
     METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
 )
-from group_coordinator.pipeline.gateway.apis.fetch import FETCH
+from group_coordinator.pipeline.gateway.apis.fetch import FETCH, LIST_OFFSETS
 from group_coordinator.pipeline.gateway.apis.group_membership import (
     HEARTBEAT,
     JOIN_GROUP,
@@ -33,7 +31,6 @@ from group_coordinator.pipeline.gateway.apis.groups import (
     DESCRIBE_GROUPS,
     LIST_GROUPS,
 )
-from group_coordinator.pipeline.gateway.apis.list_offsets import LIST_OFFSETS
 from group_coordinator.pipeline.gateway.apis.produce import INIT_PRODUCER_ID, PRODUCE
 from group_coordinator.pipeline.gateway.apis.topic_changes import (
     CREATE_PARTITIONS,

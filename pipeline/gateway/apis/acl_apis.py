@@ -71,15 +71,7 @@ def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
             resource_type=code_of(ResourceType, kind),
             resource_name=name,
             pattern_type=code_of(PatternType, pattern_type),
-            acls=[
-                _Resource.AclDescription(
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=code_of(AclOperation, acl.operation),
-                    permission_type=code_of(Permission, acl.permission),
-                )
-                for acl in found
-            ],
+            acls=[_Resource.AclDescription(**_entry(acl)) for acl in found],
         )
         for (kind, name, pattern_type), found in resources.items()
     ]
@@ -100,17 +92,14 @@ _FIRST_ACL = (
 
 
 async def _create_acls(call: RequestContext, request: Any) -> Any:
+    denial = None
     if not call.authorize(ALTER, CLUSTER, CLUSTER_NAME):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        denied = [
-            _creation_result(code, "Cluster authorization failed.") for _ in request.creations
-        ]
-        return CreateAclsResponse(results=denied)
-    if not call.services.acls.may_create_first(call.principal):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return CreateAclsResponse(
-            results=[_creation_result(code, _FIRST_ACL) for _ in request.creations]
-        )
+        denial = "Cluster authorization failed."
+    elif not call.services.acls.may_create_first(call.principal):
+        denial = _FIRST_ACL
+    if denial is not None:
+        denied = _creation_result(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denial)
+        return CreateAclsResponse(results=[denied] * len(request.creations))
     acls = [_binding(creation) for creation in request.creations]
     problems = [problem_of(acl) for acl in acls]
     valid = [acl for acl, problem in zip(acls, problems, strict=True) if problem is None]
@@ -195,10 +184,7 @@ def _filter_result(code: ErrorCode, why: str | None, removed: Iterable[AclBindin
                 resource_type=code_of(ResourceType, acl.resource_type),
                 resource_name=acl.resource_name,
                 pattern_type=code_of(PatternType, acl.pattern_type),
-                principal=acl.principal,
-                host=acl.host,
-                operation=code_of(AclOperation, acl.operation),
-                permission_type=code_of(Permission, acl.permission),
+                **_entry(acl),
             )
             for acl in removed
         ],
@@ -228,6 +214,15 @@ def _name_of(kind: type[IntEnum], code: int) -> str:
 def code_of(kind: type[IntEnum], name: str) -> int:
     """Return the code of a name; that of UNKNOWN for a name that another release wrote."""
     return int(kind.__members__.get(name, kind(0)))
+
+
+def _entry(acl: AclBinding) -> dict[str, Any]:
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": code_of(AclOperation, acl.operation),
+        "permission_type": code_of(Permission, acl.permission),
+    }
 
 
 def _filter_of(entry: Any) -> AclFilter:

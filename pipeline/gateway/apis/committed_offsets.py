@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler
+from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler, unchanged
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.pipeline.gateway.fan_out import send_each_group
 from group_coordinator.schemas import messages
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 
 # --- OffsetCommit (API key 8) ---------------------------------------------------------------------
-
-
-def _commit_request(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
-    return call.event("offset_commit", request.group_id, request.body)
 
 
 def _commit_response(
@@ -54,7 +50,8 @@ def _commit_response(
 
 
 OFFSET_COMMIT = ApiHandler(
-    "OffsetCommit", CoordinatorHandler(_commit_request, _commit_response, has_deadline=True)
+    "OffsetCommit",
+    CoordinatorHandler(unchanged("offset_commit"), _commit_response, has_deadline=True),
 )
 
 

@@ -19,9 +19,8 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from group_coordinator.pipeline.gateway.brokers import Broker
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 DescribeConfigsResponse = struct("DescribeConfigsResponse")
@@ -159,16 +158,13 @@ def _of_broker(call: RequestContext, name: str) -> Iterable[_Config]:
     # An empty name means the cluster-wide defaults. None can be set here.
     if not name:
         return []
+    advertised = (f"{name}://{at.host}:{at.port}" for name, at in brokers.own_by_listener.items())
     return [
         *_typed(settings, GatewaySettings(), _OF_BROKER),
         _Config("node.id", str(own.node_id), _OF_BROKER),
-        _Config("advertised.listeners", _advertised(brokers.own_by_listener), _OF_BROKER),
+        _Config("advertised.listeners", ",".join(advertised), _OF_BROKER),
         _Config("default.replication.factor", "1", _DEFAULT),
     ]
-
-
-def _advertised(brokers: Mapping[str, Broker]) -> str:
-    return ",".join(f"{name}://{at.host}:{at.port}" for name, at in brokers.items())
 
 
 def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Iterable[_Config]:

@@ -1,4 +1,4 @@
-"""The APIs of discovery: Metadata, FindCoordinator and DescribeCluster.
+"""The APIs of discovery: ApiVersions, Metadata, FindCoordinator, DescribeCluster; and SASL's.
 
 Every gateway serves every group and partition. The hash of the group id, or of topic and partition,
 selects a live gateway, so that clients are spread over them. Topics have no ids: Metadata responses
@@ -19,6 +19,7 @@ from group_coordinator.pipeline.quoting import quoted_name, quoted_text
 from group_coordinator.pipeline.tables import InvalidTopic, check_name
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.schema import NO_UUID
 from group_coordinator.schemas.kafka.structs import struct
@@ -29,6 +30,37 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 log = logging.getLogger(__name__)
+
+
+# --- ApiVersions (API key 18; KIP-35, KIP-511) ----------------------------------------------------
+
+
+ApiVersionsResponse = struct("ApiVersionsResponse")
+
+
+async def _api_versions(_call: RequestContext, _request: Any) -> Any:
+    return supported_versions(ErrorCode.NONE)
+
+
+def supported_versions(code: int) -> Any:
+    """Return the response with the versions that a gateway supports of each API.
+
+    With UNSUPPORTED_VERSION, it must be encoded in version 0 (KIP-511).
+    """
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(
+                api_key=api.key, min_version=api.lowest, max_version=api.highest
+            )
+            for api in sorted(APIS.values(), key=lambda api: api.key)
+            if api.versions
+        ],
+        finalized_features_epoch=-1,
+    )
+
+
+API_VERSIONS = ApiHandler("ApiVersions", _api_versions)
 
 
 # --- Metadata (API key 3): the gateways, and the topics with their partitions ---------------------
@@ -88,24 +120,22 @@ async def _create_missing(call: RequestContext, request: Any) -> set[str]:
     services = call.services
     wanted = {each.name for each in request.topics or () if each.name is not None}
     for name in sorted(wanted - services.topics.counts().keys()):
-        if not (call.authorize(DESCRIBE, TOPIC, name) and _may_create(call, name)):
+        if not call.authorize(DESCRIBE, TOPIC, name) or not (
+            call.authorize(CREATE, CLUSTER, CLUSTER_NAME) or call.authorize(CREATE, TOPIC, name)
+        ):
             denied.add(name)
             continue
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
         made = await change_topic(call, name, make)
         if made.code:
-            told = quoted_name(name), quoted_text(made.message)
-            log.warning("topic %s is not created: %s", *told)
+            why = quoted_text(made.message)
+            log.warning("topic %s is not created: %s", quoted_name(name), why)
     return denied
 
 
 def _denied(name: str) -> Any:
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return _Topic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
-
-
-def _may_create(call: RequestContext, name: str) -> bool:
-    return call.authorize(CREATE, CLUSTER, CLUSTER_NAME) or call.authorize(CREATE, TOPIC, name)
 
 
 def _asked_for(
@@ -252,3 +282,32 @@ async def _describe_cluster(call: RequestContext, request: Any) -> Any:
 
 
 DESCRIBE_CLUSTER = ApiHandler("DescribeCluster", _describe_cluster)
+
+
+# --- SaslHandshake (17) and SaslAuthenticate (36), after authentication or without SASL -----------
+
+
+# During authentication, `pipeline.gateway.authenticator` answers both (KIP-152).
+SaslHandshakeResponse = struct("SaslHandshakeResponse")
+
+
+async def _sasl_handshake(_call: RequestContext, _request: Any) -> Any:
+    return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
+
+
+SASL_HANDSHAKE = ApiHandler("SaslHandshake", _sasl_handshake)
+
+
+SaslAuthenticateResponse = struct("SaslAuthenticateResponse")
+
+
+async def _sasl_authenticate(_call: RequestContext, _request: Any) -> Any:
+    return SaslAuthenticateResponse(
+        error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
+        error_message="there is no authentication to be done now",
+        auth_bytes=b"",
+        session_lifetime_ms=0,
+    )
+
+
+SASL_AUTHENTICATE = ApiHandler("SaslAuthenticate", _sasl_authenticate)

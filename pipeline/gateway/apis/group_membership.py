@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler
+from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler, unchanged
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
@@ -27,10 +27,6 @@ JoinGroupResponse = struct("JoinGroupResponse")
 _NULL_PROTOCOL = 7
 
 
-def _join_request(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
-    return call.event("join_group", request.group_id, request.body)
-
-
 def _join_response(call: RequestContext, request: GroupRequest, decided: messages.Response) -> Any:
     joined = decided.join_group or messages.JoinGroupResponse(member_id=request.body.member_id)
     name = joined.protocol_name
@@ -46,17 +42,13 @@ def _join_response(call: RequestContext, request: GroupRequest, decided: message
     )
 
 
-JOIN_GROUP = ApiHandler("JoinGroup", CoordinatorHandler(_join_request, _join_response))
+JOIN_GROUP = ApiHandler("JoinGroup", CoordinatorHandler(unchanged("join_group"), _join_response))
 
 
 # --- SyncGroup (API key 14) -----------------------------------------------------------------------
 
 
 SyncGroupResponse = struct("SyncGroupResponse")
-
-
-def _sync_request(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
-    return call.event("sync_group", request.group_id, request.body)
 
 
 def _sync_response(
@@ -71,7 +63,7 @@ def _sync_response(
     )
 
 
-SYNC_GROUP = ApiHandler("SyncGroup", CoordinatorHandler(_sync_request, _sync_response))
+SYNC_GROUP = ApiHandler("SyncGroup", CoordinatorHandler(unchanged("sync_group"), _sync_response))
 
 
 # --- Heartbeat (API key 12) -----------------------------------------------------------------------
@@ -83,10 +75,6 @@ _NO_THROTTLE = 0
 _CODE = Struct(">h")
 _THROTTLE_AND_CODE = Struct(">ih")
 _THROTTLE_CODE_AND_NO_TAGS = Struct(">ihx")
-
-
-def _heartbeat_request(call: RequestContext, request: GroupRequest) -> messages.RequestEvent:
-    return call.event("heartbeat", request.group_id, request.body)
 
 
 def _heartbeat_code(
@@ -105,7 +93,7 @@ def _write_heartbeat(code: int, version: int) -> bytes:
 
 
 HEARTBEAT = ApiHandler(
-    "Heartbeat", CoordinatorHandler(_heartbeat_request, _heartbeat_code), _write_heartbeat
+    "Heartbeat", CoordinatorHandler(unchanged("heartbeat"), _heartbeat_code), _write_heartbeat
 )
 
 

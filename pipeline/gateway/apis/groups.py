@@ -21,7 +21,7 @@ from group_coordinator.schemas.kafka.structs import struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from group_coordinator.pipeline.gateway.group_listing import GroupListing
+    from group_coordinator.pipeline.gateway.polling import GroupListing
     from group_coordinator.pipeline.gateway.request_context import RequestContext
 
 log = logging.getLogger(__name__)

@@ -118,7 +118,8 @@ class _Append:
             return
         for each in self._asked:
             if not 0 <= each.index < count:
-                self._found[each.index] = _unknown(topic, each.index)
+                why = f"there is no {quoted_text(topic)}-{each.index}"
+                self._found[each.index] = BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
             else:
                 data = None if each.records is None else bytes(each.records)
                 self._batches.append(ProducedBatch(each.index, data, call.version, self._budget))
@@ -174,11 +175,6 @@ def _find(call: RequestContext, request: Any, topic: str) -> tuple[int, TopicTab
             ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
         )
     return count, definition
-
-
-def _unknown(topic: str, partition: int) -> BatchRefused:
-    why = f"there is no {quoted_text(topic)}-{partition}"
-    return BatchRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
 
 def _partition_response(partition: int, outcome: Outcome) -> Any:

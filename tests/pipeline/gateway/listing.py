@@ -8,7 +8,7 @@ from typing import Any
 
 from group_coordinator.pipeline.gateway.apis.groups import LIST_GROUPS
 from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool
-from group_coordinator.pipeline.gateway.group_listing import GroupListings
+from group_coordinator.pipeline.gateway.polling import GroupListings
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.schemas.kafka.reading import reader
 from group_coordinator.schemas.kafka.structs import struct

@@ -112,9 +112,9 @@ def test_a_deadline_is_by_the_clock_that_the_last_answer_of_the_group_told() -> 
         link = link_of(client)
         link.send(heartbeat("g"), answers.append)
         await client.answer(DECIDED)
-        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send(heartbeat("g"), answers.append, until=BOOTED + 200)
         assert (await client.answer(DECIDED + 60_000)).deadline == DECIDED + 200
-        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send(heartbeat("g"), answers.append, until=BOOTED + 200)
         assert (await client.answer(DECIDED)).deadline == DECIDED + 60_200
 
     asyncio.run(ask())
@@ -127,7 +127,7 @@ def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
     async def ask() -> None:
         client = Lost()
         link = link_of(client)
-        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send(heartbeat("g"), answers.append, until=BOOTED + 200)
         question = await client.answer(DECIDED)
         assert (question.api, question.group_id, question.deadline) == (
             "find_coordinator",
@@ -169,7 +169,7 @@ def test_no_request_id_tells_another_one() -> None:
         beat = HeartbeatRequest(1, "m")
         events = [call.event("heartbeat", "g", beat) for _ in range(101)]
         for event in events:
-            link.send_by(event, BOOTED, lambda _: None)
+            link.send(event, lambda _: None, until=BOOTED)
         return [each.event.request_id for each in client.waiting] + [
             event.request_id for event in events
         ]
@@ -184,12 +184,12 @@ def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
     async def ask() -> None:
         client = Lost()
         link = link_of(client)
-        link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
+        link.send(heartbeat("g"), answers.append, until=BOOTED + 200)
         await client.answer(None)
         # Nor is it where nobody waits any more, before and after the time is told.
-        link.send_by(heartbeat("g"), BOOTED + 200, answers.append).cancel()
+        link.send(heartbeat("g"), answers.append, until=BOOTED + 200).cancel()
         assert client.waiting == []
-        asked = link.send_by(heartbeat("g"), BOOTED + 200, answers.append)
+        asked = link.send(heartbeat("g"), answers.append, until=BOOTED + 200)
         await client.answer(DECIDED)
         asked.cancel()
         assert client.waiting == []
@@ -210,7 +210,7 @@ def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.Mo
             link.send(heartbeat(group_id), lambda _: None)
             await client.answer(DECIDED)
         for group_id in ("c", "a"):
-            link.send_by(heartbeat(group_id), BOOTED, lambda _: None)
+            link.send(heartbeat(group_id), lambda _: None, until=BOOTED)
         assert [each.event.api for each in client.waiting] == ["heartbeat", "find_coordinator"]
 
     asyncio.run(ask())

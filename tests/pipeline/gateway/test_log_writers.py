@@ -15,8 +15,8 @@ from kafka.protocol.producer import ProduceRequest
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.gateway import log_writers
 from group_coordinator.pipeline.gateway.apis.produce import PRODUCE
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch
 from group_coordinator.pipeline.gateway.log_writers import LogWriters
-from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import Topics
 from group_coordinator.pipeline.gateway.wire import InvalidFrame

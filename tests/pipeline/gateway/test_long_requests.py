@@ -321,7 +321,7 @@ def test_what_another_look_has_taken_in_is_news_all_the_same(root: str) -> None:
         create_log_topic(root, name, 1)
     logs = TopicLogs(root)
     assert logs.poll() == []
-    _, topic = logs.find("orders") or (0, None)
+    _, topic = logs.tables.find("orders") or (0, None)
     assert topic is not None
     LogAppender(topic, is_append_time=False).append([NewBatch(0, [b"k"], [b"v"], [0])])
     logs.refresh("orders")

@@ -13,7 +13,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.record_batch import encode_batch
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch
 from group_coordinator.pipeline.topics import Record, create_log_topic
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.test_fuzz import gateway_process, resident_mb

@@ -32,7 +32,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.storage import CommitStateUnknown
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.record_batch import encode_batch
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_coordinator.pipeline.gateway.compression import MOST_BYTES, Budget
-from group_coordinator.pipeline.gateway.produced_batch import read_batch
-from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch, read_batch, varint
 from group_coordinator.pipeline.topics import BatchRefused, NewBatch, Record, TopicConfig
 from group_coordinator.schemas.errors import ErrorCode
 from tests.examples import texts

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
+from group_coordinator.pipeline.gateway.default_record_batch import encode_batch, varint
 from tests.examples import texts
 
 

@@ -138,7 +138,7 @@ def test_nor_do_requests_of_one_group() -> None:
         heard: list[str] = []
         beat = event("heartbeat", HeartbeatRequest(1, "m"))
         gateway.link.send(beat, found.append, lambda: heard.append("taken in"))
-        gateway.link.send_by(event("offset_commit", COMMIT), BOOTED + 9, found.append)
+        gateway.link.send(event("offset_commit", COMMIT), found.append, until=BOOTED + 9)
         gateway.link.send(beat, found.append).cancel()
         # As every answer, after the call that asked for it.
         assert (found, heard) == ([], ["taken in"])
@@ -199,7 +199,7 @@ def test_who_may_commit_but_not_describe_commits() -> None:
     async def story() -> None:
         gateway = Gateway(acl(ALICE, "READ"), acl(ALICE, "DESCRIBE", "DENY"))
         commit = event("offset_commit", COMMIT, ALICE)
-        gateway.link.send_by(commit, BOOTED + 9, lambda _: None)
+        gateway.link.send(commit, lambda _: None, until=BOOTED + 9)
         assert (await gateway.client.answer(DECIDED)).api == "find_coordinator"
         assert (await gateway.client.answer(DECIDED)).api == "offset_commit"
 

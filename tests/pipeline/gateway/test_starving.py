@@ -23,12 +23,12 @@ from kafka.protocol.metadata import (
 from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.gateway import group_listing
+from group_coordinator.pipeline.gateway import polling
 from group_coordinator.pipeline.gateway.acl_cache import AclCache
 from group_coordinator.pipeline.gateway.apis.groups import LIST_GROUPS
 from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.gateway.fair_threads import FairThreadPool, Owner
-from group_coordinator.pipeline.gateway.group_listing import GroupEntry, GroupListing
+from group_coordinator.pipeline.gateway.polling import GroupEntry, GroupListing
 from group_coordinator.pipeline.gateway.request_context import RequestContext
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs, Topics
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -64,7 +64,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
         return query(self, *arguments)
 
     monkeypatch.setattr(Catalog, "query", held)
-    monkeypatch.setattr(group_listing, "_PAUSE", 0.0)
+    monkeypatch.setattr(polling, "_PAUSE", 0.0)
     yield reads
     reads.go_on.set()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.security import users
-from group_coordinator.pipeline.gateway.security.users import (
+from group_coordinator.pipeline.gateway import users
+from group_coordinator.pipeline.gateway.users import (
     add_user,
     new_credential,
     read_users,

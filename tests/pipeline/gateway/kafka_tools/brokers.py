@@ -17,7 +17,7 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.users import add_user, new_credential
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway

@@ -61,7 +61,7 @@ from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.cli.acls import acls_app
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.users import add_user, new_credential
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.acl_table import read_acls
 from group_coordinator.pipeline.tables.store import read_table

@@ -28,8 +28,8 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from group_coordinator.pipeline.gateway.security.tls import CertificateError, server_context
-from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.acceptor import CertificateError, server_context
+from group_coordinator.pipeline.gateway.users import add_user, new_credential
 from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
 from group_coordinator.pipeline.tables.topic_catalogue import create_topic
 from group_coordinator.schemas.errors import ErrorCode

@@ -21,15 +21,15 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.credentials import users_app
 from group_coordinator.pipeline.gateway import authenticator
-from group_coordinator.pipeline.gateway.authenticator import Authenticator
-from group_coordinator.pipeline.gateway.refusals import RefusalCounts
-from group_coordinator.pipeline.gateway.security.mechanisms import (
+from group_coordinator.pipeline.gateway.authenticator import (
     AuthenticationFailed,
+    Authenticator,
     Plain,
     Scram,
     begin,
 )
-from group_coordinator.pipeline.gateway.security.users import (
+from group_coordinator.pipeline.gateway.refusals import RefusalCounts
+from group_coordinator.pipeline.gateway.users import (
     STALE_LIMIT_S,
     Credential,
     Users,

@@ -33,13 +33,13 @@ from kafka.protocol.sasl import (
 from group_coordinator.pipeline.gateway import connection, receiving, server
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.refusals import RefusalCounts
-from group_coordinator.pipeline.gateway.security.users import (
+from group_coordinator.pipeline.gateway.session import Session
+from group_coordinator.pipeline.gateway.users import (
     Credential,
     Users,
     add_user,
     new_credential,
 )
-from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
 from group_coordinator.schemas.errors import ErrorCode
 from tests.ends import check_end

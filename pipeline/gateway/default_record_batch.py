@@ -1,4 +1,6 @@
-"""Validation and decoding of a produced record batch, as in a broker before it appends.
+"""Record batches of Kafka's message format 2: decoding for Produce, and encoding for Fetch.
+
+A produced batch is validated as in a broker before it appends. Fetched batches are uncompressed.
 
 Source: Apache Kafka, DefaultRecordBatch, DefaultRecord and LogValidator; KIP-98.
 """
@@ -19,15 +21,23 @@ from group_coordinator.pipeline.topics import (
     check_times,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka import writing
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.gateway.compression import Budget
+    from collections.abc import Sequence
 
+    from group_coordinator.pipeline.gateway.compression import Budget
+    from group_coordinator.pipeline.topics import Record
+
+# The fields: base offset, length, partition leader epoch, magic, CRC.
 _HEAD = struct.Struct(">qiibI")
+# The fields that the CRC covers: attributes, last offset delta, base and max timestamp, producer id
+# and epoch, base sequence, number of records.
 _COVERED = struct.Struct(">hiqqqhii")
 _RECORDS_AT = _HEAD.size + _COVERED.size
 _MAGIC_AT = 16
 _MAGIC = 2
+# The bytes that the length does not include: the base offset and the length itself.
 _UNCOUNTED = 12
 _CODEC, _IS_TRANSACTIONAL, _IS_CONTROL = 0x07, 0x10, 0x20
 _ZSTD = 4
@@ -122,7 +132,7 @@ def _old_format(magic: int) -> BatchRefused:
     return BatchRefused(ErrorCode.INVALID_RECORD, f"message format {magic}: only 2 is taken")
 
 
-# --- records --------------------------------------------------------------------------------------
+# --- decoding of records --------------------------------------------------------------------------
 
 
 # The limit of records and headers in a batch. A compressed header may take less than a bit. In
@@ -248,3 +258,71 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a number has more than ten bytes")
+
+
+# --- encoding -------------------------------------------------------------------------------------
+
+# The attribute bit of batches with the timestamp type LogAppendTime.
+_APPEND_TIME = 0x08
+_LEADER_EPOCH = 0
+_NO_PRODUCER = (-1, -1, -1)
+_NULL = b"\x01"
+_NO_HEADERS = b"\x00"
+
+
+def encode_batch(records: Sequence[Record], is_append_time: bool = False) -> bytes:
+    """Return the batch of one or more records with rising offsets.
+
+    `is_append_time`: the timestamp type is LogAppendTime, and all timestamps are equal.
+    """
+    base_offset, base_timestamp = records[0].offset, records[0].timestamp_ms
+    parts = []
+    for record in records:
+        key, value = record.key, record.value
+        body = b"".join(
+            (
+                b"\x00",
+                varint(record.timestamp_ms - base_timestamp),
+                varint(record.offset - base_offset),
+                _NULL if key is None else varint(len(key)) + key,
+                _NULL if value is None else varint(len(value)) + value,
+                _encode_headers(record.headers) if record.headers else _NO_HEADERS,
+            )
+        )
+        parts.append(varint(len(body)))
+        parts.append(body)
+    covered = _COVERED.pack(
+        _APPEND_TIME if is_append_time else 0,
+        records[-1].offset - base_offset,
+        base_timestamp,
+        max(record.timestamp_ms for record in records),
+        *_NO_PRODUCER,
+        len(records),
+    ) + b"".join(parts)
+    length = _HEAD.size - _UNCOUNTED + len(covered)
+    return (
+        _HEAD.pack(base_offset, length, _LEADER_EPOCH, _MAGIC, google_crc32c.value(covered))
+        + covered
+    )
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        parts.append(_NULL if value is None else varint(len(value)) + value)
+    return b"".join(parts)
+
+
+def _encode_varint(number: int) -> bytes:
+    return writing.varint((number << 1) ^ (number >> 63))
+
+
+# Lengths and deltas are nearly always small, and a table look-up is faster than encoding.
+_TABLE = [_encode_varint(number) for number in range(8_192)]
+
+
+def varint(number: int) -> bytes:
+    """Return the zigzag varint of a signed number of at most 64 bits, as in Kafka's records."""
+    return _TABLE[number] if 0 <= number < 8_192 else _encode_varint(number)

@@ -1,8 +1,8 @@
 """The file of users: one credential for each user and SCRAM mechanism.
 
 A line is a JSON object with a salt, a number of iterations, and two keys that are derived from the
-password. The keys are not enough to log in, but allow guessing passwords offline, so only the
-file's owner can read it. PLAIN checks passwords with the same keys.
+password. The keys are not enough to log in, but allow guessing passwords offline, so the file is
+created readable for its owner only. PLAIN checks passwords with the same keys.
 
 Source: RFC 5802, section 3; Apache Kafka, ScramFormatter and ScramCredential.
 """
@@ -189,19 +189,16 @@ class Users:
             return hmac.digest(self._fake_secret, text, "sha512")
 
         size = hashlib.new(HASHES[mechanism]).digest_size
+        present = self._credentials.values()
+        usual = (each.iterations for each in present if each.mechanism == mechanism)
         return Credential(
             user=user,
             mechanism=mechanism,
             salt=made("salt")[:_SALT_BYTES],
-            iterations=self._usual_iterations(mechanism),
+            iterations=next(usual, LEAST_ITERATIONS),
             stored_key=made("stored")[:size],
             server_key=made("server")[:size],
         )
-
-    def _usual_iterations(self, mechanism: str) -> int:
-        all_of = self._credentials.values()
-        found = (each.iterations for each in all_of if each.mechanism == mechanism)
-        return next(found, LEAST_ITERATIONS)
 
     def _reload(self) -> None:
         """Read the file again if it was written. Raises UsersError.

@@ -1,1 +1,0 @@
-"""Authentication of clients: TLS, the file of users, and the SASL mechanisms."""
