@@ -247,11 +247,18 @@ def _struct(kind: pa.StructType, columns: Sequence[Sequence[Any]], rows: int) ->
 
 
 def serve_next(decide: Decide, columns: Sequence[str]) -> None:
-    """Call `decide` for the groups of the next stream that this worker reads.
+    """Call `decide` for the groups of the next stream that this worker reads, and only of that one.
 
     `columns` are the names of the stream's two columns.
+
+    A worker loads groups with its task's serializer, maps the task's function over them, and dumps
+    the results with the serializer. For this stream, `load_stream` returns no groups, and
+    `dump_stream` calls `decide`. Other streams of the worker use Spark's serializer unchanged.
     """
-    serve_next_stream(lambda stream, out: _serve(stream, out, decide, columns))
+    # Remember the original before it is replaced.
+    _load_as_spark_does()
+    _next[:] = [lambda stream, out: _serve(stream, out, decide, columns)]
+    replace_method(serializer(), "load_stream", _load_stream)
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
@@ -265,19 +272,6 @@ def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[
         writer.write_batch(batch)
     if writer is not None:
         writer.close()
-
-
-def serve_next_stream(serve: Serve) -> None:
-    """Call `serve` for the next group stream of this worker, and only for that stream.
-
-    A worker loads groups with its task's serializer, maps the task's function over them, and dumps
-    the results with the serializer. For this stream, `load_stream` returns no groups, and
-    `dump_stream` calls `serve`. Other streams of the worker use Spark's serializer unchanged.
-    """
-    # Remember the original before it is replaced.
-    _load_as_spark_does()
-    _next[:] = [serve]
-    replace_method(serializer(), "load_stream", _load_stream)
 
 
 @functools.cache
