@@ -80,8 +80,8 @@ class FencedError(Failure):
 
     def __init__(self, table: str, mine: Epoch, latest: int) -> None:
         super().__init__(
-            f"fenced: the coordinator of epoch {latest} has taken over from node {mine.node_id}; "
-            f"this one, of epoch {mine.number}, writes nothing more to {table}"
+            f"fenced: epoch {latest} of node {mine.node_id} has taken over, so this process, of "
+            f"epoch {mine.number}, may not write to {table} any more"
         )
 
 
@@ -131,7 +131,7 @@ class Appender:
             try:
                 return self._append(rows, app_id, version)
             except TooOld as error:
-                log.warning("%s: its rows are written anew", error)
+                log.warning("%s: its rows are written to a new file", error)
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Start to write the file of the next append's rows, if the store is remote.

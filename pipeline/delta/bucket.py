@@ -63,7 +63,7 @@ _UNANSWERED = re.compile(
 )
 # The causes that the client prints. The last one is the root cause.
 _CAUSE = re.compile(r'(?:message|error): "([^"\n]+)"')
-_TIMEOUT, _TIMED_OUT = "kind: Timeout", "it took too long"
+_TIMEOUT, _TIMED_OUT = "kind: Timeout", "the request timed out"
 _NO_HTTP = "builder error"
 # Error codes for a missing object. With another code, a 404 means that something else is missing,
 # such as the bucket.
@@ -140,7 +140,7 @@ class Bucket:
             if is_first:
                 self._silent_since = monotonic()
         if is_first:
-            log.warning("the store is asked again for up to %.0f s: %s", RETRY_BUDGET_S, error)
+            log.warning("requests are retried for up to %.0f s: %s", RETRY_BUDGET_S, error)
 
     def _answers(self) -> None:
         self.has_answered = True
@@ -149,7 +149,7 @@ class Bucket:
         with self._lock:
             since, self._silent_since = self._silent_since, None
         if since is not None:
-            log.info("the store answers again after %.1f s", monotonic() - since)
+            log.info("the store responds again after %.1f s", monotonic() - since)
 
 
 @functools.lru_cache(maxsize=64)
@@ -161,7 +161,7 @@ def bucket_of(uri: str) -> Bucket:
         client: ClientConfig = {**CLIENT, "allow_http": _allows_http(uri)}
         return Bucket(from_url(uri, retry_config=RETRY, client_options=client))
     except (BaseError, ValueError) as error:
-        raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
+        raise Failure(f"the store {uri} cannot be used: {first_line(error)}") from error
 
 
 def _allows_http(uri: str) -> bool:
@@ -182,14 +182,14 @@ def meant(error: Exception, path: str) -> OSError:
     answer = _answer(message)
     if answer is None:
         if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(f"{path} is not there")
+            return FileNotFoundError(f"{path} does not exist")
         if isinstance(error, AlreadyExistsError):
-            return FileExistsError(f"{path} is there: {first_line(error)}")
+            return FileExistsError(f"{path} exists: {first_line(error)}")
         return StoreError(_unanswered(message) or first_line(error))
     if answer.status == "404" and answer.code in _NO_OBJECT:
         return FileNotFoundError(answer.line())
     if isinstance(error, AlreadyExistsError) and answer.code not in _UNDER_WAY:
-        return FileExistsError(f"{path} is there: {answer.line()}")
+        return FileExistsError(f"{path} exists: {answer.line()}")
     if answer.status.startswith("4") and answer.status not in _PASSING:
         return StoreRefusal(answer.line())
     return StoreError(answer.line(), answer.status)
@@ -226,8 +226,8 @@ def _unanswered(message: str) -> str | None:
     request = _request(found)
     if found["what"] == _NO_HTTP and found["uri"].startswith("http:"):
         cloud = "AZURE" if "MicrosoftAzure" in message else "AWS"
-        return f"{request}: a store is asked without TLS only if {cloud}_ALLOW_HTTP=true says so"
+        return f"{request}: an endpoint without TLS requires {cloud}_ALLOW_HTTP=true"
     causes = _CAUSE.findall(message)
     why = causes[-1] if causes else _TIMED_OUT if _TIMEOUT in message else found["what"]
-    again = f", asked {int(found['again']) + 1} times" if found["again"] else ""
-    return f"{request}: no answer in {found['took']} {found['unit']}{again}: {why}"
+    attempts = f" ({int(found['again']) + 1} attempts)" if found["again"] else ""
+    return f"{request}: no response in {found['took']} {found['unit']}{attempts}: {why}"

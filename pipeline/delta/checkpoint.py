@@ -71,7 +71,7 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
             # not write.
             _write(open_delta(uri))
     except STORE_FAILS as error:
-        log.warning("no Delta checkpoint of %s: %s", uri, error)
+        log.warning("could not write a Delta checkpoint of %s: %s", uri, error)
 
 
 def clean_log(handle: DeltaTable) -> None:
@@ -124,5 +124,5 @@ def _write_in_store(
 def _content(store: ObjectStore, name: str) -> bytes:
     content = store.read(name)
     if not content:
-        raise Failure(f"{store.uri} does not have {name}")
+        raise Failure(f"{store.uri}/{name} does not exist or is empty")
     return content

@@ -135,16 +135,16 @@ def parse_commit(content: bytes) -> list[Action]:
     """
     lines = [line for line in content.splitlines() if line]
     if not lines:
-        raise NotWhole("a commit is empty")
+        raise NotWhole("the commit is empty")
     try:
         actions = [_decode_action(line) for line in lines]
         _check_descriptions(actions)
     except DECODE_ERRORS as error:
-        raise NotWhole(f"a commit is cut off or damaged: {error}") from error
+        raise NotWhole(f"the commit is truncated or damaged: {error}") from error
     info = actions[0].commit_info
     is_ours = isinstance(info, dict) and info.get("engineInfo") == ENGINE
     if is_ours and info.get("numActions") not in (None, len(lines)):
-        raise NotWhole(f"a commit has {len(lines)} of {info['numActions']} actions")
+        raise NotWhole(f"the commit has {len(lines)} of {info['numActions']} actions")
     return actions
 
 

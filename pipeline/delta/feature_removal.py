@@ -104,7 +104,10 @@ def make_plain(uri: str, required: Sequence[str] = ()) -> None:
             state.version + 1,
         )
     except FileExistsError as error:
-        raise Failure(f"{uri} is written to meanwhile: stop every process first") from error
+        raise Failure(
+            f"another process wrote to {uri} during the repair: stop all processes that write to "
+            "it, and repair again"
+        ) from error
     clean_log(open_delta(uri))
 
 
@@ -137,8 +140,8 @@ def _check_columns(uri: str, state: TableState[AddedFile], required: Sequence[st
     lacking = [name for name in required if name not in names]
     if lacking:
         raise Failure(
-            f"the table at {uri} lacks {', '.join(lacking)}, as after ALTER TABLE ... RENAME "
-            "COLUMN: give each column its name back by Spark, and repair again"
+            f"the table at {uri} has no {', '.join(lacking)}: if ALTER TABLE has renamed a column, "
+            "rename it back in Spark, and repair again"
         )
 
 
@@ -255,4 +258,4 @@ def _named(values: pa.Array, type_: Any) -> pa.Array:
     if pa.types.is_list(values.type):
         inner = _named(values.values, type_["elementType"])
         return pa.ListArray.from_arrays(values.offsets, inner, mask=values.is_null())
-    raise Failure(f"a field within {values.type} has another name in the table's files")
+    raise Failure(f"column mapping renamed a field in {values.type}, which cannot be undone here")

@@ -87,7 +87,7 @@ class TableTail:
                     if rows is not None:
                         found.append(rows)
         except FileNotFoundError as error:
-            raise LogGone(f"a data file of version {at.version} is gone: {error}") from error
+            raise LogGone(f"a data file of version {at.version} was deleted: {error}") from error
         if not found:
             self._check_gone(at.version)
         behind = copy(self)
@@ -151,10 +151,10 @@ class TableFollower(Generic[S]):
             try:
                 rows, after = tail.look()
             except RowsRemoved as removed:
-                log.info("%s is read anew: %s", self._uri, removed)
+                log.info("%s is read completely again: %s", self._uri, removed)
                 before = None
             except LogGone:
-                log.info("%s is read anew: its log was cleaned up meanwhile", self._uri)
+                log.info("%s is read completely again: its log was cleaned up", self._uri)
             except TableReplacedError:
                 self.is_replaced = True
                 raise
@@ -172,7 +172,9 @@ class TableFollower(Generic[S]):
         rows = read_rows(handle, self._columns)
         # The replaced table may be created and not yet filled: its state is unknown, not empty.
         if self.is_replaced and not rows.num_rows:
-            raise Failure(f"{self._uri} was made anew and has no rows yet: nothing is known of it")
+            raise Failure(
+                f"{self._uri} was created again and has no rows yet: its state is unknown"
+            )
         self._held = tail, self._take(before, rows, True)
         self.is_replaced = False
         return True

@@ -45,8 +45,8 @@ class TableReplacedError(Failure):
 
     def __init__(self, uri: str, why: str) -> None:
         super().__init__(
-            f"{uri} was replaced while it was in use: {why}. Start the process again, a "
-            "coordinator without its streaming checkpoint: it then loads what the tables have"
+            f"the table {uri} was replaced while it was in use: {why}. Restart this process, a "
+            "coordinator without its streaming checkpoint: it then loads its state from the tables"
         )
         self.why = why
 
@@ -55,7 +55,7 @@ def check_not_restored(uri: str, version: int, actions: Iterable[Action]) -> Non
     """Raise TableReplacedError if the version's commitInfo has the operation RESTORE."""
     infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
     if any(info.get("operation") == "RESTORE" for info in infos):
-        raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier one")
+        raise TableReplacedError(uri, f"version {version} is a RESTORE of an earlier version")
 
 
 class TableAway(Failure):
@@ -120,7 +120,7 @@ class SameTable:
         """Return a TableReplacedError if `table_id` is another table's, otherwise None."""
         if self.table_id is None or table_id == self.table_id:
             return None
-        return TableReplacedError(self._uri, f"it has the id {table_id}, and had {self.table_id}")
+        return TableReplacedError(self._uri, f"its id is {table_id}, and was {self.table_id}")
 
     def check_actions(self, actions: Iterable[Action]) -> None:
         """Raise TableReplacedError if one of a commit's actions describes another table."""
@@ -148,7 +148,7 @@ class SameTable:
         try:
             handle = open_delta(self._uri)
         except TableNotFoundError as error:
-            raise TableAway(f"{self._uri} cannot be found: bring it back") from error
+            raise TableAway(f"the table {self._uri} cannot be found: restore it") from error
         table_id, newest = str(handle.metadata().id), int(handle.version())
         other = self.is_other(table_id)
         if other is not None:
@@ -159,11 +159,11 @@ class SameTable:
             # A suspended writer may have created a version again after a clean-up deleted it.
             if now is not None and now != known and not self._may_be_freed(known.version):
                 raise TableReplacedError(
-                    self._uri, f"version {known.version} is another commit than the one there was"
+                    self._uri, f"version {known.version} is another commit than before"
                 )
         if newest < at and self._seen(at) is None:
             raise TableReplacedError(
-                self._uri, f"its log ends at version {newest}, and was read up to version {at}"
+                self._uri, f"its log ends at version {newest}, but was read up to version {at}"
             )
         self.table_id = table_id
         self._known = self._seen(at) or self._seen(newest)

@@ -106,7 +106,7 @@ class Log:
     def _next_content(self, version: int, is_sure: bool) -> bytes | None:
         if self._is_behind:
             self._is_behind = False
-            raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
+            raise LogGone(f"the log of {self.uri} was cleaned up beyond version {version}")
         if not is_sure and self._knows_end():
             return None
         seen = None if self._end is None else Freshness.now()
@@ -120,7 +120,7 @@ class Log:
                 # Both may have been written since the first read of the commit.
                 content = self._read(version + 1)
                 if content is None:
-                    raise LogGone(f"{self.uri} no longer has version {version + 1}")
+                    raise LogGone(f"the log of {self.uri} no longer has version {version + 1}")
         # A found commit does not prove the log's end: it may be a late one.
         if content is None or self._knows_end():
             self._note(seen)
@@ -147,9 +147,9 @@ class Log:
         if created.outcome is Outcome.TAKEN:
             commit.may_be_committed = False
             raise FileExistsError(
-                f"version {version} of {self.uri} is another writer's"
+                f"another writer created version {version} of {self.uri}"
             ) from created.why
-        unknown = f"it is not known whether version {version} of {self.uri} was written:"
+        unknown = f"it is unknown whether version {version} of {self.uri} was committed:"
         if created.outcome is Outcome.UNKNOWN:
             raise CommitStateUnknown(f"{unknown} {created.why}") from created.why
         if not self._knows_end() and self._may_be_late(version) and not self._has(commit):
@@ -176,7 +176,7 @@ class Log:
             # No commit is empty: another engine creates the file in place and has not filled it
             # yet. Objects of a store are complete.
             back_off(attempt)
-        raise Failure(f"version {version} of {self.uri} is empty")
+        raise Failure(f"the commit of version {version} of {self.uri} is empty")
 
     def _is_cleaned_beyond(self, version: int, checks_there: bool) -> bool:
         """Return whether the log may have been cleaned up to this version or a later one.
@@ -189,14 +189,14 @@ class Log:
             return checkpoint.version >= version
         # Before the first Delta checkpoint no commit is cleaned up.
         if checks_there and version and self.store.read(commit_name(version - 1)) is None:
-            raise Failure(f"{self.uri} has no version {version - 1}: the table is gone")
+            raise Failure(f"{self.uri} has no version {version - 1}: the table was deleted")
         return False
 
     def _may_be_late(self, version: int) -> bool:
         try:
             return self._is_cleaned_beyond(version, checks_there=True)
         except (OSError, Failure) as error:
-            log.warning("whether version %d of %s is late: %s", version, self.uri, error)
+            log.warning("could not check if version %d of %s is late: %s", version, self.uri, error)
             return True
 
     def _has(self, commit: Commit) -> bool:
@@ -218,7 +218,7 @@ class Log:
         try:
             there = {file.path for file in data_files(open_delta(self.uri))}
         except (DeltaError, OSError) as error:
-            log.warning("whether a commit is in %s cannot be asked: %s", self.uri, error)
+            log.warning("could not check if a commit is in %s: %s", self.uri, error)
             return False
         return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 

@@ -160,8 +160,8 @@ def bring(table: Path, version: int) -> int | None:
     lines: list[dict[str, Any]] = [msgspec.json.decode(line) for line in content.splitlines()]
     if any(name not in _PLAIN for line in lines for name in line):
         log.error(
-            "version %d of %s is lost: it came after the log was cleaned up beyond it, and does "
-            "more than append; what it was to do is to be done again",
+            "version %d of %s is lost: it was committed after the log was cleaned up beyond it, "
+            "and is not only an append: repeat its operation",
             version,
             table,
         )
@@ -171,7 +171,8 @@ def bring(table: Path, version: int) -> int | None:
     late.unlink()
     if brought is not None:
         log.warning(
-            "version %d of %s came after the log was cleaned up beyond it: it is version %d now",
+            "version %d of %s was committed after the log was cleaned up beyond it: it is "
+            "committed again as version %d",
             version,
             table,
             brought,

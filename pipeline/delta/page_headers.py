@@ -41,9 +41,9 @@ def why_understated(file: pa.NativeFile, footer: pq.FileMetaData) -> str | None:
                 values += page_values
                 if size > said_size or values > said_values:
                     return (
-                        f"its footer gives column {column.path_in_schema!r} of row group {number} "
-                        f"{said_size} bytes and {said_values} values, and its pages have {size} "
-                        f"and {values} or more"
+                        f"by its footer column {column.path_in_schema!r} of row group {number} has "
+                        f"{said_size} bytes and {said_values} values, but its pages have at least "
+                        f"{size} and {values}"
                     )
     return None
 

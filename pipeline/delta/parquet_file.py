@@ -141,7 +141,7 @@ def why_no_parquet(files: FileSystem, path: str) -> str | None:
             return f"it has {size} bytes"
         end = _read(file, size - _END_BYTES, _END_BYTES)
         if end[-len(_MAGIC) :] != _MAGIC:
-            return "it does not end as a Parquet file does"
+            return "it does not end with PAR1"
         length = int.from_bytes(end[: -len(_MAGIC)], "little")
         if length > size - len(_MAGIC) - _END_BYTES:
             return f"it has {size} bytes, and a footer of {length}"

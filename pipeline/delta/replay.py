@@ -163,9 +163,9 @@ def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State])
             # It may have been cleaned up because a later one exists.
             if log.last_checkpoint() == noted:
                 raise NoPlainCheckpoint(
-                    f"{log.uri} has no Delta checkpoint of version {noted.version} that is one "
-                    "plain file, as with v2Checkpoint: `ALTER TABLE ... DROP FEATURE v2Checkpoint` "
-                    "by Spark, and then `group-coordinator repair` makes it plain again"
+                    f"the Delta checkpoint of version {noted.version} in {log.uri} is not one "
+                    "plain file, as with v2Checkpoint: run `ALTER TABLE ... DROP FEATURE "
+                    "v2Checkpoint` in Spark, and then `group-coordinator repair`"
                 ) from error
 
 
@@ -191,7 +191,7 @@ def _follow(log: Log, state: TableState[Any]) -> None:
         if newest is None or newest <= state.version:
             return
         if state.version == before:
-            raise NotWhole(f"version {before + 1} of {log.uri} cannot be found, {newest} is there")
+            raise NotWhole(f"version {before + 1} of {log.uri} is missing, but {newest} exists")
 
 
 # --- plain tables, by DuckDB ---------------------------------------------------------------------
@@ -215,7 +215,7 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
     def read(_log: Log, version: int) -> Iterator[Action]:
         checkpoint = folder / "_delta_log" / checkpoint_name(version)
         if not checkpoint.exists():
-            raise FileNotFoundError(f"{checkpoint} is not there")
+            raise FileNotFoundError(f"{checkpoint} does not exist")
         return _actions(checkpoint, ask)
 
     try:

@@ -78,12 +78,12 @@ class RetryBudget:
                 # The message may name another file in each attempt.
                 cause = type(error), _errno(error), getattr(error, "status", None)
                 if cause not in told:
-                    log.warning("could not %s, and tries again: %s", what, first_line(error))
+                    log.warning("could not %s, retrying: %s", what, first_line(error))
                 told.add(cause)
                 back_off(attempt)
             else:
                 if attempt:
-                    log.info("could %s in attempt %d", what, attempt + 1)
+                    log.info("%s: succeeded in attempt %d", what, attempt + 1)
                 return found
         raise AssertionError("the last attempt returns or raises")
 
@@ -93,7 +93,8 @@ class RetryBudget:
             self._until = now + self._timeout_ms / 1000
         if now >= self._until:
             raise CommitTimeoutError(
-                f"could not {what} for {self._timeout_ms} ms ({self._setting}): {first_line(error)}"
+                f"could not {what} within {self._timeout_ms} ms ({self._setting}): "
+                f"{first_line(error)}"
             ) from error
 
 

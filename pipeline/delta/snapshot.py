@@ -184,7 +184,7 @@ class LiveFiles:
         if content is not None:
             return self.after(parse_commit(content))
         if self.version < 0:
-            raise Failure(f"{self._uri} has no log that can be read")
+            raise Failure(f"the log of {self._uri} cannot be found")
         try:
             self._check_gone(self.version + 1)
         except LogGone:

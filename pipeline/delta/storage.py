@@ -181,9 +181,7 @@ class Disk:
                 try:
                     force()
                 except OSError as error:
-                    raise NotFlushed(
-                        f"{target} may not outlive a loss of power: {error}"
-                    ) from error
+                    raise NotFlushed(f"{target} may not survive a power loss: {error}") from error
         return created
 
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
@@ -249,7 +247,7 @@ class Disk:
                 partial.unlink()
             except OSError as error:
                 # The file exists since the link; only its temporary name remains.
-                log.warning("%s is left behind: %s", partial, error)
+                log.warning("could not delete the temporary file %s: %s", partial, error)
         return Created(Outcome.MADE)
 
 

@@ -50,9 +50,9 @@ def check_store(uri: str) -> None:
         folder.delete([name])
     if replaces:
         raise UnfitStore(
-            f"the store of {uri} replaces an object that is to be created only if it is not there: "
-            "two writers would overwrite each other's commits; tables need a store that refuses a "
-            "PUT with `If-None-Match: *` of what is there, and no proxy that drops the condition"
+            f"the store of {uri} replaces an existing object although the PUT forbids it "
+            "(`If-None-Match: *`), so two writers would overwrite each other's commits: use a "
+            "store that observes the condition, and no proxy that drops it"
         )
 
 
@@ -75,7 +75,7 @@ def check_clock(uri: str) -> None:
         way = "ahead of" if skew_ms > 0 else "behind"
         raise ClockSkew(
             f"this machine's clock is {abs(skew_ms) / 1000:,.0f} s {way} that of the store of "
-            f"{uri}: by such a clock no file may be deleted for its age"
+            f"{uri}, so no file is deleted by its age: correct the clock"
         )
 
 

@@ -155,7 +155,7 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         """Read a whole file into memory and open it."""
         content = self._folder.read(path)
         if content is None:
-            raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
+            raise FileNotFoundError(f"{self._folder.uri}/{path} does not exist")
         return pa.BufferReader(Lent(content))
 
     def open_input_file(self, path: str) -> pa.NativeFile:
@@ -201,18 +201,18 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
 
     def move(self, src: str, dest: str) -> None:
         """Raise NotImplementedError: a store cannot rename."""
-        raise NotImplementedError(f"{src} cannot be renamed to {dest}: a store copies")
+        raise NotImplementedError(f"an object store cannot rename {src} to {dest}")
 
     def copy_file(self, src: str, dest: str) -> None:
         """Copy a file through this process."""
         content = self._folder.read(src)
         if content is None:
-            raise FileNotFoundError(f"{self._folder.uri}/{src} is not there")
+            raise FileNotFoundError(f"{self._folder.uri}/{src} does not exist")
         self._folder.write(dest, content)
 
     def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
         """Raise NotImplementedError: a store cannot append."""
-        raise NotImplementedError(f"{path}: a store's objects cannot be appended to")
+        raise NotImplementedError(f"an object store cannot append to {path}")
 
     @staticmethod
     def _info(path: str, found: Listed | None) -> FileInfo:

@@ -121,7 +121,7 @@ def log_names(folder: Path) -> list[str]:
             if not log.is_dir():
                 return []
             back_off(attempt)
-    raise FileNotFoundError(f"{log} is there and cannot be listed")
+    raise FileNotFoundError(f"{log} exists, but cannot be listed")
 
 
 def newest_checkpoint(note: bytes, names: Callable[[], Iterable[str]]) -> LastCheckpoint | None:

@@ -174,7 +174,7 @@ class TableFiles(VersionFiles):
             Changes(added, removed, moves, data_change=data_change, predicate=predicate)
         )
         if not isinstance(found, int):
-            raise RewriteConflict(self.handle.table_uri, f"its transactions came to {dict(found)}")
+            raise RewriteConflict(self.handle.table_uri, f"its transactions are {dict(found)}")
         refresh(self.handle)
 
     def _force(self, target: Path) -> None:

@@ -305,7 +305,7 @@ def _new_of(
     actions = parse_commit(content)
     removed = [action.remove for action in actions if action.remove is not None]
     if refuses_removals and any(each.data_change for each in removed):
-        raise RowsRemoved(f"version {version} has removed rows")
+        raise RowsRemoved(f"version {version} removed rows")
     if removed:
         return []
     adds = [action.add for action in actions if action.add is not None]

@@ -68,7 +68,7 @@ class TornTable(Failure):
 
     def __init__(self, table: Path, torn: list[Torn]) -> None:
         told = "; ".join(each.line() for each in torn)
-        super().__init__(f"the table at {table} is torn, as after a loss of power: {told}")
+        super().__init__(f"the table at {table} has torn files, as after a power loss: {told}")
 
 
 def find_torn(table: Path) -> list[Torn]:
@@ -100,7 +100,7 @@ def mend(table: Path, found: list[Torn]) -> list[Torn]:
     """
     torn, is_described = _look(table)
     if not is_described:
-        raise Failure(f"the table at {table} has lost its description: move its folder away")
+        raise Failure(f"the metadata of the table at {table} is lost: move its folder away")
     torn = _both(found, torn)
     for each in torn:
         if each.kind == COMMIT:
@@ -170,7 +170,7 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
             torn.append(Torn(COMMIT, version, _MISSING))
             continue
         if actions is None:
-            torn.append(Torn(COMMIT, version, "its file is empty or cut off"))
+            torn.append(Torn(COMMIT, version, "its file is empty or truncated"))
             continue
         for action in actions:
             if action.add is not None:
@@ -212,7 +212,7 @@ def _damage(file: Path, size: int | None) -> str | None:
             whole = opened.read() == _PARQUET_END
     except FileNotFoundError:
         return "is missing"
-    return None if whole else "is cut off"
+    return None if whole else "is truncated"
 
 
 # --- mending ------------------------------------------------------------------------------------

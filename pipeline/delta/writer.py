@@ -55,7 +55,7 @@ class RewriteConflict(Failure):
     """A commit that another process's rewrite forbids; it is not in the table."""
 
     def __init__(self, table: str, why: str) -> None:
-        super().__init__(f"{table} was rewritten by another process meanwhile: {why}")
+        super().__init__(f"another process changed {table} meanwhile: {why}")
 
 
 class TooOld(Exception):
@@ -122,7 +122,7 @@ class Writer:
                 continue
             self._check(changes)
             if begun is not None and not begun.is_within(COMMITTABLE_S):
-                raise TooOld(f"a file of {self.uri} that was not committed for half an hour")
+                raise TooOld(f"a file of {self.uri} was not committed within half an hour")
             commit = changes.commit(found, self._flushed)
             try:
                 self.snapshot.create(commit)
@@ -136,7 +136,7 @@ class Writer:
                 self.may_be_committed = commit.may_be_committed
             self._follow_up()
             return self.snapshot.state.version
-        raise AppendConflict(f"{ATTEMPTS} commits to {self.uri} lost against other writers")
+        raise AppendConflict(f"other writers committed first to {self.uri} {ATTEMPTS} times")
 
     def _check_flushed(self) -> None:
         if self._not_flushed is not None:
@@ -150,12 +150,14 @@ class Writer:
             rewrites = bool(changes.add and changes.remove) and changes.data_change
             check_writable(self.uri, features, rewrites)
         if changes.remove and self.snapshot.described != self._described:
-            raise RewriteConflict(self.uri, "its description was changed")
+            raise RewriteConflict(self.uri, "its metadata was changed")
         for file in changes.remove:
             if file.path not in self.snapshot.state.files:
                 raise RewriteConflict(self.uri, f"{file.path} was removed")
             if quote(file.path, safe="/=") != file.path:
-                raise Failure(f"{self.uri}: {file.path} is named so that its log encodes the name")
+                raise Failure(
+                    f"{self.uri}: the log encodes the path {file.path}: it cannot be removed"
+                )
 
     def _follow_up(self) -> None:
         """Write the new version's checksum, and regularly start to write a Delta checkpoint."""
@@ -211,7 +213,7 @@ class LiveWriter:
             # This fails if another writer has committed since the caller's last read.
             self._log.create(commit, live.version + 1)
         except (FileExistsError, LogGone) as error:
-            log.debug("%s is appended to again: %s", self._uri, error)
+            log.debug("the append to %s is retried: %s", self._uri, error)
             return None
         if (live.version + 1) % CHECKPOINT_EVERY == 0:
             known = dict(self._log.recent)
@@ -225,7 +227,7 @@ def _keep_short(uri: str, version: int, known: Mapping[int, bytes], most_commits
     try:
         trim_log(uri, version - most_commits)
     except (OSError, DeltaError, LogGone) as error:
-        log.warning("the log of %s was not trimmed: %s", uri, error)
+        log.warning("could not trim the log of %s: %s", uri, error)
 
 
 def are_forbidden(changes: Changes, versions: Mapping[str, int | None]) -> bool:
@@ -260,4 +262,4 @@ def write_checksum(table_folder: Path, table: Sizes) -> None:
         # a reader that has already listed it.
         checksum_path(folder, table.version - 2).unlink(missing_ok=True)
     except OSError as error:
-        log.warning("no checksum for version %d in %s: %s", table.version, folder, error)
+        log.warning("could not write checksum %d in %s: %s", table.version, folder, error)

@@ -106,8 +106,8 @@ def _is_there(root: str) -> bool:
 def _check_never_made(root: str) -> None:
     if has_mark(root, COORDINATORS, _MARK):
         raise TableMissing(
-            f"the root has ACLs, and {table_uri(root, ACLS)} cannot be found: bring it back, or "
-            "make the table anew by `group-coordinator acls add`"
+            f"the root has ACLs, but {table_uri(root, ACLS)} cannot be found: restore it, or "
+            "create it again by `group-coordinator acls add`"
         )
 
 
@@ -210,8 +210,8 @@ def _take(known: _KnownAcls | None, rows: pa.Table, is_whole: bool) -> _KnownAcl
         # The table is created before its first row. This is an error: an empty set of ACLs would
         # deny everything, and clients treat a denial as final.
         raise Failure(
-            "the table of ACLs has no rows yet, so which ACLs are in force is not known: if no "
-            "change of them is under way, make one by `group-coordinator acls add`"
+            "the table of ACLs has no rows yet, so the ACLs are unknown: unless another process is "
+            "adding one, run `group-coordinator acls add`"
         )
     before = _KnownAcls(-1, ()) if known is None or is_whole else known
     # Changes that are read twice are skipped: a removed ACL would be in force again.

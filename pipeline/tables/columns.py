@@ -86,7 +86,7 @@ def add_missing_columns(handle: DeltaTable, table: Table) -> None:
         found = _schema(handle)
         unknown = list(_unknown_required(found, table.schema))
         if unknown:
-            raise _later(handle, table, f"it wants {', '.join(unknown)} in every row")
+            raise _later(handle, table, f"{', '.join(unknown)} must not be null")
         if not missing:
             return
         wanted = Schema.from_arrow(with_columns(found, table.schema))
@@ -100,7 +100,7 @@ def add_missing_columns(handle: DeltaTable, table: Table) -> None:
             refresh(handle)
         else:
             names = ", ".join(missing)
-            log.info("the %s table is an earlier release's: added %s", table.name, names)
+            log.info("added columns to the %s table of an earlier release: %s", table.name, names)
             return
 
 

@@ -74,7 +74,7 @@ class OffsetsLog:
             self._next[row["partition"]] = row["log_offset_max"] + 1
         segment = rows.column("segment")[0].as_py()
         if segment != self._segment:
-            log.info("offsets topic: segment %d closed, %d begun", self._segment, segment)
+            log.info("offsets topic: closed segment %d, opened %d", self._segment, segment)
             self._segment, self._size, self._since = segment, 0, None
         self._size += rows.nbytes
         if self._since is None:

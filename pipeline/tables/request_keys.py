@@ -32,7 +32,7 @@ def read_keys(path: str | Path) -> list[RequestKey]:
     try:
         lines = read_private(Path(path)).splitlines()
     except OSError as error:
-        raise KeysError(f"the keys' file {path}: {error.strerror}") from error
+        raise KeysError(f"the key file {path} cannot be read: {error.strerror}") from error
     return [_read_line(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -40,7 +40,7 @@ def read_key(path: str | Path) -> RequestKey:
     """Return the key of a producer's file; raises KeysError if it has not exactly one."""
     keys = read_keys(path)
     if len(keys) != 1:
-        raise KeysError(f"{path} has {len(keys)} keys: a producer signs by one, its own")
+        raise KeysError(f"{path} has {len(keys)} keys: a producer's file has exactly one")
     return keys[0]
 
 
@@ -49,7 +49,7 @@ def _read_line(path: str | Path, number: int, line: bytes) -> RequestKey:
         key = msgspec.json.decode(line, type=RequestKey)
     except DECODE_ERRORS:
         # The decoder's message may contain a part of the secret.
-        raise KeysError(f"line {number} of {path} is no key") from None
+        raise KeysError(f"line {number} of {path} is not a valid key") from None
     if len(key.secret) < _SECRET_BYTES // 2:
         raise KeysError(f"line {number} of {path}: the secret is shorter than 16 bytes")
     return key
@@ -61,7 +61,7 @@ def new_key(name: str, principal: str) -> RequestKey:
     Raises KeysError if the name is empty or the principal is neither `TYPE:NAME` nor `*`.
     """
     if not name or (principal != "*" and not all(principal.partition(":"))):
-        raise KeysError("a key has a name, and a principal, TYPE:NAME or `*`")
+        raise KeysError("a key requires a name and a principal, which is TYPE:NAME or `*`")
     return RequestKey(name, principal, secrets.token_bytes(_SECRET_BYTES))
 
 
@@ -74,7 +74,7 @@ def add_key(path: Path, key: RequestKey) -> None:
     with changing(path):
         present = read_keys(path) if path.exists() else []
         if key.name in {each.name for each in present}:
-            raise KeysError(f"{path} has a key {key.name!r}: remove it first")
+            raise KeysError(f"{path} already has a key {key.name!r}: remove it first")
         _write(path, [*present, key])
 
 

@@ -57,7 +57,7 @@ def partition_in(values: Mapping[str, str | None], path: str) -> int:
     """
     value = values.get("partition") or "0"
     if not _NUMBER.fullmatch(value):
-        raise Failure(f"{path}: {value!r} is no partition")
+        raise Failure(f"{path}: {value!r} is not a partition number")
     return int(value)
 
 

@@ -125,8 +125,8 @@ def _check_offsets_topic(root: str) -> None:
     # Checked again, because a folder may have been unavailable for a moment.
     if read_table(root, COORDINATORS).num_rows and not has_table(root, OFFSETS_TOPIC):
         raise TableMissing(
-            f"coordinators have run on {root}, and {table_uri(root, OFFSETS_TOPIC)}, which has all "
-            "groups and offsets, cannot be found: bring it back, or begin anew with another root"
+            f"coordinators have run on {root}, but {table_uri(root, OFFSETS_TOPIC)}, which has all "
+            "groups and offsets, cannot be found: restore it, or use another root"
         )
 
 
@@ -215,7 +215,7 @@ def check_whole_table(root: str, table: Table) -> None:
         check_whole(folder)
     except TornTable as error:
         raise TornRoot(
-            f"{error}; `group-coordinator repair --root {root}` tells what can be done"
+            f"{error}; `group-coordinator repair --root {root}` shows what can be done"
         ) from error
 
 

@@ -161,8 +161,8 @@ def _check_never_made(root: str) -> None:
     # Another process may have created both since the first check.
     if not has_catalogue(root):
         raise TableMissing(
-            f"the root has topics with tables, and {table_uri(root, TOPICS)} cannot be found: "
-            "bring it back"
+            f"the root has topics with tables, but {table_uri(root, TOPICS)} cannot be found: "
+            "restore it"
         )
 
 

@@ -121,7 +121,7 @@ class TableLog:
         info = next((a.commit_info for a in actions if isinstance(a.commit_info, dict)), {})
         for action in actions:
             if action.meta_data is not None and action.meta_data.get("id") != self._table_id:
-                raise self._replaced(f"id {action.meta_data.get('id')}")
+                raise self._other_id(action.meta_data.get("id"))
             if action.protocol is not None:
                 refused = unreadable(
                     action.protocol.get("minReaderVersion", 1),
@@ -194,16 +194,18 @@ class TableLog:
             raise self._dropped() from error
         found = str(handle.metadata().id)
         if found != self._table_id:
-            raise self._replaced(f"id {found}")
+            raise self._other_id(found)
         return handle
 
     def _dropped(self) -> TableReplaced:
         return TableReplaced(f"the Delta table at {self._uri} does not exist any more")
 
-    def _replaced(self, found: str) -> TableReplaced:
+    def _other_id(self, found: object) -> TableReplaced:
+        return self._replaced(f"its id is {found}, and was {self._table_id}")
+
+    def _replaced(self, why: str) -> TableReplaced:
         return TableReplaced(
-            f"the table at {self._uri} was replaced: it has {found}, the topic's table had id "
-            f"{self._table_id}. Delete the topic and create it again"
+            f"the table at {self._uri} was replaced: {why}. Delete the topic and create it again"
         )
 
 

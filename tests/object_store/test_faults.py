@@ -269,8 +269,8 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
     assert rows(uri) == [0, 1]
     said = [each.getMessage() for each in caplog.records if "the store" in each.getMessage()]
     assert len(said) == 2
-    assert "the store is asked again for up to 45 s: PUT " in said[0]
-    assert "the store answers again after" in said[1]
+    assert "requests are retried for up to 45 s: PUT " in said[0]
+    assert "the store responds again after" in said[1]
 
 
 def test_a_store_that_never_answered_is_not_waited_for(proxy, root, monkeypatch):

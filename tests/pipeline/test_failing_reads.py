@@ -577,7 +577,7 @@ def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
     segments = Segments(str(folder))
     note = folder / "_delta_log" / "_last_checkpoint"
     note.rename(tmp_path / "away")
-    with pytest.raises(Failure, match="no log that can be read"):
+    with pytest.raises(Failure, match=r"the log of .* cannot be found"):
         segments.poll()
     assert not segments.is_whole
     (tmp_path / "away").rename(note)

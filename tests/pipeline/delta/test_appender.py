@@ -125,7 +125,7 @@ def test_losing_every_attempt_is_an_error(folder, monkeypatch):
         raise FileExistsError
 
     monkeypatch.setattr(Log, "create", taken)
-    with pytest.raises(AppendConflict, match=r"3 commits to .*responses lost"):
+    with pytest.raises(AppendConflict, match=r"committed first to .*responses 3 times"):
         appender.append(batch("a"))
 
 

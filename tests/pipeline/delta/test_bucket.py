@@ -85,7 +85,7 @@ REFUSED = """Debug source:
                 answered("412 Precondition Failed", xml("PreconditionFailed", "It is."), "PUT")
             ),
             FileExistsError,
-            f"{PATH} is there: PUT http://127.0.0.1:9/bucket/7.json: 412 Precondition Failed, "
+            f"{PATH} exists: PUT http://127.0.0.1:9/bucket/7.json: 412 Precondition Failed, "
             "PreconditionFailed: It is.",
         ),
         (
@@ -111,14 +111,14 @@ REFUSED = """Debug source:
         (
             BaseError(unanswered("error sending request", REFUSED)),
             StoreError,
-            "GET http://127.0.0.1:9/bucket/7.json: no answer in 2.0 s, asked 9 times: "
+            "GET http://127.0.0.1:9/bucket/7.json: no response in 2.0 s (9 attempts): "
             "Connection refused",
         ),
         (
             BaseError(unanswered("builder error", "Debug source: BadScheme")),
             StoreError,
-            "GET http://127.0.0.1:9/bucket/7.json: a store is asked without TLS only if "
-            "AWS_ALLOW_HTTP=true says so",
+            "GET http://127.0.0.1:9/bucket/7.json: an endpoint without TLS requires "
+            "AWS_ALLOW_HTTP=true",
         ),
         (BaseError("of another kind\n\nDebug"), StoreError, "of another kind"),
     ],

@@ -39,7 +39,7 @@ def test_a_later_epoch_stops_the_earlier_writer(table: str) -> None:
     raise_epoch(table, Epoch(1, 0))
     assert earlier.append(numbers(1), "q", 0)
     raise_epoch(table, Epoch(1, 1))
-    with pytest.raises(FencedError, match="epoch 1 has taken over from node 1"):
+    with pytest.raises(FencedError, match="epoch 1 of node 1 has taken over"):
         earlier.append(numbers(2), "q", 1)
     assert Appender(table, EPOCH_1).append(numbers(3), "q", 1)
     assert written(table) == [1, 3]
@@ -56,7 +56,7 @@ def test_a_fenced_append_leaves_no_file_behind(table: str) -> None:
 def test_an_epoch_cannot_go_back(table: str) -> None:
     raise_epoch(table, Epoch(1, 2))
     raise_epoch(table, Epoch(1, 2))
-    with pytest.raises(FencedError, match="epoch 2 has taken over from node 1"):
+    with pytest.raises(FencedError, match="epoch 2 of node 1 has taken over"):
         raise_epoch(table, Epoch(1, 1))
 
 

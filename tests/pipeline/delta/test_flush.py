@@ -88,7 +88,7 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
 
     monkeypatch.setattr(storage, "opened_to_flush", broken)
     for _ in range(2):
-        with pytest.raises(storage.NotFlushed, match="may not outlive a loss of power"):
+        with pytest.raises(storage.NotFlushed, match="may not survive a power loss"):
             appender.append(rows(1), "app", 1)
         appender.forget()
     with pytest.raises(storage.NotFlushed):

@@ -66,10 +66,10 @@ def set_back_and_go_on(folder: Path) -> None:
 
 
 REPLACED = {
-    "shorter": (remake(1), "has the id|cannot|another commit|ends at"),
-    "as-long": (remake(5), "another commit|has the id"),
-    "longer": (remake(9), "another commit|has the id"),
-    "older-copy": (set_back, "ends at version 3, and was read up to version 5"),
+    "shorter": (remake(1), "its id is|cannot|another commit|ends at"),
+    "as-long": (remake(5), "another commit|its id is"),
+    "longer": (remake(9), "another commit|its id is"),
+    "older-copy": (set_back, "ends at version 3, but was read up to version 5"),
     "older-copy-that-went-on": (set_back_and_go_on, "version 5 is another commit"),
 }
 
@@ -94,7 +94,7 @@ def test_a_table_that_is_away_is_a_failed_look_each_time_until_it_is_back(folder
     tail = follow(str(folder), ["n"])
     away = folder.rename(folder.with_name("away"))
     for _ in range(3):
-        with pytest.raises(TableAway, match="bring it back"):
+        with pytest.raises(TableAway, match="restore it"):
             tail.poll()
     away.rename(folder)
     append(folder)
@@ -150,7 +150,7 @@ def test_a_log_that_was_cleaned_up_is_still_the_same_table(folder: Path) -> None
 
 
 def test_a_position_beyond_the_log_of_a_new_start_is_another_table(folder: Path) -> None:
-    with pytest.raises(TableReplacedError, match=r"ends at version 5, and was read up to .* 500"):
+    with pytest.raises(TableReplacedError, match=r"ends at version 5, but was read up to .* 500"):
         SameTable(str(folder)).check(500)
 
 
@@ -162,7 +162,7 @@ def test_a_first_comparison_learns_the_id_of_a_table_whose_log_is_cleaned_up_lat
     # The other table's log has a checkpoint, so version 5 may have been freed and written again.
     remake(9)(folder)
     DeltaTable(str(folder)).create_checkpoint()
-    with pytest.raises(TableReplacedError, match="has the id"):
+    with pytest.raises(TableReplacedError, match="its id is"):
         same.check(7)
 
 
@@ -191,7 +191,7 @@ def test_a_table_that_was_made_anew_and_has_no_rows_yet_is_unknown(folder: Path)
     with pytest.raises(TableReplacedError):
         table.poll()
     for _ in range(2):
-        with pytest.raises(Failure, match="made anew and has no rows yet"):
+        with pytest.raises(Failure, match="created again and has no rows yet"):
             table.poll()
     append(folder)
     assert table.poll()
@@ -214,7 +214,7 @@ def test_an_appender_writes_nothing_into_a_replaced_table(folder: Path, kind: st
     REPLACED[kind][0](folder)
     before = names(folder)
     for _ in range(2):
-        with pytest.raises(TableReplacedError, match="Start the process again"):
+        with pytest.raises(TableReplacedError, match="Restart this process"):
             appender.append(rows(), "query", 2)
     assert names(folder) == before
 
@@ -256,7 +256,7 @@ def test_an_appender_goes_on_after_what_keeps_the_id(folder: Path) -> None:
 def test_a_new_table_in_the_same_log_is_another_one(folder: Path) -> None:
     appender = Appender(folder)
     DeltaTable.create(str(folder), pa.schema([("n", pa.int64())]), mode="overwrite")
-    with pytest.raises(TableReplacedError, match="has the id"):
+    with pytest.raises(TableReplacedError, match="its id is"):
         appender.append(rows())
 
 
@@ -264,7 +264,7 @@ def test_a_cleaned_up_log_of_another_table_is_not_taken_for_a_clean_up(folder: P
     appender = Appender(folder)
     remake(12)(folder)
     clean_up(folder)
-    with pytest.raises(TableReplacedError, match="has the id"):
+    with pytest.raises(TableReplacedError, match="its id is"):
         appender.append(rows())
 
 

@@ -58,5 +58,5 @@ def test_a_footer_that_understates_a_column_is_not(files, tmp_path, codec, colum
     understate(tmp_path / "file", column, field)
     told = opened(files)
     assert isinstance(told, str)
-    assert f"its footer gives column '{column}' of row group 0 " in told
+    assert f"by its footer column '{column}' of row group 0 has " in told
     assert why_damaged(files, "file") == told

@@ -34,9 +34,9 @@ def test_what_is_certainly_none_is_told(files, tmp_path, whole):
     for content, why in (
         (b"", "it has 0 bytes"),
         (b"PAR1", "it has 4 bytes"),
-        (b"not at all what it should be", "it does not end as a Parquet file does"),
-        (whole[: len(whole) // 2], "it does not end as a Parquet file does"),
-        (bytes(len(whole)), "it does not end as a Parquet file does"),
+        (b"not at all what it should be", "it does not end with PAR1"),
+        (whole[: len(whole) // 2], "it does not end with PAR1"),
+        (bytes(len(whole)), "it does not end with PAR1"),
         (b"PAR1" + (1 << 30).to_bytes(4, "little") + b"PAR1", "it has 12 bytes, and a footer"),
         (broken_footer, "its footer cannot be read"),
     ):

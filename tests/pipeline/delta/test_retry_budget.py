@@ -65,7 +65,7 @@ LASTING = [
     failed(errno.EROFS),
     StoreRefusal("PUT: 403 Forbidden"),
     FencedError("responses", Epoch(1, 2), 3),
-    NotFlushed("version 7 may not outlive a loss of power"),
+    NotFlushed("version 7 may not survive a power loss"),
     UnsupportedTable("responses", ("columnMapping",)),
     SchemaMismatchError("no column n"),
     KeyError("a bug"),
@@ -95,17 +95,19 @@ def test_each_cause_is_told_once_and_so_is_the_end(caplog: pytest.LogCaptureFixt
     step = Step(*errors, failed(errno.ENOSPC), *(StoreError("503", "503") for _ in range(2)))
     RetryBudget(60_000).run("write responses", step)
     assert [each.getMessage() for each in caplog.records] == [
-        "could not write responses, and tries again: [Errno 24] Too many open files: 'file-0'",
-        "could not write responses, and tries again: [Errno 28] No space left on device: 'f'",
-        "could not write responses, and tries again: 503",
-        "could write responses in attempt 7",
+        "could not write responses, retrying: [Errno 24] Too many open files: 'file-0'",
+        "could not write responses, retrying: [Errno 28] No space left on device: 'f'",
+        "could not write responses, retrying: 503",
+        "write responses: succeeded in attempt 7",
     ]
 
 
 def test_it_ends_after_the_time_and_says_why(time_of_day: Clock) -> None:
     began = time_of_day.now_s
     step = Step(*(failed(errno.ENOSPC) for _ in range(1_000)))
-    why = r"write responses for 5000 ms \(offsets.commit.timeout.ms\): .* No space left on device"
+    why = (
+        r"write responses within 5000 ms \(offsets.commit.timeout.ms\): .* No space left on device"
+    )
     with pytest.raises(CommitTimeoutError, match=why):
         RetryBudget(5_000).run("write responses", step)
     assert 5.0 <= time_of_day.now_s - began <= 5.25, "the longest pause between attempts"

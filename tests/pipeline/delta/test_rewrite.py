@@ -74,7 +74,7 @@ def test_an_append_follows_it(folder):
 def test_of_two_that_remove_the_same_file_the_later_one_changes_nothing(folder):
     first, second, files = writer(folder), writer(folder), oldest(folder)
     first.commit(Changes(remove=files))
-    with pytest.raises(RewriteConflict, match="rewritten by another process meanwhile"):
+    with pytest.raises(RewriteConflict, match=r"another process changed .* meanwhile"):
         second.commit(Changes(remove=files))
     assert open_delta(str(folder)).version() == 4
 
@@ -134,7 +134,7 @@ def test_a_run_says_which_one_it_follows(folder, tmp_path):
 def test_a_table_that_was_given_other_properties_is_left_alone(folder):
     mine = writer(folder)
     open_delta(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "1 days"})
-    with pytest.raises(RewriteConflict, match="its description was changed"):
+    with pytest.raises(RewriteConflict, match="its metadata was changed"):
         mine.commit(Changes(remove=oldest(folder)))
 
 
@@ -159,5 +159,5 @@ def test_a_path_that_the_log_encodes_is_not_removed_by_its_plain_name(folder):
     mine = writer(folder)
     encoded = structs.replace(file, path="a b.parquet")
     assert mine.commit(Changes(add=[structs.replace(file, path="a%20b.parquet")])) == 4
-    with pytest.raises(Failure, match="its log encodes the name"):
+    with pytest.raises(Failure, match="the log encodes the path"):
         mine.commit(Changes(remove=[encoded]))

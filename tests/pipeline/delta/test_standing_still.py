@@ -53,7 +53,7 @@ def test_rows_whose_file_may_be_gone_are_written_anew(
     monkeypatch.setattr(Snapshot, "follow", sleep)
     with clock.use(clocks):
         assert appender.append(numbers(7), "app", 1)
-    assert "its rows are written anew" in caplog.text
+    assert "its rows are written to a new file" in caplog.text
     found = DeltaTable(str(tmp_path)).to_pyarrow_table().column("n").to_pylist()
     assert sorted(found) == [1, 7]
 

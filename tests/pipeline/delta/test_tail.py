@@ -134,7 +134,7 @@ def test_a_tail_whose_data_file_was_deleted_is_told(root, append, open_tail):
     append("missed")
     for file in Path(root, "responses").glob("*.parquet"):
         file.unlink()
-    with pytest.raises(LogGone, match=r"version 1 is gone: .*part-"):
+    with pytest.raises(LogGone, match=r"version 1 was deleted: .*part-"):
         tail.poll()
 
 

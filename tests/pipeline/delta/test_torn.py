@@ -83,15 +83,15 @@ def rewrite_add(table: Path, **fields: object) -> None:
 
 
 DAMAGES = {
-    "an empty commit": (lambda table: truncate(commit(table, 4), 0), "empty or cut off"),
+    "an empty commit": (lambda table: truncate(commit(table, 4), 0), "empty or truncated"),
     "a damaged commit": (
         lambda table: commit(table, 4).write_bytes(b'{"add":{"path":"\xff"}}'),
-        "empty or cut off",
+        "empty or truncated",
     ),
-    "a cut commit": (lambda table: truncate(commit(table, 4), 0.6), "empty or cut off"),
+    "a cut commit": (lambda table: truncate(commit(table, 4), 0.6), "empty or truncated"),
     "zeros for a commit": (
         lambda table: commit(table, 4).write_bytes(bytes(300)),
-        "empty or cut off",
+        "empty or truncated",
     ),
     "a file of another table": (lambda table: rewrite_add(table, path="../other"), "lies outside"),
     "a file at an address": (
@@ -104,7 +104,7 @@ DAMAGES = {
     "no data file": (lambda table: data_file(table, 4).unlink(), "is missing"),
     "zeros for a data file": (
         lambda table: data_file(table, 4).write_bytes(bytes(data_file(table, 4).stat().st_size)),
-        "is cut off",
+        "is truncated",
     ),
 }
 
@@ -208,7 +208,7 @@ def test_a_whole_table_is_whole_also_without_a_note_of_its_checkpoint(table):
 
 def test_a_table_that_lost_its_first_commit_is_not_made_up(table):
     truncate(commit(table, 0), 0)
-    with pytest.raises(Failure, match="lost its description"):
+    with pytest.raises(Failure, match=r"metadata of .* is lost"):
         mend(table, find_torn(table))
 
 
@@ -239,7 +239,7 @@ def test_a_torn_checkpoint_whose_commits_are_gone_is_not_made_up(table):
     DeltaTable(str(table)).create_checkpoint()
     commit(table, 0).unlink()
     truncate(table / "_delta_log" / f"{4:020}.checkpoint.parquet", 0.5)
-    with pytest.raises(Failure, match="lost its description"):
+    with pytest.raises(Failure, match=r"metadata of .* is lost"):
         mend(table, find_torn(table))
 
 

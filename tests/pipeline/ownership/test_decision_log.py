@@ -411,5 +411,7 @@ def test_decisions_of_a_table_that_was_made_anew_end_the_node(root: str) -> None
     log.read()
     shutil.rmtree(Path(root, "coordinators"))
     ensure_table(root, COORDINATORS)
-    with pytest.raises(TableReplacedError, match=r"coordinators was replaced .*Start the process"):
+    with pytest.raises(
+        TableReplacedError, match=r"coordinators was replaced .*Restart this process"
+    ):
         log.read()

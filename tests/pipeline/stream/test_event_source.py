@@ -477,10 +477,10 @@ def test_requests_that_were_made_anew_end_the_read(root, log, read, monkeypatch,
     ensure_table(root, REQUESTS)
     for number in range(made):
         RequestLog(root).append([heartbeat(f"new-{number}")])
-    with pytest.raises(TableReplacedError, match=r"requests was replaced .*Start the process"):
+    with pytest.raises(TableReplacedError, match=r"requests was replaced .*Restart this process"):
         reader.read(end)
     if made < 3:
-        with pytest.raises(TableReplacedError, match="and was read up to version 3"):
+        with pytest.raises(TableReplacedError, match="but was read up to version 3"):
             read().read(end)
 
 

@@ -240,7 +240,7 @@ def test_a_look_that_fails_is_made_again_within_the_batch(
             assert reads.has_failed
             assert settings.acls == (ALLOWED,)
             assert settings.topics is not None
-    assert "could not look at topics and ACLs, and tries again: [Errno 24] Too many" in caplog.text
+    assert "could not look at topics and ACLs, retrying: [Errno 24] Too many" in caplog.text
 
 
 @pytest.mark.parametrize("stands", [True, False])

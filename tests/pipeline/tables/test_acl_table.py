@@ -172,7 +172,7 @@ def test_acls_whose_table_is_away_allow_nothing(root: str) -> None:
         watcher.poll,
         watcher.poll,
     ):
-        with pytest.raises(TableMissing, match="bring it back"):
+        with pytest.raises(TableMissing, match="restore it"):
             asked()
     assert not folder.exists()
     away.rename(folder)
@@ -226,7 +226,7 @@ def test_a_look_at_acls_that_were_renamed_away_has_failed(root: str) -> None:
     known = AclCache(root, GroupCoordinatorConfig())
     folder = Path(root) / "acls"
     away = folder.rename(Path(root) / "away")
-    with pytest.raises(TableAway, match="bring it back"):
+    with pytest.raises(TableAway, match="restore it"):
         asyncio.run(known.poll())
     known.check("User:alice")
     with clock.use(AheadClocks(LEASE_S + 1, LEASE_S + 1)):

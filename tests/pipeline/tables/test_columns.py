@@ -94,7 +94,7 @@ def test_a_start_adds_the_columns_that_tables_lack_and_says_so(earlier_root, cap
     added = [message for message in caplog.messages if "added" in message]
     assert len(added) == len(LACKING), "one line for each table"
     (line,) = (message for message in added if "requests table" in message)
-    assert sorted(line.partition("added ")[2].split(", ")) == sorted(LACKING["requests"])
+    assert sorted(line.partition("release: ")[2].split(", ")) == sorted(LACKING["requests"])
     for name, table in TABLES.items():
         handle = open_table(earlier_root, table)
         protocol = handle.protocol()
@@ -216,7 +216,7 @@ def test_a_column_that_a_later_release_must_have_is_refused_by_name(tmp_path):
     schema = REQUESTS.schema.append(pa.field("tenant", pa.string(), nullable=False))
     create(str(tmp_path), REQUESTS, schema)
     with pytest.raises(
-        LaterRelease, match=r"requests table at .*wants tenant in every row.* Use that"
+        LaterRelease, match=r"requests table at .*tenant must not be null.* Use that"
     ):
         ensure_table(str(tmp_path), REQUESTS)
     Catalog(str(tmp_path)).query("SELECT tenant FROM requests")

@@ -588,7 +588,7 @@ def test_a_file_that_is_of_no_partition_ends_its_topic_alone(root: str) -> None:
     newest.with_name(f"{int(newest.stem) + 1:020}.json").write_text(add)
     caught_up(topics)
     assert list(topics.problems()) == ["t"]
-    assert "'of others' is no partition" in str(topics.problems()["t"])
+    assert "'of others' is not a partition number" in str(topics.problems()["t"])
 
 
 def test_an_end_that_cannot_be_looked_up_is_no_end(

@@ -334,7 +334,7 @@ def test_of_two_compactions_at_once_one_gives_way(log: Log, monkeypatch: pytest.
         original(self, *arguments, **options)
 
     monkeypatch.setattr(TableFiles, "rewrite", rewrite)
-    with pytest.raises(RewriteConflict, match="rewritten by another process"):
+    with pytest.raises(RewriteConflict, match="another process changed"):
         run(log)
     assert log.superseded() == log.records[:2]
     assert log.read() == sorted(log.records[2:], key=lambda r: (r.partition, r.log_offset))

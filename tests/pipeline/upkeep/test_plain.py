@@ -90,7 +90,7 @@ def renamed_table(folder: Path) -> Path:
 
 def test_names_within_files_become_those_of_the_columns(tmp_path: Path) -> None:
     folder = renamed_table(tmp_path / "table")
-    with pytest.raises(UnsupportedTable, match="columnMapping: `group-coordinator repair`"):
+    with pytest.raises(UnsupportedTable, match=r"columnMapping, .*`group-coordinator repair`"):
         Appender(folder)
     (told,) = repair(str(tmp_path))
     assert told.lines() == ["table: asks for columnMapping: to be made plain"]
@@ -178,9 +178,9 @@ def test_every_other_feature_is_named_with_the_way_out(tmp_path: Path) -> None:
     (left,) = repair(str(tmp_path), execute=True)
     assert not left.mended
     assert left.lines() == [
-        f"the table at {folder} asks for domainMetadata, rowTracking: "
+        f"the table at {folder} uses domainMetadata, rowTracking, which is not supported: run "
         "`ALTER TABLE ... DROP FEATURE domainMetadata`, `ALTER TABLE ... DROP FEATURE rowTracking` "
-        "by Spark, and then `group-coordinator repair` makes it plain again"
+        "in Spark, and then `group-coordinator repair`"
     ]
     assert sorted(folder.rglob("*")) == before
 
@@ -202,8 +202,8 @@ def test_a_column_that_was_renamed_is_to_get_its_name_back(tmp_path: Path) -> No
     )
     (left,) = repair(str(other.parent), execute=True)
     assert left.lines() == [
-        f"the table at {other} lacks request_id, as after ALTER TABLE ... RENAME COLUMN: "
-        "give each column its name back by Spark, and repair again"
+        f"the table at {other} has no request_id: if ALTER TABLE has renamed a column, "
+        "rename it back in Spark, and repair again"
     ]
 
 
@@ -233,7 +233,7 @@ def test_a_writer_that_still_runs_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Log, "create", taken)
     (left,) = repair(str(tmp_path), execute=True)
     assert left.failure is not None
-    assert "stop every process first" in left.failure
+    assert "stop all processes" in left.failure
 
 
 def test_the_command_tells_what_it_would_do_and_does_it(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def command(root: str, *options: str) -> Any:
 
 
 def test_no_coordinator_starts_and_the_verb_is_named(torn: str) -> None:
-    told = r"responses is torn.*commit 2: .*empty.*`group-coordinator repair --root"
+    told = r"responses has torn files.*commit 2: .*empty.*`group-coordinator repair --root"
     with pytest.raises(TornRoot, match=told):
         ensure_tables(torn)
 
@@ -53,7 +53,7 @@ def test_without_execute_it_is_only_told(torn: str) -> None:
     assert told.exit_code == 0
     lines = told.output.splitlines()
     assert lines[0].startswith("offsets_topic: commit 2: segment=0/part-")
-    assert lines[1] == "responses: commit 2: its file is empty or cut off: to be voided"
+    assert lines[1] == "responses: commit 2: its file is empty or truncated: to be voided"
     assert "--execute" in told.output
     assert len(repair(torn)) == 2
 
@@ -79,7 +79,7 @@ def test_after_it_a_coordinator_writes_the_batch_again(torn: str) -> None:
 def test_a_table_that_lost_its_description_is_left_alone_by_name(torn: str) -> None:
     commit_path(Path(torn, "responses", "_delta_log"), 0).write_bytes(b"")
     refused = command(torn, "--execute")
-    assert "lost its description" in refused.output
+    assert "is lost: move its folder away" in refused.output
     assert str(refused.exception) == "these tables could not be repaired: responses"
     assert [result.table for result in repair(torn)] == ["responses"]
 

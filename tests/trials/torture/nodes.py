@@ -24,7 +24,7 @@ READY_S = 600.0
 _LOOK_S = 0.05
 _SHOWN = 600
 _STOP = "a stop in order"
-_FENCED = "fenced: the coordinator of epoch"
+_FENCED = "fenced: epoch"
 # After a pause longer than its lease, a node notices within this time that it is fenced. After a
 # kill of its Python worker, it notices within this time that its batch failed.
 _FINDS_OUT_S = 5.0

@@ -58,7 +58,7 @@ def test_what_is_no_file_of_keys_is_named_without_its_secrets(tmp_path: Path) ->
     path = tmp_path / "keys"
     path.touch(0o600)
     path.write_bytes(b'{"name":"a","principal":"User:a","secret":"topsecret!"}')
-    with pytest.raises(KeysError, match=r"line 1 of .* is no key$"):
+    with pytest.raises(KeysError, match=r"line 1 of .* is not a valid key$"):
         read_keys(path)
     path.write_bytes(msgspec.json.encode({"name": "a", "principal": "*", "secret": b"short"}))
     with pytest.raises(KeysError, match="shorter than 16 bytes"):
