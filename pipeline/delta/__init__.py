@@ -5,8 +5,9 @@ tables and columns nor its nodes: callers pass a URI, a folder or an open table.
 Spark nor pandas. COMMITS.md describes how a table is written.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline import lazy_names
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.appender import (
@@ -94,138 +95,40 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
     from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter, TooOld
 
-# The names that other packages may import, by module. A module is imported when one of its names is
-# first used, because most callers need not wait for delta-rs, Arrow or DuckDB.
-_NAMES = {
-    "appender": (
-        "Appender",
-        "Epoch",
-        "FencedError",
-        "TableWatch",
-        "raise_epoch",
-    ),
-    "checkpoint": ("clean_log",),
-    "commit": (
-        "Action",
-        "AddedFile",
-        "parse_commit",
-        "removes_files",
-    ),
-    "data_file": (
-        "COMMITTABLE_S",
-        "DataFile",
-        "Layout",
-        "ROW_GROUP_BYTES",
-        "copy_file",
-        "count_bytes",
-        "count_records",
-        "data_files",
-        "dataset_of",
-        "modified_within",
-        "to_table",
-        "write_rows",
-    ),
-    "engine": (
-        "Engine",
-        "UnfitRows",
-    ),
-    "failures": ("STORE_FAILS",),
-    "feature_removal": (
-        "asked_features",
-        "make_plain",
-    ),
-    "followed": (
-        "TableFollower",
-        "TableTail",
-        "follow",
-    ),
-    "identity": (
-        "GoneCheck",
-        "SameTable",
-        "TableAway",
-        "TableReplacedError",
-        "commit_time_s",
-        "read_commit",
-    ),
-    "log": (
-        "LogGone",
-        "has_first_commit",
-        "is_table",
-        "time_of_new_rows",
-    ),
-    "log_trim": ("trim_log",),
-    "object_store": ("ObjectStore",),
-    "parquet_file": (
-        "Substitute",
-        "UNREAD",
-        "newest_first",
-        "open_parquet",
-        "read_files",
-        "read_rows",
-        "read_whole",
-        "why_undecodable",
-    ),
-    "protocol": ("UnsupportedTable",),
-    "replay": (
-        "Ask",
-        "PlainTable",
-        "quoted",
-        "read_plain_table",
-    ),
-    "retry_budget": ("RetryBudget",),
-    "snapshot": (
-        "Change",
-        "LiveFiles",
-    ),
-    "storage": ("CommitStateUnknown",),
-    "store_check": (
-        "check_clock",
-        "check_store",
-    ),
-    "store_files": (
-        "AT_ONCE",
-        "OutsideTable",
-        "is_in_store",
-        "open_files",
-        "side_by_side",
-    ),
-    "table": (
-        "ATTEMPTS",
-        "OUTSIDE",
-        "is_outside",
-        "local_folder",
-        "open_delta",
-        "open_store",
-        "refresh",
-    ),
-    "table_files": (
-        "TableFiles",
-        "VersionFiles",
-    ),
-    "tail": (
-        "Position",
-        "RowGroups",
-        "appended",
-    ),
-    "torn": (
-        "Torn",
-        "TornTable",
-        "check_whole",
-        "find_torn",
-        "mend",
-    ),
-    "writer": (
-        "AppendConflict",
-        "LiveWriter",
-        "TooOld",
-    ),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{module}"), name)
+    # A module is imported when one of its names is first used, because most callers need not wait
+    # for delta-rs, Arrow or DuckDB.
+    __getattr__ = lazy_names(
+        __name__,
+        appender="Appender Epoch FencedError TableWatch raise_epoch",
+        checkpoint="clean_log",
+        commit="Action AddedFile parse_commit removes_files",
+        data_file=(
+            "COMMITTABLE_S DataFile Layout ROW_GROUP_BYTES copy_file count_bytes "
+            "count_records data_files dataset_of modified_within to_table write_rows"
+        ),
+        engine="Engine UnfitRows",
+        failures="STORE_FAILS",
+        feature_removal="asked_features make_plain",
+        followed="TableFollower TableTail follow",
+        identity="GoneCheck SameTable TableAway TableReplacedError commit_time_s read_commit",
+        log="LogGone has_first_commit is_table time_of_new_rows",
+        log_trim="trim_log",
+        object_store="ObjectStore",
+        parquet_file=(
+            "Substitute UNREAD newest_first open_parquet read_files read_rows read_whole "
+            "why_undecodable"
+        ),
+        protocol="UnsupportedTable",
+        replay="Ask PlainTable quoted read_plain_table",
+        retry_budget="RetryBudget",
+        snapshot="Change LiveFiles",
+        storage="CommitStateUnknown",
+        store_check="check_clock check_store",
+        store_files="AT_ONCE OutsideTable is_in_store open_files side_by_side",
+        table="ATTEMPTS OUTSIDE is_outside local_folder open_delta open_store refresh",
+        table_files="TableFiles VersionFiles",
+        tail="Position RowGroups appended",
+        torn="Torn TornTable check_whole find_torn mend",
+        writer="AppendConflict LiveWriter TooOld",
+    )

@@ -4,8 +4,9 @@ Other packages import the names below, never the modules. The package knows neit
 groups nor ownership of partitions nor Spark. The views over the tables are in `schemas/views.sql`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline import lazy_names
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.tables.acl_table import (
@@ -90,100 +91,30 @@ if TYPE_CHECKING:
         read_changes,
     )
 
-# The names that other packages may import, by module. A module is imported when one of its names is
-# first used, because most callers need not wait for delta-rs, Arrow or DuckDB.
-_NAMES = {
-    "acl_table": (
-        "AclWatcher",
-        "add_acls",
-        "read_acls",
-        "remove_acls",
-    ),
-    "columns": (
-        "LaterRelease",
-        "SchemaMismatch",
-        "add_missing_columns",
-        "check_columns",
-        "dataset",
-    ),
-    "format": ("is_known_format",),
-    "marks": (
-        "has_mark",
-        "set_mark",
-    ),
-    "offsets_log": ("OffsetsLog",),
-    "private_file": (
-        "changing",
-        "create_private",
-        "read_private",
-        "write_private",
-    ),
-    "request_keys": (
-        "add_key",
-        "KeysError",
-        "new_key",
-        "read_key",
-        "read_keys",
-        "remove_key",
-    ),
-    "request_lanes": ("wanted_row_groups",),
-    "request_log": (
-        "RequestLog",
-        "open_requests",
-        "write_request_file",
-    ),
-    "request_signer": (
-        "KEY_FILE",
-        "PRINCIPAL",
-        "RequestSigner",
-    ),
-    "segment_stats": (
-        "SegmentBounds",
-        "decode_bounds",
-        "log_end_id",
-        "partition_in",
-        "partition_of",
-    ),
-    "store": (
-        "Absent",
-        "CHECKPOINT_INTERVAL",
-        "Looks",
-        "TableMissing",
-        "WRITTEN",
-        "check_release",
-        "check_whole_table",
-        "ensure_table",
-        "ensure_tables",
-        "has_root",
-        "has_table",
-        "last_written",
-        "open_table",
-        "read_table",
-        "retention_properties",
-        "table_uri",
-    ),
-    "topic_catalogue": (
-        "InvalidPartitions",
-        "InvalidTopic",
-        "TopicExists",
-        "TopicWatcher",
-        "UnknownTopic",
-        "alter_topic",
-        "check_more_partitions",
-        "check_name",
-        "check_new_topic",
-        "create_topic",
-        "creations_of",
-        "delete_topic",
-        "read_changes",
-    ),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{module}"), name)
+    # A module is imported when one of its names is first used, because most callers need not wait
+    # for delta-rs, Arrow or DuckDB.
+    __getattr__ = lazy_names(
+        __name__,
+        acl_table="AclWatcher add_acls read_acls remove_acls",
+        columns="LaterRelease SchemaMismatch add_missing_columns check_columns dataset",
+        format="is_known_format",
+        marks="has_mark set_mark",
+        offsets_log="OffsetsLog",
+        private_file="changing create_private read_private write_private",
+        request_keys="KeysError add_key new_key read_key read_keys remove_key",
+        request_lanes="wanted_row_groups",
+        request_log="RequestLog open_requests write_request_file",
+        request_signer="KEY_FILE PRINCIPAL RequestSigner",
+        segment_stats="SegmentBounds decode_bounds log_end_id partition_in partition_of",
+        store=(
+            "Absent CHECKPOINT_INTERVAL Looks TableMissing WRITTEN check_release "
+            "check_whole_table ensure_table ensure_tables has_root has_table last_written "
+            "open_table read_table retention_properties table_uri"
+        ),
+        topic_catalogue=(
+            "InvalidPartitions InvalidTopic TopicExists TopicWatcher UnknownTopic alter_topic "
+            "check_more_partitions check_name check_new_topic create_topic creations_of "
+            "delete_topic read_changes"
+        ),
+    )
