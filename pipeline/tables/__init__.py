@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         dataset,
     )
     from group_coordinator.pipeline.tables.format import is_known_format
-    from group_coordinator.pipeline.tables.marks import has_mark, set_mark
     from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
     from group_coordinator.pipeline.tables.private_file import (
         changing,
@@ -67,12 +66,14 @@ if TYPE_CHECKING:
         check_whole_table,
         ensure_table,
         ensure_tables,
+        has_mark,
         has_root,
         has_table,
         last_written,
         open_table,
         read_table,
         retention_properties,
+        set_mark,
         table_uri,
     )
     from group_coordinator.pipeline.tables.topic_catalogue import (
@@ -99,7 +100,6 @@ if not TYPE_CHECKING:
         acl_table="AclWatcher add_acls read_acls remove_acls",
         columns="LaterRelease SchemaMismatch add_missing_columns check_columns dataset",
         format="is_known_format",
-        marks="has_mark set_mark",
         offsets_log="OffsetsLog",
         private_file="changing create_private read_private write_private",
         request_keys="KeysError add_key new_key read_key read_keys remove_key",
@@ -109,8 +109,8 @@ if not TYPE_CHECKING:
         segment_stats="SegmentBounds decode_bounds log_end_id partition_in partition_of",
         store=(
             "Absent CHECKPOINT_INTERVAL Looks TableMissing WRITTEN check_release "
-            "check_whole_table ensure_table ensure_tables has_root has_table last_written "
-            "open_table read_table retention_properties table_uri"
+            "check_whole_table ensure_table ensure_tables has_mark has_root has_table last_written "
+            "open_table read_table retention_properties set_mark table_uri"
         ),
         topic_catalogue=(
             "InvalidPartitions InvalidTopic TopicExists TopicWatcher UnknownTopic alter_topic "

@@ -23,13 +23,14 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import Appender, TableFollower
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.marks import has_mark, set_mark
 from group_coordinator.pipeline.tables.store import (
     Absent,
     TableMissing,
     ensure_table,
+    has_mark,
     has_table,
     read_table,
+    set_mark,
     table_uri,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta import (
+    Appender,
     ObjectStore,
     TornTable,
     check_store,
@@ -260,3 +261,19 @@ def last_written(root: str, query_id: str) -> int:
 def open_table(root: str, table: Table) -> DeltaTable:
     """Open an existing table; raises deltalake's TableNotFoundError."""
     return open_delta(table_uri(root, table))
+
+
+def set_mark(root: str, table: Table, mark: str) -> None:
+    """Note in a table, for ever, that another table was created.
+
+    A mark is the transaction identifier `mark` with version 1. It distinguishes a lost table from
+    one that was never created.
+    """
+    Appender(table_uri(root, table)).append(None, mark, 1)
+
+
+def has_mark(root: str, table: Table, mark: str) -> bool:
+    """Return whether the table exists and has the mark."""
+    return has_table(root, table) and (
+        open_table(root, table).transaction_version(mark) is not None
+    )
