@@ -28,10 +28,10 @@ from group_coordinator.pipeline.topics.definition import (
 )
 from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, Outcome
 from group_coordinator.pipeline.topics.log_reader import plain_rows
-from group_coordinator.pipeline.topics.producer_id_manager import ProducerIdManager
 from group_coordinator.pipeline.topics.producer_state import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
+    ProducerIdManager,
     retained_batches,
 )
 from group_coordinator.pipeline.topics.record_batch import (

@@ -1,7 +1,7 @@
-"""Producer state of a partition: the last batches of idempotent producers.
+"""Idempotent producers: their ids, and their state in a partition.
 
-It detects duplicates, and batches that do not follow the last one. Source: Apache Kafka,
-ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
+The state of a producer is its last batches. It detects duplicates, and batches that do not follow
+the last one. Source: Apache Kafka, ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import Appender, CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables import ensure_table, table_uri
+from group_coordinator.schemas.tables import GATEWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
 BATCHES_KEPT = 5
 NO_PRODUCER = -1
 _LAST_SEQUENCE = 2**31 - 1
+# The transaction identifier for blocks of producer ids, and the size of a block.
+_APP_ID = "producer-ids"
+_BLOCK = 1_000
 
 
 class OutOfOrderSequence(Failure):
@@ -107,3 +114,40 @@ def retained_batches(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
         producers.add(batch)
     kept = [batch for known in producers._batches.values() for batch in known]
     return sorted(kept, key=lambda batch: batch.base_offset)
+
+
+class ProducerIdManager:
+    """An allocator of producer ids, each of which one process of a root gets once.
+
+    A process takes a block of ids by being the first to write the block's number, as the version of
+    a transaction identifier of the table `gateways`. The number is the time, ms, or the one after
+    the last block's if that is larger. So no id is assigned again after the table was deleted, or
+    replaced by an older copy: a new producer's batches could be dropped as duplicates of an earlier
+    producer. For one thread at a time.
+
+    Source: Apache Kafka, ProducerIdManager, which also has blocks of 1000 ids.
+    """
+
+    def __init__(self, root: str) -> None:
+        ensure_table(root, GATEWAYS)
+        self._appender = Appender(table_uri(root, GATEWAYS))
+        self._next = self._end = 0
+
+    def next_id(self) -> int:
+        """Return an id that no other producer has. Raises OSError, DeltaError and Failure."""
+        if self._next == self._end:
+            block = self._take_block()
+            self._next, self._end = block * _BLOCK, (block + 1) * _BLOCK
+        self._next += 1
+        return self._next - 1
+
+    def _take_block(self) -> int:
+        while True:
+            self._appender.forget()
+            block = max(clock_ms(), self._appender.last_version(_APP_ID) + 1)
+            try:
+                if self._appender.append(None, _APP_ID, block):
+                    return block
+            except CommitStateUnknown:
+                # The block may be another process's: leave it, and take the next one.
+                continue
