@@ -38,10 +38,10 @@ if TYPE_CHECKING:
         read_keys,
         remove_key,
     )
-    from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
     from group_coordinator.pipeline.tables.request_log import (
         RequestLog,
         open_requests,
+        wanted_row_groups,
         write_request_file,
     )
     from group_coordinator.pipeline.tables.request_signer import (
@@ -103,8 +103,7 @@ if not TYPE_CHECKING:
         offsets_log="OffsetsLog",
         private_file="changing create_private read_private write_private",
         request_keys="KeysError add_key new_key read_key read_keys remove_key",
-        request_lanes="wanted_row_groups",
-        request_log="RequestLog open_requests write_request_file",
+        request_log="RequestLog open_requests wanted_row_groups write_request_file",
         request_signer="KEY_FILE PRINCIPAL RequestSigner",
         segment_stats="SegmentBounds decode_bounds log_end_id partition_in partition_of",
         store=(

@@ -2,7 +2,7 @@
 
 All nodes follow the same `requests` table, and each reads the rows of its offsets partitions. One
 node, which reads everything, is the floor of four. A node skips a part of a commit by its number of
-groups and its size (`pipeline.tables.request_lanes`). The node's partitions also matter: they are a
+groups and its size (`pipeline.tables.request_log`). The node's partitions also matter: they are a
 range after the first starts, or scattered after moves. Readers in the benchmark's process read each
 commit separately.
 """

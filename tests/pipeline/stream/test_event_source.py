@@ -47,9 +47,8 @@ from group_coordinator.pipeline.stream.packed_events import (
     select_rows,
     unpack,
 )
-from group_coordinator.pipeline.tables import request_lanes
-from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
-from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables import request_log
+from group_coordinator.pipeline.tables.request_log import TAG, RequestLog, in_lanes
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.messages import LeaveGroupRequest, RequestEvent
@@ -835,7 +834,7 @@ def test_nodes_read_each_its_lanes_and_together_every_request_once_by_group(
     root: str, log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch, of: int
 ) -> None:
     """A large commit in lanes, one of few rows, and those of writers that know of no lanes."""
-    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    monkeypatch.setattr(request_log, "LANE_ROWS", 10)
     groups = [f"group-{number}" for number in range(60)]
     uri = table_uri(root, REQUESTS)
     asked = [heartbeat(f"{n:03}", groups[n * n % 60]) for n in range(400)]
@@ -865,7 +864,7 @@ def test_nodes_read_each_its_lanes_and_together_every_request_once_by_group(
 def test_a_large_commit_is_read_on_where_a_batch_was_full(
     log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    monkeypatch.setattr(request_log, "LANE_ROWS", 10)
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 2_000)
     log.append([heartbeat(f"{n:03}", f"group-{n % 60}") for n in range(300)])
     mine = Selection(tuple(range(0, 50, 3)), 50)
@@ -880,7 +879,7 @@ def test_a_large_commit_is_read_on_where_a_batch_was_full(
 def test_a_damaged_lane_is_refused_and_the_others_are_answered(
     root: str, log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    monkeypatch.setattr(request_log, "LANE_ROWS", 10)
     log.append([heartbeat(f"{n:03}", f"group-{n % 60}") for n in range(100)])
     damage(root, "sent_at")
     path = next(Path(table_uri(root, REQUESTS)).glob("*.parquet"))

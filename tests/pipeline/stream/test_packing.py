@@ -21,7 +21,7 @@ from group_coordinator.pipeline.stream.packed_events import (
     pack_together,
     select_rows,
 )
-from group_coordinator.pipeline.tables.request_lanes import in_lanes
+from group_coordinator.pipeline.tables.request_log import in_lanes
 from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,

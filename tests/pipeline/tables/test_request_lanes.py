@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
-from group_coordinator.pipeline.tables import request_lanes
-from group_coordinator.pipeline.tables.request_lanes import (
+from group_coordinator.pipeline.tables import request_log
+from group_coordinator.pipeline.tables.request_log import (
     LANE_ROWS,
     MOST_LANES,
     TAG,
+    RequestLog,
     in_lanes,
     wanted_row_groups,
 )
-from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
@@ -43,7 +43,7 @@ def test_no_number_of_partitions_has_a_request_passed_over(of: int) -> None:
 
 
 def test_many_requests_are_in_lanes_and_each_group_keeps_its_order(monkeypatch) -> None:
-    monkeypatch.setattr(request_lanes, "LANE_ROWS", 100)
+    monkeypatch.setattr(request_log, "LANE_ROWS", 100)
     rows = of_groups(*[GROUPS[number * number % 200] for number in range(800)])
     layout = in_lanes(rows)
     assert layout.row_groups is not None
@@ -68,7 +68,7 @@ def test_many_requests_are_in_lanes_and_each_group_keeps_its_order(monkeypatch) 
 
 
 def test_the_lanes_of_few_groups_are_no_more_than_their_slots(monkeypatch) -> None:
-    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    monkeypatch.setattr(request_log, "LANE_ROWS", 10)
     layout = in_lanes(of_groups(*["a", "b", "a"] * 200))
     assert layout.row_groups == [400, 200] or layout.row_groups == [200, 400]
     assert in_lanes(of_groups(*["a"] * 200)).row_groups == [200]
