@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         to_table,
         write_rows,
     )
-    from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
     from group_coordinator.pipeline.delta.failures import STORE_FAILS
     from group_coordinator.pipeline.delta.feature_removal import asked_features, make_plain
     from group_coordinator.pipeline.delta.followed import TableFollower, TableTail, follow
@@ -90,7 +89,12 @@ if TYPE_CHECKING:
         open_store,
         refresh,
     )
-    from group_coordinator.pipeline.delta.table_files import TableFiles, VersionFiles
+    from group_coordinator.pipeline.delta.table_files import (
+        Engine,
+        TableFiles,
+        UnfitRows,
+        VersionFiles,
+    )
     from group_coordinator.pipeline.delta.tail import Position, RowGroups, appended
     from group_coordinator.pipeline.delta.torn import Torn, TornTable, check_whole, find_torn, mend
     from group_coordinator.pipeline.delta.writer import AppendConflict, LiveWriter, TooOld
@@ -107,7 +111,6 @@ if not TYPE_CHECKING:
             "COMMITTABLE_S DataFile Layout ROW_GROUP_BYTES copy_file count_bytes "
             "count_records data_files dataset_of modified_within to_table write_rows"
         ),
-        engine="Engine UnfitRows",
         failures="STORE_FAILS",
         feature_removal="asked_features make_plain",
         followed="TableFollower TableTail follow",
@@ -127,7 +130,7 @@ if not TYPE_CHECKING:
         store_check="check_clock check_store",
         store_files="AT_ONCE OutsideTable is_in_store open_files side_by_side",
         table="ATTEMPTS OUTSIDE is_outside local_folder open_delta open_store refresh",
-        table_files="TableFiles VersionFiles",
+        table_files="Engine TableFiles UnfitRows VersionFiles",
         tail="Position RowGroups appended",
         torn="Torn TornTable check_whole find_torn mend",
         writer="AppendConflict LiveWriter TooOld",

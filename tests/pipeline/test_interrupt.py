@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.table_files import Engine
 from group_coordinator.pipeline.interrupt import SignalEvent, duckdb_interrupted
 from tests.ends import check_end
 

@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta import checkpoint, storage, table_files
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import data_files
-from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import Engine, TableFiles
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from tests.pipeline.rows import commit_record, output

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import Engine, TableFiles
 from group_coordinator.pipeline.stream.packed_events import PACKED_SCHEMA
 
 

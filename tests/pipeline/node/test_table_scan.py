@@ -10,10 +10,9 @@ import pytest
 from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.delta.data_file import data_files
-from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import AT_ONCE, StoreFiles
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import Engine, TableFiles
 from group_coordinator.pipeline.node import table_scan
 from group_coordinator.pipeline.node.read_ahead import AT_ONCE_BESIDE_BATCHES, ReadAhead
 from group_coordinator.pipeline.node.table_scan import TableScan

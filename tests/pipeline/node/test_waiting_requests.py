@@ -19,8 +19,7 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import store_files
 from group_coordinator.pipeline.delta import table as opening
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_files import Engine, TableFiles
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answered_requests import Answers

@@ -20,8 +20,8 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_file import DataFile, data_files
-from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.followed import follow
+from group_coordinator.pipeline.delta.table_files import Engine
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import DAY_MS, HOUR_MS, UpkeepSettings
 from group_coordinator.pipeline.tables.store import table_uri
