@@ -22,7 +22,7 @@ from collections.abc import Collection
 from functools import cache
 from hashlib import blake2b
 from sys import byteorder
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
@@ -41,20 +41,12 @@ _CHUNKS = 8
 # Up to this many digests are searched one by one in the packed bytes; more are searched in a set.
 _FEW = 8
 _Packed = TypeVar("_Packed", bytes, memoryview)
-# The time of the newest digest (ms), and the digests, ascending.
-Run = tuple[int, memoryview]
 
 
-class RequestWindow(Struct, array_like=True):
-    """Every digest of the window, in sorted runs, oldest first.
+class DigestRuns(Struct, Generic[_Packed], array_like=True):
+    """Packed digests in runs, oldest first, each with the time of its newest digest (ms)."""
 
-    The digests of a batch become a new run. Runs of the same chunk of time (an eighth of the
-    window) are merged while the newer is at least half as large as the older; when the chunk ends,
-    all of its runs are merged. So there are at most 9 runs, plus the logarithm of the newest
-    chunk's size.
-    """
-
-    runs: list[Run] = field(default_factory=list)
+    runs: list[tuple[int, _Packed]] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -65,6 +57,30 @@ class RequestWindow(Struct, array_like=True):
     def newest(self) -> int | None:
         """The time of the newest digest (ms), None if there are no digests."""
         return self.runs[-1][0] if self.runs else None
+
+    def forget(self, now: int, window_ms: int) -> None:
+        """Delete the runs that are older than the window, which ends at `now`.
+
+        A run with a time after `now` is redated to `now`: its clock was set back since, and a clock
+        that was a day ahead would keep the run for a day.
+        """
+        runs = self.runs
+        gone = 0
+        while gone < len(runs) and runs[gone][0] <= now - window_ms:
+            gone += 1
+        del runs[:gone]
+        if runs and runs[-1][0] > now:
+            runs[:] = [(min(at, now), packed) for at, packed in runs]
+
+
+class RequestWindow(DigestRuns[memoryview], array_like=True):
+    """Every digest of the window, in sorted runs, oldest first.
+
+    The digests of a batch become a new run. Runs of the same chunk of time (an eighth of the
+    window) are merged while the newer is at least half as large as the older; when the chunk ends,
+    all of its runs are merged. So there are at most 9 runs, plus the logarithm of the newest
+    chunk's size.
+    """
 
     def holds_any(self, digests: tuple[int, ...]) -> bool:
         """Return whether one of the digests is remembered."""
@@ -88,10 +104,6 @@ class RequestWindow(Struct, array_like=True):
             while self._ends_in_one_chunk(chunk_ms) and self._newer_is_half_as_large():
                 self._merge()
 
-    def forget(self, now: int, window_ms: int) -> None:
-        """Delete the digests that are older than the window, which ends at `now`."""
-        _forget(self.runs, now, window_ms)
-
     def _ends_in_one_chunk(self, chunk_ms: int) -> bool:
         if len(self.runs) < 2:
             return False
@@ -111,68 +123,38 @@ def _pack(digests: Collection[int]) -> memoryview:
     return memoryview(array("Q", sorted(digests)).tobytes())
 
 
-class RecentRequests(Struct, array_like=True):
-    """Chunks of digests, oldest first, each with the time of its newest batch (ms)."""
-
-    chunks: list[tuple[int, bytes]] = field(default_factory=list)
+class RecentRequests(DigestRuns[bytes], array_like=True):
+    """The digests of the last requests of all kinds, with a run for each chunk of time."""
 
     def repeats(self, digests: list[int]) -> set[int]:
         """Return those of `digests` that are remembered."""
-        known = b"".join([chunk for _, chunk in self.chunks])
+        known = b"".join([run for _, run in self.runs])
         if len(digests) > _FEW:
             return set(memoryview(known).cast("Q")).intersection(digests)
         return {digest for digest in digests if _holds(known, digest)}
 
-    @property
-    def count(self) -> int:
-        """How many digests are remembered."""
-        return sum(len(chunk) for _, chunk in self.chunks) // _DIGEST_BYTES
-
     def remember(self, digests: list[int], now: int, window_ms: int, max_ids: int) -> None:
-        """Add the digests of a batch; delete old chunks, and the oldest digests over `max_ids`."""
+        """Add the digests of a batch; delete old runs, and the oldest digests over `max_ids`."""
         self.forget(now, window_ms)
         if digests and window_ms > 0:
             self._add(array("Q", digests).tobytes(), now, max(1, window_ms // _CHUNKS))
         excess = self.count - max_ids
         while excess > 0:
-            at, chunk = self.chunks[0]
-            count = len(chunk) // _DIGEST_BYTES
+            at, run = self.runs[0]
+            count = len(run) // _DIGEST_BYTES
             if count <= excess:
-                del self.chunks[0]
+                del self.runs[0]
             else:
-                self.chunks[0] = (at, chunk[excess * _DIGEST_BYTES :])
+                self.runs[0] = (at, run[excess * _DIGEST_BYTES :])
             excess -= count
 
     def _add(self, added: bytes, now: int, chunk_ms: int) -> None:
-        if self.chunks:
-            at, chunk = self.chunks[-1]
+        if self.runs:
+            at, run = self.runs[-1]
             if at // chunk_ms == now // chunk_ms:
-                self.chunks[-1] = (now, chunk + added)
+                self.runs[-1] = (now, run + added)
                 return
-        self.chunks.append((now, added))
-
-    def forget(self, now: int, window_ms: int) -> None:
-        """Delete the digests that are older than the window, which ends at `now`."""
-        _forget(self.chunks, now, window_ms)
-
-    @property
-    def newest(self) -> int | None:
-        """The time of the newest remembered batch (ms), None if nothing is remembered."""
-        return self.chunks[-1][0] if self.chunks else None
-
-
-def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None:
-    """Delete the chunks that are older than the window, which ends at `now`; the oldest come first.
-
-    A chunk with a time after `now` is redated to `now`: its clock was set back since, and a clock
-    that was a day ahead would keep the chunk for a day.
-    """
-    gone = 0
-    while gone < len(chunks) and chunks[gone][0] <= now - window_ms:
-        gone += 1
-    del chunks[:gone]
-    if chunks and chunks[-1][0] > now:
-        chunks[:] = [(min(at, now), packed) for at, packed in chunks]
+        self.runs.append((now, added))
 
 
 def _holds(known: bytes, digest: int) -> bool:

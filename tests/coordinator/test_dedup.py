@@ -101,7 +101,7 @@ def test_many_small_batches_are_few_chunks() -> None:
     recent = RecentRequests()
     for now in range(0, 3 * WINDOW_MS, 150):
         remember(recent, now, now)
-        assert len(recent.chunks) <= 9
+        assert len(recent.runs) <= 9
 
 
 def test_a_digest_is_remembered_for_the_window_at_least_and_an_eighth_more_at_most() -> None:
