@@ -103,6 +103,7 @@ _SERVED = (
     Api("sasl_authenticate", 36, 0, 2),
     Api("create_partitions", 37, 0, 3),
     Api("describe_cluster", 60, 0, 2),
+    Api("consumer_group_heartbeat", 68, 0, 1),
 )
 _DECIDED = (
     DecidedApi("find_coordinator", 10, 0, 6, newest=6, operation="DESCRIBE", is_repeatable=True,

@@ -19,10 +19,12 @@ from group_coordinator.schemas.kafka.structs import STRUCTS, GroupRequest, attri
 from group_coordinator.schemas.kafka.writing import NotEncodable, writer
 from tests.support import kafka_python
 
+# kafka-python does not have this API. librdkafka reads its response in the gateway's tests.
+_NOT_OF_KAFKA_PYTHON = "ConsumerGroupHeartbeat"
 MESSAGES = sorted(
     each.name.removesuffix(".json")
     for each in resources.files("group_coordinator.schemas.kafka").iterdir()
-    if each.name.endswith(".json")
+    if each.name.endswith(".json") and not each.name.startswith(_NOT_OF_KAFKA_PYTHON)
 )
 # kafka-python takes these for sets of bits; this project does not set them.
 LEFT_OUT = ("AuthorizedOperations", "int32")

@@ -21,6 +21,7 @@ from group_coordinator.pipeline.gateway.apis.discovery import (
 )
 from group_coordinator.pipeline.gateway.apis.fetch import FETCH, LIST_OFFSETS
 from group_coordinator.pipeline.gateway.apis.group_membership import (
+    CONSUMER_GROUP_HEARTBEAT,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -69,5 +70,6 @@ APIS = {
         DELETE_GROUPS,
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
+        CONSUMER_GROUP_HEARTBEAT,
     )
 }

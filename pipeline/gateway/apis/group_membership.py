@@ -1,5 +1,7 @@
 """The APIs of group members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
+ConsumerGroupHeartbeat, of the next protocol, is refused.
+
 A client's request becomes one request to the coordinator. Heartbeat responses, the most frequent
 ones, are encoded by hand instead of by Kafka's schema.
 """
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler, unchanged
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
@@ -120,3 +123,24 @@ def _leave_response(_call: RequestContext, _request: Any, decided: messages.Resp
 LEAVE_GROUP = ApiHandler(
     "LeaveGroup", CoordinatorHandler(_leave_request, _leave_response, has_deadline=True)
 )
+
+
+# --- ConsumerGroupHeartbeat (API key 68) ----------------------------------------------------------
+
+
+ConsumerGroupHeartbeatResponse = struct("ConsumerGroupHeartbeatResponse")
+
+
+async def _refuse_consumer_protocol(call: RequestContext, request: Any) -> Any:  # noqa: ARG001
+    """Refuse the protocol of KIP-848, as Kafka does while it is disabled.
+
+    Without this API, librdkafka would wait for it and report no error.
+    """
+    return ConsumerGroupHeartbeatResponse(
+        error_code=int(ErrorCode.UNSUPPORTED_VERSION),
+        error_message="group.protocol=consumer (KIP-848) is not supported: set "
+        "group.protocol=classic",
+    )
+
+
+CONSUMER_GROUP_HEARTBEAT = ApiHandler("ConsumerGroupHeartbeat", _refuse_consumer_protocol)

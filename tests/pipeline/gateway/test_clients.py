@@ -114,6 +114,26 @@ def test_librdkafka_joins_commits_and_describes(broker: Broker) -> None:
         consumer.close()
 
 
+def test_librdkafka_with_the_next_group_protocol_is_refused_by_name(broker: Broker) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": address(broker), "group.id": "next", "group.protocol": "consumer"}
+    )
+    consumer.subscribe(["orders"])
+    found: list[Any] = []
+
+    def poll() -> None:
+        message = consumer.poll(0.1)
+        if message is not None:
+            found.append(message.error())
+
+    try:
+        wait_until("the error is reported", lambda: found, meanwhile=poll)
+        assert found[0].code() == confluent_kafka.KafkaError._FATAL
+        assert "ConsumerGroupHeartbeat fatal error: Broker: API version" in found[0].str()
+    finally:
+        consumer.close()
+
+
 def test_aiokafka_joins_and_commits(broker: Broker) -> None:
     async def consume() -> tuple[Any, Any]:
         consumer = aiokafka.AIOKafkaConsumer(
