@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import ApiHandler, CoordinatorHandler, unchanged
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
-from group_coordinator.pipeline.gateway.fan_out import send_each_group
+from group_coordinator.pipeline.gateway.request_context import send_each_group
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 

@@ -10,9 +10,8 @@ from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.fan_out import send_each_group
 from group_coordinator.pipeline.gateway.polling import SharedResult
-from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS
+from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS, send_each_group
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode

@@ -12,7 +12,7 @@ from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsReque
 from kafka.protocol.consumer.group import OffsetFetchRequest
 
 from group_coordinator.coordinator.authorization import Authorizer
-from group_coordinator.pipeline.gateway import fan_out
+from group_coordinator.pipeline.gateway import request_context
 from group_coordinator.pipeline.gateway.acl_cache import AclCache
 from group_coordinator.pipeline.gateway.apis import (
     DELETE_GROUPS,
@@ -280,7 +280,7 @@ def _nothing() -> None:
 
 def test_each_group_that_is_named_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """One request asked for all its groups at once, whatever queued.max.requests was."""
-    monkeypatch.setattr(fan_out, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(request_context, "_MOST_AT_ONCE", 3)
 
     async def story() -> None:
         gateway = Gateway(room=4)
