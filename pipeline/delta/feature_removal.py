@@ -79,7 +79,8 @@ def make_plain(uri: str, required: Sequence[str] = ()) -> None:
         raise Failure(f"the table at {uri} cannot be read: {first_line(error)}") from error
     is_renamed = any(_is_renamed(field) for field in state.fields)
     now_ms = clock_ms()
-    actions = [_plain_protocol(), _plain_description(state, features)]
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    actions = [protocol, _plain_description(state, features)]
     files, store = open_files(uri), open_store(uri)
     for added in state.files.values():
         if not is_renamed and added.deletion_vector is None:
@@ -146,10 +147,6 @@ def _check_columns(uri: str, state: TableState[AddedFile], required: Sequence[st
 
 
 # --- the description ------------------------------------------------------------------------------
-
-
-def _plain_protocol() -> dict[str, Any]:
-    return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 
 
 def _plain_description(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyarrow.fs import FileSelector, FileSystem
 
 from group_coordinator.pipeline.clock import Freshness, monotonic
-from group_coordinator.pipeline.delta.log import LogGone, commit_name
+from group_coordinator.pipeline.delta.log import LogGone, commit_name, open_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import is_in_store
 from group_coordinator.pipeline.delta.table import (
@@ -20,7 +20,6 @@ from group_coordinator.pipeline.delta.table import (
     LastCheckpoint,
     newest_checkpoint,
     open_delta,
-    open_store,
 )
 from group_coordinator.pipeline.errors import Failure
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from group_coordinator.pipeline.delta.commit import Action
-    from group_coordinator.pipeline.delta.storage import Store
 
 
 # The interval between checks on a disk, and in a store, where each is a request; s.
@@ -90,12 +88,12 @@ class SameTable:
         `at_once` the first check is due now.
         """
         self._uri = uri
-        self._store: Store = open_store(f"{uri.rstrip('/')}/_delta_log")
+        self._log = open_log(uri)
         self.table_id = table_id
         self._known: _Known | None = None
-        self._interval_s = STORE_CHECK_S if self._store.costs.is_remote else CHECK_S
+        self._interval_s = STORE_CHECK_S if self._log.store.costs.is_remote else CHECK_S
         self._due_s = monotonic() + (0.0 if at_once else self._interval_s)
-        if at is not None and not self._store.costs.is_remote:
+        if at is not None and not self._log.store.costs.is_remote:
             self._known = self._seen(at)
 
     def is_due(self) -> bool:
@@ -169,14 +167,11 @@ class SameTable:
         self._known = self._seen(at) or self._seen(newest)
 
     def _may_be_freed(self, version: int) -> bool:
-        note = self._store.read(NOTE)
-        if note is None:
-            return False
-        newest = newest_checkpoint(note, lambda: (each.path for each in self._store.list()))
+        newest = self._log.last_checkpoint()
         return newest is not None and newest.version > version
 
     def _seen(self, version: int) -> _Known | None:
-        stamp = self._store.stamp(f"{version:020}.json")
+        stamp = self._log.store.stamp(commit_name(version))
         return None if stamp is None else _Known(version, stamp)
 
 

@@ -60,14 +60,14 @@ class UnsupportedTable(Failure):
     """A table that uses features which this package does not implement; the message names them."""
 
     def __init__(self, table: str, features: tuple[str, ...]) -> None:
-        super().__init__(f"the table at {table} uses {', '.join(features)}{way_out(features)}")
-
-
-def way_out(features: Iterable[str]) -> str:
-    """Return how an operator can remove these features from a table of this project."""
-    drops = [f"`ALTER TABLE ... DROP FEATURE {each}`" for each in features if each not in UNDONE]
-    first = f"{', '.join(drops)} in Spark, and then " if drops else ""
-    return f", which is not supported: run {first}`group-coordinator repair`"
+        drops = [
+            f"`ALTER TABLE ... DROP FEATURE {name}`" for name in features if name not in UNDONE
+        ]
+        first = f"{', '.join(drops)} in Spark, and then " if drops else ""
+        super().__init__(
+            f"the table at {table} uses {', '.join(features)}, which is not supported: run {first}"
+            "`group-coordinator repair`"
+        )
 
 
 def writer_features(table: TableState[Any]) -> tuple[str, ...]:

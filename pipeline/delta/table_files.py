@@ -225,11 +225,15 @@ class TableFiles(VersionFiles):
         if not records:
             target.unlink()
             return None
-        if self._folder is not None:
-            self._force(target)
         if self._folder is None:
             ObjectStore(self.handle.table_uri).upload(target, path)
             target.unlink()
+        else:
+            # The files that it replaces will be deleted.
+            flush(target)
+            flush(target.parent)
+            if target.parent != self._folder:
+                flush(target.parent.parent)
         return DataFile(path, size, modified_ms or clock_ms(), records, dict(partition or {}))
 
     def rewrite(
@@ -257,9 +261,3 @@ class TableFiles(VersionFiles):
         if not isinstance(found, int):
             raise RewriteConflict(self.handle.table_uri, f"its transactions are {dict(found)}")
         refresh(self.handle)
-
-    def _force(self, target: Path) -> None:
-        flush(target)
-        flush(target.parent)
-        if target.parent != self._folder:
-            flush(target.parent.parent)

@@ -139,7 +139,11 @@ class _Reading(NamedTuple):
                 number += 1
                 continue
             with open_file() as file:
-                parquet = self._open(path, file)
+                parquet = (
+                    pq.ParquetFile(file)
+                    if self.substitute is None
+                    else open_parquet(self.files, path, file)
+                )
                 if isinstance(parquet, str):
                     assert self.substitute is not None
                     if number >= self.start.row_group:
@@ -148,13 +152,10 @@ class _Reading(NamedTuple):
                     number += 1
                     continue
                 for run in self._runs(parquet.metadata, wanted, number):
-                    yield from self._run(path, RowGroups(file, parquet, run), number)
+                    first = number + run[0]
+                    at = self.start if first == self.start.row_group else self._at(first)
+                    yield from self._from(path, RowGroups(file, parquet, run), number, at)
                 number += parquet.num_row_groups
-
-    def _open(self, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:
-        if self.substitute is None:
-            return pq.ParquetFile(file)
-        return open_parquet(self.files, path, file)
 
     def _at(self, number: int, row: int = 0) -> Position:
         return Position(self.start.version, number, row)
@@ -196,11 +197,6 @@ class _Reading(NamedTuple):
             return True
         end = self.end
         return end is not None and end.version == self.start.version and number >= end.row_group
-
-    def _run(self, path: str, groups: RowGroups, before: int) -> Iterator[_Page]:
-        first = before + groups.numbers[0]
-        at = self.start if first == self.start.row_group else self._at(first)
-        yield from self._from(path, groups, before, at)
 
     def _from(self, path: str, groups: RowGroups, before: int, at: Position) -> Iterator[_Page]:
         row = at.row

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import Appender, Epoch
+from group_coordinator.pipeline.delta import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.records.record_file import (
@@ -80,7 +80,9 @@ def import_(
         epoch = stack.enter_context(
             holding_partitions(root, num_partitions, lease_ms, "import", say)
         )
-        log, appender = _open_log(root, settings, epoch)
+        handle, ours = open_table(root, OFFSETS_TOPIC), settings.coordinator
+        log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
+        appender = Appender(table_uri(root, OFFSETS_TOPIC), epoch)
         readable = _readable(_checked_order(records), num_partitions, tally)
         for version, batch in enumerate(batches(readable)):
             rows = log.place(batch)
@@ -90,13 +92,6 @@ def import_(
                 tally.repeated += len(batch)
             progress(tally)
     return tally
-
-
-def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, Appender]:
-    handle = open_table(root, OFFSETS_TOPIC)
-    ours = settings.coordinator
-    log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
-    return log, Appender(table_uri(root, OFFSETS_TOPIC), epoch)
 
 
 def _readable(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import Appender, TableFollower
@@ -124,25 +124,16 @@ def _change(
         # The version is read before the rows: a change that is committed in between takes this
         # version, and this change is decided again.
         number = appender.last_version(_APP_ID) + 1
-        chosen = choose(_in_force(_read(root)))
+        changes = from_arrow(AclChange, read_table(root, ACLS))
+        chosen = choose(_after(changes, frozenset()))
         check()
         at = clock_ms()
-        rows = [AclChange(number, added, **_columns(acl), at=at, changed_by=by) for acl in chosen]
+        rows = [
+            AclChange(number, added, **structs.asdict(acl), at=at, changed_by=by) for acl in chosen
+        ]
         if not rows or appender.append(to_arrow(ACLS, rows), _APP_ID, number):
             return chosen
         appender.forget()
-
-
-def _read(root: str) -> list[AclChange]:
-    return from_arrow(AclChange, read_table(root, ACLS))
-
-
-def _columns(acl: AclBinding) -> dict[str, str]:
-    return {name: getattr(acl, name) for name in AclBinding.__struct_fields__}
-
-
-def _in_force(changes: Iterable[AclChange]) -> frozenset[AclBinding]:
-    return _after(changes, frozenset())
 
 
 def _after(changes: Iterable[AclChange], before: frozenset[AclBinding]) -> frozenset[AclBinding]:

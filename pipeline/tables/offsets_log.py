@@ -96,14 +96,13 @@ def next_offsets(handle: DeltaTable, partitions: Collection[int] | None = None) 
 
     Reads two columns of the table.
     """
-    wanted = "" if partitions is None else f"WHERE partition IN ({_listed(partitions)}) "
+    wanted = ""
+    if partitions is not None:
+        listed = ", ".join(str(int(partition)) for partition in sorted(partitions))
+        wanted = f"WHERE partition IN ({listed}) "
     query = f"SELECT partition, max(log_offset) + 1 AS next FROM log {wanted}GROUP BY partition"
     found = to_table(QueryBuilder().register("log", handle).execute(query))
     return {row["partition"]: row["next"] for row in found.to_pylist()}
-
-
-def _listed(partitions: Collection[int]) -> str:
-    return ", ".join(str(int(partition)) for partition in sorted(partitions))
 
 
 def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:

@@ -60,7 +60,8 @@ def in_lanes(rows: pa.Table) -> Layout:
     if not count:
         return Layout(rows)
     groups = rows.column("group_id").combine_chunks().dictionary_encode(null_encoding="encode")
-    slots = [_slot(group) for group in groups.dictionary.to_pylist()]
+    ids = groups.dictionary.to_pylist()
+    slots = [0 if each is None else partition_for(each, SLOTS) for each in ids]
     lanes = min(MOST_LANES, count // LANE_ROWS)
     if lanes < 2:
         return Layout(rows, {TAG: _text([slots])})
@@ -90,10 +91,6 @@ def wanted_row_groups(
         return [True] * len(masks)
     mine = _mask(frozenset(partition_set.partitions), partition_set.of)
     return [bool(mask & mine) for mask in masks]
-
-
-def _slot(group_id: str | None) -> int:
-    return 0 if group_id is None else partition_for(group_id, SLOTS)
 
 
 def _cut(

@@ -71,16 +71,16 @@ def test_two_changes_at_once_are_one_after_the_other(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_acls(root, [TWO])
-    read = module._read
+    read = module.read_table
     others = [lambda: add_acls(root, [ONE])]
 
-    def read_too_early(of: str) -> object:
-        found = read(of)
+    def read_too_early(*table: object) -> object:
+        found = read(*table)
         if others:
             others.pop()()
         return found
 
-    monkeypatch.setattr(module, "_read", read_too_early)
+    monkeypatch.setattr(module, "read_table", read_too_early)
     assert add_acls(root, [ONE]) == [], "it was added meanwhile"
     assert read_acls(root) == (TWO, ONE)
 
