@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -183,36 +183,17 @@ class StoreFiles(FileSystemHandler):  # type: ignore[misc]
         """Delete a file."""
         self._folder.delete([path])
 
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
+    def delete_dir_contents(self, path: str = "", missing_dir_ok: bool = False) -> None:  # noqa: ARG002
         """Delete all files below a folder."""
         below = f"{path.strip('/')}/".lstrip("/")
         self._folder.delete([each.path for each in self._folder.list(below)])
 
-    def delete_root_dir_contents(self) -> None:
-        """Delete all files."""
-        self.delete_dir_contents("")
+    delete_root_dir_contents = delete_dir_contents
 
-    def delete_dir(self, path: str) -> None:
-        """Delete all files below a folder."""
-        self.delete_dir_contents(path)
+    def _refuse(self, *_: object) -> NoReturn:
+        raise NotImplementedError("an object store has no folders, renames, copies and appends")
 
-    def create_dir(self, path: str, recursive: bool) -> None:
-        """Do nothing: a store has no folders."""
-
-    def move(self, src: str, dest: str) -> None:
-        """Raise NotImplementedError: a store cannot rename."""
-        raise NotImplementedError(f"an object store cannot rename {src} to {dest}")
-
-    def copy_file(self, src: str, dest: str) -> None:
-        """Copy a file through this process."""
-        content = self._folder.read(src)
-        if content is None:
-            raise FileNotFoundError(f"{self._folder.uri}/{src} does not exist")
-        self._folder.write(dest, content)
-
-    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Raise NotImplementedError: a store cannot append."""
-        raise NotImplementedError(f"an object store cannot append to {path}")
+    create_dir = delete_dir = move = copy_file = open_append_stream = _refuse
 
     @staticmethod
     def _info(path: str, found: Listed | None) -> FileInfo:
