@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -143,14 +144,11 @@ class TopicIndex:
         self.problem: str | None = None
         self._restarted_by = 0
         self._numbers: dict[str, int] = {}
-        self._partitions: dict[int, PartitionIndex] = {}
+        self._partitions: dict[int, PartitionIndex] = defaultdict(PartitionIndex)
 
     def partition(self, number: int) -> PartitionIndex:
         """Return a partition's index; it is empty if no row of it is indexed."""
-        found = self._partitions.get(number)
-        if found is None:
-            found = self._partitions[number] = PartitionIndex()
-        return found
+        return self._partitions[number]
 
     def has(self, path: str) -> bool:
         """Return whether a file was indexed since the last reindex."""
@@ -228,7 +226,7 @@ class Index:
             Absent(root, TOPIC_INDEX).is_there,
         )
         self._appender: Appender | None = None
-        self._topics: dict[str, TopicIndex] = {}
+        self._topics: dict[str, TopicIndex] = defaultdict(TopicIndex)
         self._ignored: set[str] = set()
 
     @property
@@ -238,10 +236,7 @@ class Index:
 
     def topic(self, topic_id: str) -> TopicIndex:
         """Return the index of a topic as of the last `poll`."""
-        found = self._topics.get(topic_id)
-        if found is None:
-            found = self._topics[topic_id] = TopicIndex()
-        return found
+        return self._topics[topic_id]
 
     def ignore(self, topic_ids: set[str]) -> None:
         """Drop the entries of topics that are deleted or not wanted, and ignore later ones."""

@@ -15,6 +15,7 @@ from its rows, but the producer state of its batches is lost. So leave compactio
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -177,18 +178,16 @@ class Segments:
         self.is_whole = False
         # Whether the table says that the topic is deleted (DELETED).
         self.is_deleted = False
-        self._partitions: dict[int, PartitionSegments] = {}
+        self._partitions: dict[int, PartitionSegments] = defaultdict(PartitionSegments)
         self._places: dict[str, tuple[int, int]] = {}
         # Paths of files for which the caller needs to know whether a commit added one.
         self._watched: frozenset[str] = frozenset()
-        self._watched_file_added = False
+        # Whether an applied commit has added a watched file.
+        self.has_watched_file = False
 
     def partition(self, number: int) -> PartitionSegments:
         """Return a partition's segments; empty if it has no records."""
-        found = self._partitions.get(number)
-        if found is None:
-            found = self._partitions[number] = PartitionSegments()
-        return found
+        return self._partitions[number]
 
     def partitions(self) -> dict[int, PartitionSegments]:
         """Return every partition that has or had records, in ascending order."""
@@ -219,12 +218,7 @@ class Segments:
 
     def watch_files(self, paths: frozenset[str]) -> None:
         """Watch from now on for a commit that adds one of these files."""
-        self._watched, self._watched_file_added = paths, False
-
-    @property
-    def has_watched_file(self) -> bool:
-        """Whether an applied commit has added a watched file."""
-        return self._watched_file_added
+        self._watched, self.has_watched_file = paths, False
 
     def _new_of(self, change: Change) -> list[AddedFile]:
         """Return the added files that are not known, or that the change removes as well.
@@ -237,7 +231,7 @@ class Segments:
     def _take(self, change: Change, added: list[tuple[int, Segment]]) -> None:
         """Apply a change, with the segments of its new files; raise nothing."""
         if change.everything:
-            self._partitions, self._places = {}, {}
+            self._partitions, self._places = defaultdict(PartitionSegments), {}
         for path in change.removed:
             if path in self._places:
                 number, base = self._places.pop(path)
@@ -249,7 +243,7 @@ class Segments:
                     partition.producers.add(batch)
             partition.take(segment)
             self._places[segment.file.path] = number, segment.base
-            self._watched_file_added |= segment.file.path in self._watched
+            self.has_watched_file |= segment.file.path in self._watched
         self.is_deleted |= DELETED in change.transactions
         for app_id, version in change.transactions.items():
             ended = partition_of(app_id)
