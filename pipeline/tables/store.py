@@ -159,12 +159,7 @@ def has_root(root: str) -> bool:
 
 def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
-    uri = table_uri(root, table)
-    folder = local_folder(uri)
-    # A cheaper test than a listing of the log.
-    if folder is not None and not (folder / "_delta_log").exists():
-        return False
-    return is_table(uri)
+    return is_table(table_uri(root, table))
 
 
 class Looks:
