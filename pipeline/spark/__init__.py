@@ -3,8 +3,9 @@
 Besides this package, only `stream`, `session` and `node` import Spark.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline import lazy_names
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.spark.data_source import register_data_source
@@ -13,15 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressCommits", "register_data_source", "register_views"]
 
-# A module is imported at the first use of its name: a worker of a data source needs few of them.
-_MODULES = {
-    "ProgressCommits": "progress_commits",
-    "register_data_source": "data_source",
-    "register_views": "views",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:
+    # A module is imported when its name is first used: a worker of a data source needs few of them.
+    __getattr__ = lazy_names(
+        __name__,
+        data_source="register_data_source",
+        progress_commits="ProgressCommits",
+        views="register_views",
+    )

@@ -42,7 +42,7 @@ from group_coordinator.pipeline.topics import (
     Record,
     TableTopics,
     create_log_topic,
-    producer_id_manager,
+    producer_state,
 )
 from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.schemas.errors import ErrorCode
@@ -468,7 +468,7 @@ def test_an_older_copy_of_gateways_gives_no_producer_id_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000
-    monkeypatch.setattr(producer_id_manager, "clock_ms", lambda: now)
+    monkeypatch.setattr(producer_state, "clock_ms", lambda: now)
     root = str(tmp_path / "root")
     table, copy = table_uri(root, GATEWAYS), tmp_path / "copy"
     given = {ProducerIdManager(root).next_id()}
@@ -485,7 +485,7 @@ def test_of_two_that_take_a_block_at_once_one_takes_the_next(
     empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Both ask for the block of this time.
-    monkeypatch.setattr(producer_id_manager, "clock_ms", lambda: 1_000)
+    monkeypatch.setattr(producer_state, "clock_ms", lambda: 1_000)
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
     first, second = ProducerIdManager(root), ProducerIdManager(root)
@@ -508,7 +508,7 @@ def test_no_producer_id_is_given_of_a_block_that_may_be_another_s(
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
     # The two gateways ask for the block after the first one.
-    monkeypatch.setattr(producer_id_manager, "clock_ms", lambda: 1_000)
+    monkeypatch.setattr(producer_state, "clock_ms", lambda: 1_000)
     ProducerIdManager(root).next_id()
     first, second = ProducerIdManager(root), ProducerIdManager(root)
     append = Appender.append

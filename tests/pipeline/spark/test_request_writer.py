@@ -20,8 +20,7 @@ from group_coordinator.pipeline.settings import SettingsError
 from group_coordinator.pipeline.spark import request_writer
 from group_coordinator.pipeline.spark.data_source import UnsupportedMode
 from group_coordinator.pipeline.spark.request_writer import LostCheckpoint, WrittenFiles
-from group_coordinator.pipeline.tables.request_lanes import TAG
-from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.request_log import TAG, RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat

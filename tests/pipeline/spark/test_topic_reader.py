@@ -325,7 +325,7 @@ def test_a_topic_whose_table_is_away_is_an_error(root: str, tmp_path: Path) -> N
     topic = make(root, 1)
     appender(topic).append([batch(0, "a")])
     Path(topic.table).rename(tmp_path / "away")
-    with pytest.raises(Exception, match="has no log that can be read"):
+    with pytest.raises(Exception, match=r"the log of .* cannot be found"):
         read_batch(root)
 
 
