@@ -1,4 +1,4 @@
-"""The errors of reading or changing a table; a process that only queries DuckDB imports this one."""
+"""The errors of reading or changing a table; this module does not import Arrow."""
 
 from __future__ import annotations
 
