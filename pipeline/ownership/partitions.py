@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 
 
+# A node is taken for dead after so long without a renewal, s: three times lease.ms by default.
+_SILENT_S = 30.0
+
+
 class PartitionRow(Struct, frozen=True):
     """An offsets partition as `partitions list` shows it; `since` is in UTC.
 
@@ -103,11 +107,16 @@ def _of_node(cluster: ClusterState, node: NodeState, lease: int) -> str:
     owns = f"owns {_partitions(owned)}"
     if node.stopped:
         return f"{name} has stopped, and {owns}."
+    age_s = max(0, clock_ms() - lease) / 1000
+    if age_s > _SILENT_S:
+        return (
+            f"{name} has not renewed its lease for {age_s:.0f} s, and {owns}: it has ended, is "
+            "suspended, or its clock is behind. Start a coordinator if it has ended."
+        )
     if node.stopping:
         doing = "is handing its partitions over to stop"
     else:
         doing = "answers" if node.ready else "is starting"
-    age_s = max(0, clock_ms() - lease) / 1000
     line = f"{name} {doing}, renewed its lease {age_s:.1f} s ago, and {owns}."
     return f"{line} Moving to it: {named(coming)}." if coming else line
 

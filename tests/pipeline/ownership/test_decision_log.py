@@ -248,6 +248,21 @@ def test_the_nodes_are_told_in_words(root: str, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+def test_a_node_that_does_not_renew_its_lease_does_not_answer(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(root)
+    lease = LeaseRenewal(root, 1, 60_000, lambda: 100_000)
+    lease.renew()
+    lease.stop()
+    monkeypatch.setattr(partitions, "clock_ms", lambda: 216_000)
+    silent, *_ = partitions.describe_nodes(root)
+    assert silent.startswith("Node 1 at h:9092 has not renewed its lease for 116 s, and owns 4")
+    assert "Start a coordinator if it has ended." in silent
+    monkeypatch.setattr(partitions, "clock_ms", lambda: 130_000)
+    assert "renewed its lease 30.0 s ago" in partitions.describe_nodes(root)[0]
+
+
 def test_packed_decisions_are_the_same_cluster_state(root: str) -> None:
     decisions = cluster(root)
     for partition in (1, 2, 3) * 3:
