@@ -1,4 +1,4 @@
-"""The errors of reading or changing a table; this module does not import Arrow."""
+"""The errors of reading or changing a table. A process that only queries DuckDB imports this."""
 
 from __future__ import annotations
 
