@@ -78,7 +78,7 @@ class Operation(Generic[T]):
         return self._value  # type: ignore[return-value]
 
 
-class PendingCall:
+class PendingCall(Struct, eq=False):
     """A call that has not ended, with its retry state.
 
     `attempt` sends the request, `fail` ends the call with an error; both take the time (ms). `what`
@@ -86,26 +86,15 @@ class PendingCall:
     is in absolute ms, None for no limit.
     """
 
-    __slots__ = ("attempt", "attempts", "deadline", "fail", "retries", "retry_at", "what")
-
-    def __init__(
-        self,
-        what: str,
-        attempt: Callable[[int], None],
-        fail: Callable[[int, ConsumerError], None],
-        deadline: int | None,
-        retries: bool,
-        now: int,
-    ) -> None:
-        self.what = what
-        self.attempt = attempt
-        self.fail = fail
-        self.deadline = deadline
-        self.retries = retries
-        self.attempts = 0
-        # The time of the next attempt, absolute ms. None while a request is in flight, and for a
-        # call that sends none (a synchronous commit without offsets).
-        self.retry_at: int | None = now
+    what: str
+    attempt: Callable[[int], None]
+    fail: Callable[[int, ConsumerError], None]
+    deadline: int | None
+    retries: bool
+    # The time of the next attempt, absolute ms. None while a request is in flight, and for a call
+    # that sends none (a synchronous commit without offsets).
+    retry_at: int | None
+    attempts: int = 0
 
 
 class PendingCalls:
@@ -242,7 +231,7 @@ class Queries:
             lambda _, error: operation.fail(error),
             None if timeout_ms is None else now + timeout_ms,
             retries=True,
-            now=now,
+            retry_at=now,
         )
         self._calls.start(now, call)
         return operation

@@ -143,7 +143,7 @@ class OffsetCommits:
             partial(self._fail, commit),
             deadline,
             retries=not asynchronous,
-            now=now,
+            retry_at=now,
         )
         if asynchronous:
             self.pending += 1

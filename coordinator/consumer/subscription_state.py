@@ -32,7 +32,7 @@ class PositionState(Enum):
     FETCHING = "known"
 
 
-class TopicPartitionState:
+class TopicPartitionState(Struct, eq=False):
     """The state of one assigned partition.
 
     `offset` is the position, None while it is unknown. `reset` is the end of the log to look up, if
@@ -40,14 +40,11 @@ class TopicPartitionState:
     about to be revoked, so that no more rows are handed out.
     """
 
-    __slots__ = ("offset", "paused", "pending_revocation", "reset", "state")
-
-    def __init__(self) -> None:
-        self.state = PositionState.INITIALIZING
-        self.offset: int | None = None
-        self.reset: AutoOffsetReset | None = None
-        self.paused = False
-        self.pending_revocation = False
+    state: PositionState = PositionState.INITIALIZING
+    offset: int | None = None
+    reset: AutoOffsetReset | None = None
+    paused: bool = False
+    pending_revocation: bool = False
 
     def seek(self, offset: int) -> None:
         """Set the position, and cancel a pending reset."""

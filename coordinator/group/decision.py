@@ -45,53 +45,26 @@ NewId = Callable[[str], str]
 _CODES = {int(code): (int(code), code.name) for code in ErrorCode}
 
 
-class Decision:
+class Decision(Struct, eq=False):
     """A group at time `now` (ms), and the output of the handlers so far.
 
     `group` None: the group does not exist, or was deleted. `request_id` is that of the request
     being decided, None for a timer. `topics` is the catalogue.
     """
 
-    __slots__ = (
-        "_known_partition",
-        "append_to_log",
-        "authorizer",
-        "config",
-        "events",
-        "group",
-        "group_id",
-        "new_id",
-        "now",
-        "records",
-        "request_id",
-        "responses",
-        "topics",
-    )
-
-    def __init__(
-        self,
-        group_id: str,
-        group: ClassicGroup | None,
-        now: int,
-        config: GroupCoordinatorConfig,
-        new_id: NewId,
-        append_to_log: Append,
-        topics: dict[str, int] | None,
-        authorizer: Authorizer | None = None,
-    ) -> None:
-        self.group_id = group_id
-        self.group = group
-        self.now = now
-        self.config = config
-        self.new_id = new_id
-        self.append_to_log = append_to_log
-        self.topics = topics
-        self.authorizer = authorizer
-        self.request_id: str | None = None
-        self._known_partition: int | None = None
-        self.responses: list[Response] = []
-        self.records: list[CoordinatorRecord] = []
-        self.events: list[GroupEvent] = []
+    group_id: str
+    group: ClassicGroup | None
+    now: int
+    config: GroupCoordinatorConfig
+    new_id: NewId
+    append_to_log: Append
+    topics: dict[str, int] | None
+    authorizer: Authorizer | None = None
+    request_id: str | None = None
+    responses: list[Response] = []
+    records: list[CoordinatorRecord] = []
+    events: list[GroupEvent] = []
+    _known_partition: int | None = None
 
     @property
     def present(self) -> ClassicGroup:

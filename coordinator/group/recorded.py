@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.decision import Decision, shape_sync
@@ -68,19 +70,16 @@ def answer_recorded(
     return False
 
 
-class _RecordedRequest:
+class _RecordedRequest(Struct, eq=False):
     """A request with records in the log.
 
     The method that is named after an API answers its request, or returns False if the records are
     not the result of a decision.
     """
 
-    def __init__(
-        self, decision: Decision, event: RequestEvent, records: Sequence[CoordinatorRecord]
-    ) -> None:
-        self.decision = decision
-        self.event = event
-        self.records = records
+    decision: Decision
+    event: RequestEvent
+    records: Sequence[CoordinatorRecord]
 
     def offset_commit(self, body: OffsetCommitRequest) -> bool:
         taken = {
