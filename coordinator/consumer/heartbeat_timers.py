@@ -10,7 +10,7 @@ from group_coordinator.coordinator.consumer.consumer_settings import ConsumerSet
 
 
 class Heartbeat:
-    """The deadlines of the next heartbeat, the session and the next poll."""
+    """The timers of the next heartbeat, the session and the user's next poll."""
 
     def __init__(self, settings: ConsumerSettings, backoff: ExponentialBackoff, now: int) -> None:
         self._settings = settings

@@ -102,7 +102,7 @@ def refuse_commit(
 def renew_session(
     decision: Decision, event: RequestEvent, body: OffsetCommitRequest, deadline: int
 ) -> None:
-    """Renew the session of the member whose commit is refused because its deadline has passed.
+    """Renew the session of a member that committed, although the commit's deadline has passed.
 
     A member that commits in time must not expire because batches are slow. The session counts from
     the commit's deadline (ms), because a row that is read after its deadline may be a copy.

@@ -99,7 +99,7 @@ def in_member_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RangeAssignor(ConsumerPartitionAssignor):
-    """The assignor `range`, Kafka's default."""
+    """Kafka's assignor `range`, its default."""
 
     name = "range"
 
@@ -124,7 +124,7 @@ class RangeAssignor(ConsumerPartitionAssignor):
 
 
 class RoundRobinAssignor(ConsumerPartitionAssignor):
-    """The assignor `roundrobin`."""
+    """Kafka's assignor `roundrobin`."""
 
     name = "roundrobin"
 

@@ -138,7 +138,7 @@ def resolve_ownership(claims: Mapping[str, Claim]) -> Ownership:
 
 
 class StickyAssignor(ConsumerPartitionAssignor):
-    """The assignor `sticky`."""
+    """Kafka's assignor `sticky` (KIP-54), for eager members."""
 
     name = "sticky"
 
@@ -179,7 +179,7 @@ def assign_sticky(
 
 
 class CooperativeStickyAssignor(ConsumerPartitionAssignor):
-    """The assignor `cooperative-sticky`."""
+    """Kafka's assignor `cooperative-sticky` (KIP-429), for cooperative and eager members."""
 
     name = "cooperative-sticky"
     protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
