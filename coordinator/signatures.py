@@ -8,9 +8,9 @@ A request that names a principal without a valid signature is refused: as ANONYM
 under another principal, and a missing key would stay unnoticed. A request without a principal is
 decided as ANONYMOUS.
 
-The signed content is the request without `signature`, and without `sent_at`, which the producer
-sets when it writes: JSON without nulls and spaces, sorted keys, bytes as base64. A field that a
-later release adds is null in requests of an earlier one, so their signatures stay valid.
+The signed content is the request without `signature` and `sent_at` (which the producer sets when it
+writes): JSON without nulls and spaces, sorted keys, bytes as base64. A field that a later release
+adds is null in requests of an earlier one, so their signatures stay valid.
 """
 
 from __future__ import annotations

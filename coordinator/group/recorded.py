@@ -57,9 +57,9 @@ def answer_recorded(
 ) -> bool:
     """Answer a request from the records that carry its id; return False if it must be decided.
 
-    It must be decided if the records are not the result of its decision. For example, a join that
-    creates a group appends the group's first record and is then parked. If that group was deleted
-    since, it is created here without another record.
+    It must be decided if the records are not the result of its decision: a join that creates a
+    group appends the group's first record and is then parked. If that group was deleted since, it
+    is created here without another record.
     """
     answer = _ANSWERS.get(event.api)
     request = _RecordedRequest(decision, event, records)

@@ -8,21 +8,19 @@ from group_coordinator.coordinator.config import KafkaSettings, NonNegativeLong,
 class RecordProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     """Settings of one record producer. Times in ms, sizes in bytes as `record_size` counts them.
 
-    * `batch.size`: the size at which a batch is written without lingering (Kafka: 16384). The
-      default is larger because a commit costs as much as ten thousand records. A commit also
-      contains the smaller batches that wait.
-    * `linger.ms`: the time for which a batch waits for more records (Kafka: 5). The default is
-      longer because each commit adds a file per partition that the topic's readers must open.
+    * `batch.size`: Kafka's default is 16384. This one is larger because a commit costs as much as
+      ten thousand records.
+    * `linger.ms`: Kafka's default is 5. This one is longer because each commit adds a file per
+      partition that the topic's readers must open.
     * `buffer.memory`: the limit on records that wait or are in flight. At the limit `send` blocks.
     * `max.block.ms`: the longest time for which `send` blocks, for memory or for a topic that
       cannot be read.
     * `max.request.size`: the largest record. A topic's `max.message.bytes` may be lower.
-    * `delivery.timeout.ms`: the time after which an unwritten batch fails, counted from the `send`
-      of its first record.
-    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: the number of retries of a failed
-      commit, and the backoff before each. It doubles with each retry, with 20% jitter.
-    * `enable.idempotence`: whether the topic's log deduplicates a retry after an unknown outcome,
-      so that no record is written twice.
+    * `delivery.timeout.ms`: the time after which an unwritten batch fails, from the `send` of its
+      first record.
+    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: the retries of a failed commit. The
+      backoff doubles with each one, with 20% jitter.
+    * `enable.idempotence`: whether the topic's log deduplicates a retry after an unknown outcome.
     * `principal`: the principal that ACLs must allow to write. `super.users` and
       `allow.everyone.if.no.acl.found` are those of the coordinator.
     """
