@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +11,21 @@ import typer
 from group_coordinator.pipeline.logs import LogFormat
 
 
+def _expanded(root: str) -> str:
+    """Replace a leading `~` by the home folder: shells do not do it in `--root=~/groups`."""
+    return os.path.expanduser(root)
+
+
 def _checked_release(root: str) -> str:
     from group_coordinator.pipeline.tables import check_release
 
+    root = _expanded(root)
     check_release(root)
     return root
 
 
 _ROOT = "The folder or URI of the tables."
-Root = Annotated[str, typer.Option("--root", help=_ROOT)]
+Root = Annotated[str, typer.Option("--root", help=_ROOT, callback=_expanded)]
 # The root of verbs that write, or that serve written tables. Verbs that only query the views need
 # no check, because `Catalog` refuses tables of a later release.
 OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_checked_release)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -28,6 +29,16 @@ def ends(root: str, name: str) -> list[tuple[int, int | None, int | None]]:
     """Each partition, where it begins and where it ends."""
     rows = map(json.loads, describe(root, name, "--format", "json").stdout.splitlines())
     return [(r["partition"], r["log_start_offset"], r["log_end_offset"]) for r in rows]
+
+
+def test_a_root_in_the_home_folder(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells pass `--root=~/groups` as it is."""
+    monkeypatch.setenv("HOME", str(Path(root).parent))
+    name = Path(root).name
+    made = [make(root, 2).topic, "--partitions", "3", f"--root=~/{name}"]
+    done = CliRunner().invoke(APP, ["topics", "alter", *made])
+    assert done.exit_code == 0, done.output
+    assert len(ends(f"~/{name}", made[0])) == 3
 
 
 def test_a_topic_with_a_table_of_its_own(root: str) -> None:
