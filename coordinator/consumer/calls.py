@@ -163,20 +163,13 @@ class PendingCalls:
                 call.fail(now, error)
 
 
-class Queries:
+class Queries(Struct, eq=False):
     """The sender of read-only requests."""
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        requests: InFlightRequests,
-        lookup: CoordinatorLookup,
-        calls: PendingCalls,
-    ) -> None:
-        self._settings = settings
-        self._requests = requests
-        self._lookup = lookup
-        self._calls = calls
+    _settings: ConsumerSettings
+    _requests: InFlightRequests
+    _lookup: CoordinatorLookup
+    _calls: PendingCalls
 
     def fetch_committed_offsets(
         self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None

@@ -122,7 +122,7 @@ GROUP_KEY_TYPE = 0
 _API = "find_coordinator"
 
 
-class CoordinatorLookup:
+class CoordinatorLookup(Struct, eq=False):
     """The group's coordinator, which FindCoordinator looks up on request.
 
     `node` is the coordinator, None while it is unknown. The callbacks `on_found` are called when it
@@ -130,25 +130,18 @@ class CoordinatorLookup:
     retriable; the user's thread raises it.
     """
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        requests: InFlightRequests,
-        backoff: ExponentialBackoff,
-        log_lines: list[LogLine],
-    ) -> None:
-        self._settings = settings
-        self._requests = requests
-        self._backoff = backoff
-        self._log_lines = log_lines
-        self._lookup_requested = False
-        self._lookup_in_flight = False
-        self._attempts = 0
-        self._retry_at = 0
-        self.node: FindCoordinatorResponse | None = None
-        self.failure: ConsumerError | None = None
-        self.on_found: list[Callable[[int], None]] = []
-        self.on_failed: list[Callable[[int, ConsumerError], None]] = []
+    _settings: ConsumerSettings
+    _requests: InFlightRequests
+    _backoff: ExponentialBackoff
+    _log_lines: list[LogLine]
+    node: FindCoordinatorResponse | None = None
+    failure: ConsumerError | None = None
+    on_found: list[Callable[[int], None]] = []
+    on_failed: list[Callable[[int, ConsumerError], None]] = []
+    _lookup_requested: bool = False
+    _lookup_in_flight: bool = False
+    _attempts: int = 0
+    _retry_at: int = 0
 
     def request_lookup(self) -> None:
         """Let the next `tick` look up the coordinator, if it is unknown."""

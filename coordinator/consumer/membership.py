@@ -75,7 +75,7 @@ class JoinFailed(Struct, frozen=True):
     without_backoff: bool = False
 
 
-class Membership:
+class Membership(Struct, eq=False):
     """The membership of one consumer: its state, its generation, and its attempt to join.
 
     `rejoin_needed`: whether the next poll must join, for `rejoin_reason`. `needs_prepare`: whether
@@ -85,30 +85,24 @@ class Membership:
     `failure` is an error of a background request, which the user's thread raises.
     """
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        requests: InFlightRequests,
-        lookup: CoordinatorLookup,
-        heartbeat: Heartbeat,
-        log_lines: list[LogLine],
-    ) -> None:
-        self._settings = settings
-        self._requests = requests
-        self._lookup = lookup
-        self._heartbeat = heartbeat
-        self._log_lines = log_lines
-        self._attempt = 0
-        self.state = MemberState.UNJOINED
-        self.generation = Generation()
-        self.rejoin_needed = True
-        self.rejoin_reason = ""
-        self.needs_prepare = True
-        self.joining = False
-        self.elected: JoinGroupResponse | None = None
-        self.outcome: JoinSucceeded | JoinFailed | None = None
-        self.failure: ConsumerError | None = None
-        lookup.on_found.append(heartbeat.reset_session)
+    _settings: ConsumerSettings
+    _requests: InFlightRequests
+    _lookup: CoordinatorLookup
+    _heartbeat: Heartbeat
+    _log_lines: list[LogLine]
+    state: MemberState = MemberState.UNJOINED
+    generation: Generation = Generation()
+    rejoin_needed: bool = True
+    rejoin_reason: str = ""
+    needs_prepare: bool = True
+    joining: bool = False
+    elected: JoinGroupResponse | None = None
+    outcome: JoinSucceeded | JoinFailed | None = None
+    failure: ConsumerError | None = None
+    _attempt: int = 0
+
+    def __post_init__(self) -> None:
+        self._lookup.on_found.append(self._heartbeat.reset_session)
 
     # --- state ----------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
+from msgspec import Struct, field
+
 from group_coordinator.coordinator.consumer.calls import Operation, PendingCall, PendingCalls
 from group_coordinator.coordinator.consumer.consumer_errors import (
     ON_OFFSET_COMMIT,
@@ -74,30 +76,21 @@ class PendingCommit:
         self.call: PendingCall
 
 
-class OffsetCommits:
+class OffsetCommits(Struct, eq=False):
     """The commits that have not ended, and the results of asynchronous ones in `completed`.
 
     `pending` is the number of asynchronous commits that have not ended.
     """
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        requests: InFlightRequests,
-        lookup: CoordinatorLookup,
-        membership: Membership,
-        subscription: SubscriptionState,
-        calls: PendingCalls,
-    ) -> None:
-        self._settings = settings
-        self._requests = requests
-        self._lookup = lookup
-        self._membership = membership
-        self._subscription = subscription
-        self._calls = calls
-        self.pending = 0
-        self._flushes: list[PendingCommit] = []
-        self.completed: deque[CommitDone] = deque()
+    _settings: ConsumerSettings
+    _requests: InFlightRequests
+    _lookup: CoordinatorLookup
+    _membership: Membership
+    _subscription: SubscriptionState
+    _calls: PendingCalls
+    pending: int = 0
+    completed: deque[CommitDone] = field(default_factory=deque)
+    _flushes: list[PendingCommit] = []
 
     def commit_async(
         self, now: int, offsets: PartitionOffsets, commit_id: int | None = None

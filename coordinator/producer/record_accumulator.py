@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from group_coordinator.coordinator.producer.partitioners import Partitioner
 
 Headers = Sequence[tuple[str, "bytes | None"]]
@@ -77,23 +79,15 @@ class RecordBatch:
         self.callbacks = []
 
 
-class TopicQueue:
+class TopicQueue(Struct, eq=False):
     """The unwritten batches of one topic; `count` is its number of partitions."""
 
-    def __init__(
-        self,
-        batch_size: int,
-        linger_ms: int,
-        partitioner: Partitioner,
-        count: int,
-        new_delivery: Callable[[], Any],
-    ) -> None:
-        self.count = count
-        self._batch_size = batch_size
-        self._linger_ms = linger_ms
-        self._partitioner = partitioner
-        self._new_delivery = new_delivery
-        self._batches: dict[int, deque[RecordBatch]] = {}
+    _batch_size: int
+    _linger_ms: int
+    _partitioner: Partitioner
+    count: int
+    _new_delivery: Callable[[], Any]
+    _batches: dict[int, deque[RecordBatch]] = {}
 
     def __bool__(self) -> bool:
         return any(self._batches.values())
