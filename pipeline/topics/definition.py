@@ -131,7 +131,7 @@ def _ensure_definitions(root: str) -> None:
     if not is_there and has_mark(root, TOPICS, _DEFINED) and not has_table(root, TOPIC_TABLES):
         raise TableMissing(
             f"the table {table_uri(root, TOPIC_TABLES)} is missing, but the root has topics with "
-            "tables: bring it back"
+            "tables: restore it"
         )
     ensure_table(root, TOPIC_TABLES)
 
