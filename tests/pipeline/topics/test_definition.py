@@ -203,12 +203,12 @@ def test_a_topic_and_its_table_go_at_once(
 
     def asked(topics: TableTopics) -> bool:
         found = poll(topics)
-        assert logs.find("t") is None
-        assert "t" not in logs.counts
+        assert logs.tables.find("t") is None
+        assert "t" not in logs.tables.catalogue()
         return found
 
     monkeypatch.setattr(TableTopics, "poll", asked)
-    before = logs.find("t")
+    before = logs.tables.find("t")
     assert before is not None and before[1] is not None
     assert logs.poll() == ["t"]
 
