@@ -83,11 +83,7 @@ class AclCache:
 
     async def follow(self) -> None:
         """Poll for changes until cancelled."""
-        await poll_forever(
-            self.poll,
-            _POLL_EVERY_S,
-            lambda error: log.warning("the ACLs cannot be read: %s", error),
-        )
+        await poll_forever(self.poll, _POLL_EVERY_S, log, "the ACLs")
 
     async def poll(self) -> None:
         """Poll for changes once. Raises DeltaError, OSError and Failure."""

@@ -202,7 +202,7 @@ class Plain:
 
 
 class Scram:
-    """The mechanism SCRAM: the client proves that it has the password, the server the keys."""
+    """The mechanism SCRAM: the client proves that it has the password, the server its keys."""
 
     def __init__(self, mechanism: str, users: Users, server_nonce: str | None = None) -> None:
         """Take `server_nonce`, which only tests give; it is random otherwise."""

@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
             self._watch_unread(unwritten)
 
     def eof_received(self) -> bool:
-        """Keep the transport open while requests run. Over TLS it closes in any case."""
+        """Keep a half-closed connection open while requests run; TLS closes it in any case."""
         self._drop_requests()
         return not self._stopped
 

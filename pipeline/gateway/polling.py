@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,11 +23,11 @@ _MOST_PAUSE_S = 1.0
 
 
 async def poll_forever(
-    poll: Callable[[], Awaitable[None]], every_s: float, on_failure: Callable[[Exception], None]
+    poll: Callable[[], Awaitable[None]], every_s: float, log: logging.Logger, what: str
 ) -> None:
     """Call `poll` every `every_s` seconds until cancelled, also after a failure.
 
-    `on_failure` is called with a failure, unless it repeats the last one.
+    A failure is logged, unless it repeats the last one: `what` cannot be read.
     """
     reported = None
     while True:
@@ -36,7 +37,7 @@ async def poll_forever(
             reported = None
         except STORE_FAILS as error:
             if reported != str(error):
-                on_failure(error)
+                log.warning("%s cannot be read: %s", what, error)
             reported = str(error)
 
 

@@ -184,7 +184,7 @@ class Gateway:
 
 
 async def _rounds() -> None:
-    """Let the loop set up accepted connections, and end aborted ones."""
+    """Wait until the loop has set up accepted connections, and ended aborted ones."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
 

@@ -96,11 +96,7 @@ class Topics:
 
     async def follow(self) -> None:
         """Poll for changes until cancelled, also after a failed poll."""
-        await poll_forever(
-            self.poll,
-            _POLL_EVERY_S,
-            lambda error: log.warning("the topics cannot be read: %s", error),
-        )
+        await poll_forever(self.poll, _POLL_EVERY_S, log, "the topics")
 
     async def poll(self) -> None:
         """Poll for changes once. Raises DeltaError, OSError and Failure."""

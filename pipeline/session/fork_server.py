@@ -101,7 +101,7 @@ class ForkServer:
 
 
 def _without_threads() -> dict[str, str]:
-    """Return variables that disable the allocators' threads; the last value of an option wins."""
+    """Return the environment variables that disable the threads of the allocators."""
     before = {name: os.environ.get(name) for name in _ALLOCATORS}
     return {
         name: f"{value},{_NO_THREAD}" if value else _NO_THREAD for name, value in before.items()

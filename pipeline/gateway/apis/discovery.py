@@ -43,7 +43,7 @@ async def _api_versions(_call: RequestContext, _request: Any) -> Any:
 
 
 def supported_versions(code: int) -> Any:
-    """Return the response with the versions that a gateway supports of each API.
+    """Return the ApiVersions response: the versions that a gateway supports of each API.
 
     With UNSUPPORTED_VERSION, it must be encoded in version 0 (KIP-511).
     """

@@ -48,7 +48,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
 
 
 class ApiError(NamedTuple):
-    """Kafka's error code, 0 for a change that was made, and the message for users, if any."""
+    """The result of a change: Kafka's error code, 0 if it was made, and any message for users."""
 
     code: int
     message: str | None
