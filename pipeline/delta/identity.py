@@ -96,6 +96,11 @@ class SameTable:
         if at is not None and not self._log.store.costs.is_remote:
             self._known = self._seen(at)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each check is a request to a store."""
+        return self._log.store.costs.is_remote
+
     def is_due(self) -> bool:
         """Return whether the interval since the last successful check is over."""
         return monotonic() >= self._due_s

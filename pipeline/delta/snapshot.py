@@ -174,9 +174,9 @@ class LiveFiles:
 
         This position stays, so that a caller that fails to apply the change can read it again. The
         first change is the whole table at its newest Delta checkpoint, if there is one. One attempt
-        to open a file. Raises OSError. Raises Failure if there is no log, because a folder that is
-        missing for a moment is not a table without files, or if the Delta checkpoint is not one
-        plain file.
+        to open a file, and without a new commit `check_same`. Raises OSError. Raises Failure if
+        there is no log, because a folder that is missing for a moment is not a table without files,
+        or if the Delta checkpoint is not one plain file.
         """
         if self.version < 0 and (found := self._load()) is not None:
             return found
@@ -185,6 +185,8 @@ class LiveFiles:
             return self.after(parse_commit(content))
         if self.version < 0:
             raise Failure(f"the log of {self._uri} cannot be found")
+        # A missing folder has no next commit either.
+        self.check_same()
         try:
             self._check_gone(self.version + 1)
         except LogGone:
@@ -192,8 +194,11 @@ class LiveFiles:
         return None
 
     def check_same(self) -> None:
-        """Check that the log up to `version` is the one that was read; see `SameTable.check`."""
-        self._same.check(self.version)
+        """Check as `SameTable.check` does up to `version`: on a disk always, in a store if due."""
+        if not self._same.is_remote:
+            self._same.check(self.version)
+        else:
+            self._same.check_if_due(self.version)
 
     def after(self, actions: Sequence[Action]) -> tuple[Change, LiveFiles]:
         """Return the change of the next commit, given its actions, and the position after it."""

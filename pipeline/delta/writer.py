@@ -197,9 +197,8 @@ class LiveWriter:
         `moves` maps each transaction identifier that changes to its versions before and after the
         commit. Identifiers in `unset` must never have been set. Returns None if another writer has
         created the version, or if the log was cleaned up beyond it. Raises CommitStateUnknown,
-        UnsupportedTable, and another OSError if the commit certainly does not exist. On a disk it
-        also raises what `LiveFiles.check_same` raises: a table that was created again in this place
-        would get a log with a gap.
+        UnsupportedTable, and another OSError if the commit certainly does not exist. Raises as
+        `LiveFiles.check_same`: a table that was created again would get a log with a gap.
         """
         check_writable(self._uri, live.features)
         changes = Changes(files, moves=[Move(name, *versions) for name, versions in moves.items()])
@@ -208,8 +207,7 @@ class LiveWriter:
         try:
             if self._log.next_commit(live.version, is_sure=False) is not None:
                 return None
-            if not self._log.store.costs.is_remote:
-                live.check_same()
+            live.check_same()
             # This fails if another writer has committed since the caller's last read.
             self._log.create(commit, live.version + 1)
         except (FileExistsError, LogGone) as error:

@@ -645,3 +645,21 @@ def test_a_table_that_was_created_again_is_named_and_not_served(
     assert "was replaced" in str(topics.problems()["t"])
     with pytest.raises(TableReplaced, match="Delete the topic and create it again"):
         topics.log_end("t", 0)
+
+
+def test_the_end_of_a_topic_whose_table_is_missing_is_unknown(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gateway may have acknowledged records since the last poll."""
+    monkeypatch.setattr(identity, "CHECK_S", 1_000.0)
+    topic = make(root)
+    writer = appender(topic)
+    writer.append([batch(0, "a")])
+    topics = opened(root)
+    writer.append([batch(0, "b")])
+    Path(topic.table).rename(tmp_path / "aside")
+    with pytest.raises(Failure, match="cannot be found: restore it"):
+        topics.refresh("t")
+    (tmp_path / "aside").rename(topic.table)
+    topics.refresh("t")
+    assert topics.log_end("t", 0) == 2
