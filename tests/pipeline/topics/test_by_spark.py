@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.settings import UpkeepSettings
+from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.topics.logs import appender, batch, make
 
@@ -37,7 +40,8 @@ def test_the_page_s_lines_read_a_topic_and_what_is_appended_to_it(
     spark_with_delta: SparkSession, tmp_path: Path
 ) -> None:
     spark = spark_with_delta
-    topic = make(str(tmp_path / "root"))
+    root = str(tmp_path / "root")
+    topic = make(root)
     writer = appender(topic)
     given = batch(1, "a", "b")
     given.headers = [(("page", b"/cart"),), ()]
@@ -77,3 +81,8 @@ def test_the_page_s_lines_read_a_topic_and_what_is_appended_to_it(
     writer.append([batch(1, "d")])
     # The stream goes on where it was.
     assert_same_rows(take(), spark.createDataFrame([("d", "d", 1, 2)], CHOSEN))
+    # All records are older than the topic's retention.
+    (removed,) = retain_topics(root, UpkeepSettings(), clock_ms())
+    assert removed.records_after == 0
+    writer.append([batch(1, "e")])
+    assert_same_rows(take(), spark.createDataFrame([("e", "e", 1, 3)], CHOSEN))
