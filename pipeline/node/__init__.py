@@ -7,7 +7,7 @@
    streaming checkpoint the query continues.
 4. `bootstrap` writes the events that load or unload groups, from `load_events`, `answered_requests`
    and `waiting_requests`. `read_ahead` reads for it before a claim.
-5. `duckdb_view` and `table_scan` read the tables.
+5. `table_scan` reads the tables.
 
 `packaging` writes the archive for a cluster's executors and the script for spark-submit; `needed`
 finds the packages that a Python lacks. Only `job`, `coordinating` and `stop_signals` handle a Spark

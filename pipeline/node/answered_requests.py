@@ -38,8 +38,7 @@ from group_coordinator.pipeline.delta import (
     modified_within,
     quoted,
 )
-from group_coordinator.pipeline.node.duckdb_view import DuckDbView
-from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.node.table_scan import DuckDbView, TableScan
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA, of_partitions
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.tables import RESPONSES

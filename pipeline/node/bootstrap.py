@@ -34,13 +34,13 @@ from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import Appender, TableFiles, is_table, open_delta
 from group_coordinator.pipeline.node.answered_requests import write_remembered_requests
-from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
     offsets_topic_view,
     write_load_events,
 )
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.node.waiting_requests import (
     RecordedRequests,
     write_waiting_requests,

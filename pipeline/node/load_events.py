@@ -15,7 +15,7 @@ import pyarrow as pa
 from group_coordinator.coordinator.group.control import PREFIX
 from group_coordinator.pipeline.delta import Engine, count_bytes, count_records, quoted
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.duckdb_view import DuckDbView
+from group_coordinator.pipeline.node.table_scan import DuckDbView
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY
 from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.records import KNOWN_TYPES, RECORD_KEY, RECORD_VALUES
@@ -42,7 +42,7 @@ _UNKNOWN = (
     """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
 # The most records in a bucket. Of the usual size, they take a quarter of DuckDB's memory
-# (`pipeline.node.duckdb_view`).
+# (`pipeline.node.table_scan`).
 _BUCKET_RECORDS = 250_000
 # The most bytes of a bucket in the log's compressed files.
 _BUCKET_BYTES = 64 << 20

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta import AT_ONCE, STORE_FAILS, refresh
 from group_coordinator.pipeline.node.answered_requests import Answers, RecentAnswers
-from group_coordinator.pipeline.node.duckdb_view import open_engine
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.node.waiting_requests import WaitingRequests
 from group_coordinator.pipeline.tables import open_table
 from group_coordinator.schemas.tables import REQUESTS, RESPONSES

@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 from group_coordinator.coordinator.group.control import recorded_event
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import AT_ONCE, data_files, modified_within
-from group_coordinator.pipeline.node.duckdb_view import DuckDbView
 from group_coordinator.pipeline.node.load_events import as_json, readable
-from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.node.table_scan import DuckDbView, TableScan
 from group_coordinator.pipeline.settings import HOUR_MS, CoordinatorSettings
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, PACKED_SCHEMA, pack_rows

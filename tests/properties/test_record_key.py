@@ -20,8 +20,8 @@ from group_coordinator.coordinator.group.control import decode_control, readable
 from group_coordinator.coordinator.group.record_helpers import replay
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.view_statements import read_statements
-from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import offsets_topic_view, write_load_events
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH
 from group_coordinator.pipeline.upkeep.compaction import compact
 from group_coordinator.schemas.records import (

@@ -14,12 +14,12 @@ from deltalake import write_deltalake
 from group_coordinator.coordinator.group.classic_group import ClassicGroup
 from group_coordinator.coordinator.group.control import decode_control, readable_records
 from group_coordinator.coordinator.group.record_helpers import replay
-from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
     offsets_topic_view,
     write_load_events,
 )
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, KEY_WIDTH
 from group_coordinator.schemas.records import (
     CoordinatorRecord,

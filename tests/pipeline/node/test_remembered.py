@@ -19,7 +19,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.node.answered_requests import Answers, RecentAnswers
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
-from group_coordinator.pipeline.node.duckdb_view import open_engine
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.packed_events import KEY_WIDTH, unpack
 from group_coordinator.pipeline.stream.sink import Sink

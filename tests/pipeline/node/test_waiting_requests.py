@@ -23,8 +23,8 @@ from group_coordinator.pipeline.delta.table_files import Engine, TableFiles
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answered_requests import Answers
-from group_coordinator.pipeline.node.duckdb_view import open_engine
 from group_coordinator.pipeline.node.load_events import offsets_topic_view
+from group_coordinator.pipeline.node.table_scan import open_engine
 from group_coordinator.pipeline.node.waiting_requests import (
     MOST,
     RecordedRequests,
