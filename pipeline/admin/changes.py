@@ -92,12 +92,10 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
     """Delete a topic and, as Kafka does, its committed offsets; return how many groups have any.
 
     A coordinator deletes these offsets before it decides a group's next request, so each group is
-    sent a DescribeGroups, which waits until a coordinator runs.
-
-    The topic's own table is first marked as deleted, so that no writer appends to it. If the
-    process is killed before the topic is removed from the catalogue, the deletion must be repeated.
-    `check` is called after each read of the catalogue; it raises to cancel the deletion. Raises
-    UnknownTopic.
+    sent a DescribeGroups. The topic's own table is first marked as deleted, so that no writer
+    appends to it. If the process is killed before the topic leaves the catalogue, the deletion must
+    be repeated. `check` is called after each read of the catalogue; it raises to cancel the
+    deletion. Raises UnknownTopic.
     """
     # Imported here because these modules import pyarrow, which plans do not need.
     from group_coordinator.pipeline.tables import RequestLog

@@ -91,9 +91,8 @@ def plan_resets(
 
     `topics` are in the format of `parse_scope`; none means the partitions that a group has
     committed. A group that has members, or cannot be reset this way, has a `problem` in its plan. A
-    group that does not exist counts as one without commits, and the reset creates it. A reset to a
-    time brings the topics' indexes up to date. Raises Failure for a malformed topic, and what
-    `Catalog` raises.
+    group that does not exist is created by the reset. A reset to a time brings the topics' indexes
+    up to date. Raises Failure for a malformed topic, and what `Catalog` raises.
     """
     scopes = [parse_scope(each) for each in topics]
     catalog = Catalog(root)

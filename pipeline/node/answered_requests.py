@@ -82,12 +82,12 @@ class Answers:
     * `answered` (`request_id`): the requests with any answer.
     * `lately` (`id`, `group_id`, `at_ms`): the answered requests in recent files, of APIs that are
       not safe to repeat.
-    * `newest` (`group_id`, `at_ms`): the time of a group's last answer in recent files, one row for
-      each `read_on`.
+    * `newest` (`group_id`, `at_ms`): a group's last answer in recent files, one row for each
+      `read_on`.
 
     A file is recent if it was written at most two windows of `window_ms` plus MOST_BEHIND_MS before
-    it is read, or before the newest file of `responses` if that is earlier. Up to `at_once` files
-    of an object store are requested in parallel.
+    it is read, or before the newest file of `responses` if that is earlier. `at_once` limits
+    parallel requests to an object store.
     """
 
     def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:

@@ -185,9 +185,8 @@ def begin_new_checkpoint(
     """Delete a streaming checkpoint, and write the bootstrap of a new one.
 
     The bootstrap includes the claims up to `epoch`. `partition_set` None is all `of` partitions.
-    The new stream skips no requests: the versions that an earlier stream skipped may be those of a
-    replaced table. `start` is the epoch of the node's process; with it, the streaming checkpoint of
-    an earlier process, or a copy of it, is never resumed.
+    The new stream skips no requests, because `requests` may have been replaced. With `start`, the
+    epoch of the node's process, no checkpoint of an earlier process is resumed again.
     """
     engine.delete_checkpoint(checkpoint)
     partitions = range(of) if partition_set is None else partition_set.partitions
@@ -222,13 +221,12 @@ def append_claims(
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> int:
-    """Append the events that load newly claimed partitions, then their waiting requests.
+    """Append, in one commit, the events that load claimed partitions, then their waiting requests.
 
-    They are one commit. Its transactions record the newest claim, `epoch`, and the version of
-    `requests` that the events cover, which is returned. Up to it, the stream skips the partitions'
-    requests, which the former owner has answered; a stream that is past it reads what it has
-    missed. With `run`, the commit also selects the partitions `kept`. `ahead` must have read on
-    after the claim, when no other node decides for the partitions.
+    Its transactions record the newest claim, `epoch`, and the version of `requests` that the events
+    cover, which is returned. Up to it, the stream skips the partitions' requests, which the former
+    owner has answered; a stream that is past it reads what it has missed. With `run`, the commit
+    also selects the partitions `kept`. `ahead` must have read on after the claim.
     """
     version = ahead.version
     last_row = None

@@ -71,9 +71,9 @@ def write_load_events(
     `partitions` selects groups by offsets partition; None selects all. Groups with only tombstones
     are left out; rows without a group or a log offset too, with a warning.
 
-    A group with records of an unknown kind is loaded from one of each such kind, because it would
-    seem to be absent otherwise. `log_ms` is the newest known time of the groups, ms
-    (`coordinator.group.control.Load`). Raises Failure with DuckDB's message.
+    A group with records of an unknown kind is loaded from one of each such kind, so that it does
+    not seem absent. `log_ms` is the newest known time of the groups, ms. Raises Failure with
+    DuckDB's message.
     """
     files = topic.files
     if not files or (partitions is not None and not partitions):

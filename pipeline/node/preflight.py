@@ -10,9 +10,9 @@ from group_coordinator.pipeline.tables import check_release
 def check_start(root: str) -> None:
     """Raise UsageError if `root` cannot be a root, LaterRelease if a later release wrote it.
 
-    A missing local root is created later, but its parent must exist: otherwise the path is
-    mistyped, or a disk is not mounted. A root in an object store is checked by a write
-    (`pipeline.delta.store_check`), which may raise OSError.
+    A missing local root is created later, but its parent must exist, because the path may be
+    mistyped or a disk not mounted. A root in an object store is checked by a write, which may raise
+    OSError.
     """
     folder = local_folder(root)
     if folder is None:

@@ -70,11 +70,10 @@ _IDS = pa.schema({"request_id": pa.string()})
 class WaitingRequests:
     """The requests that were neither answered nor rejected, as of the versions read so far.
 
-    A request without a request_id or a group_id cannot be answered: it waits until its text is in
-    `rejected_requests`. One with an id longer than `LONGEST_ID` is rejected if it is larger than
-    `most` bytes (`max.request.size`), else answered. The engine's temporary tables hold the
-    requests. Up to `at_once` files of an object store are requested in parallel. Raises Failure
-    with DuckDB's message.
+    A request without a request_id or a group_id waits until its text is in `rejected_requests`. One
+    with an id longer than `LONGEST_ID` is rejected if it is larger than `most` bytes
+    (`max.request.size`), else answered. `at_once` limits parallel requests to an object store.
+    Raises Failure with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, root: str, most: int = MOST, at_once: int = AT_ONCE) -> None:

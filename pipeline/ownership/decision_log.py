@@ -223,14 +223,12 @@ MOST_S = 20.0
 class Preparations:
     """The partitions that a node keeps until their next owner has prepared.
 
-    The target of a move reads ahead the data that its claim needs, which may take seconds, and then
-    records the epoch of the decisions that it has prepared for. Until then the owner keeps the
-    partition. This only shortens the time for which groups wait: a node may claim partitions
-    without it.
+    The target of a move reads ahead the data that its claim needs, and then records the epoch of
+    the decisions that it has prepared for. Until then the owner keeps the partition. This only
+    shortens the time for which groups wait: a node may claim partitions without it.
 
-    A node first records this before it declares itself ready; before that record, no owner waits
-    for it. An owner waits at most `MOST_S`, because the target may be dead, hang, or have more to
-    read.
+    A node records this before it declares itself ready; before that, no owner waits for it. An
+    owner waits at most `MOST_S`, because the target may be dead or hang.
     """
 
     def __init__(self, me: int) -> None:

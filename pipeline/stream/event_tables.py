@@ -91,8 +91,7 @@ def request_pages(
     """Yield the selected requests from `start` on, page by page, with their row numbers.
 
     `most` is `max.request.size`, bytes. `first` is the number of the first row read; rows that are
-    not selected are counted too. A large page is packed at once, to know its exact size; small
-    pages are packed later, together.
+    not selected are counted too. A large page is packed at once, to know its exact size.
     """
     read = functools.partial(read_pages, most=most)
     number = first
@@ -145,10 +144,8 @@ class SourceOptions(Struct, frozen=True):
 
     `bootstrap_end` is the version after the bootstrap's newest one when the query begins.
     `selection` names the partitions that the stream reads at first; `run` is the number of this
-    run. A read waits for requests for `wait_ms`, or up to `longest_wait_ms` if the driver's
-    `wake_file` says that no timer is due. `linger_ms`: see `pipeline.stream.waiting`.
-    `requests_table` is the `table_number` of `requests` when the stream began; None if an earlier
-    release began it.
+    run. A read waits for requests for `wait_ms`, or for up to `longest_wait_ms` if the driver's
+    `wake_file` says that no timer is due.
     """
 
     requests: str

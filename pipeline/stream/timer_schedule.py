@@ -157,10 +157,9 @@ _DIGEST_BYTES = 16
 def wake_at(group_id: str | None, deadline: int, now: int) -> int:
     """Return when a batch must call a group with this deadline, absolute ms; at least `now` + 2.
 
-    Spark needs a timer at least 1 ms ahead, and calls the group in the first batch after it. A
-    deadline further away than half of `HORIZON_MS` is approached in steps of a half to a whole
-    horizon. The step depends on the group's id, so that groups loaded together are not all called
-    together.
+    Spark needs a timer at least 1 ms ahead. A deadline further away than half of `HORIZON_MS` is
+    approached in steps of a half to a whole horizon, by the group's id, so that groups loaded
+    together are not all called together.
     """
     half = HORIZON_MS // 2
     if deadline - now <= half:
@@ -178,8 +177,8 @@ def timer_of(group_id: str) -> bytes:
 class _Tick:
     """A time at which a batch is due, and the number of groups with a timer then.
 
-    After a clock is set back, a later tick may have the same time. A group keeps a reference to its
-    tick, so it never changes the later one.
+    After a clock is set back, a later tick may have the same time; a group's reference to the
+    earlier one does not change it.
     """
 
     __slots__ = ("at", "waiting")
@@ -300,10 +299,10 @@ def restored_schedule(
 class TimerWatch:
     """The driver's side of the schedule: it reads the timers from the outputs of a query's batches.
 
-    It writes to the wake file, for the source, when the next timer may be due. `time_of_batch`
-    returns the time of a planned batch, ms, from Spark's log of offsets; it is used if no group had
-    an output. Only the batch's own time says which timers Spark has checked, because clocks may be
-    set back. `store` writes a text to the streaming checkpoint (`ticks_to_text`).
+    It writes to the wake file when the next timer may be due. `time_of_batch` returns the time of a
+    planned batch, ms, from Spark's log of offsets, for batches without an output. Only that time
+    says which timers Spark has checked, because clocks may be set back. `store` writes a text to
+    the streaming checkpoint (`ticks_to_text`).
     """
 
     def __init__(

@@ -153,8 +153,8 @@ def compact(
     """Compact the closed segments if enough records are dirty; `force` ignores the ratio.
 
     A run that is killed can be repeated with the same result. `say` receives a text about each
-    step; it may raise an exception to stop the run. Raises RewriteConflict if another compaction
-    was committed first, Failure if a file cannot be read, DeltaError and OSError.
+    step; it may raise to stop the run. Raises RewriteConflict if another compaction was committed
+    first, Failure if a file cannot be read, DeltaError and OSError.
     """
     started = time.monotonic()
     topic = open_table(root, OFFSETS_TOPIC)

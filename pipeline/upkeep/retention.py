@@ -148,9 +148,9 @@ def retain(
 ) -> list[RetentionResult]:
     """Remove, pack and vacuum files of every table; a failure of one does not stop the rest.
 
-    A run that is killed continues from its last commit when it is repeated. Missing tables are
-    skipped. `now_ms` is compared with the files' modification times. `say` receives a text before
-    each table; it may raise an exception to stop the run.
+    A run that is killed can be repeated. Missing tables are skipped. `now_ms` is compared with the
+    files' modification times. `say` receives a text before each table; it may raise to stop the
+    run.
     """
     results = []
     for table, retention_ms in retentions(settings):
