@@ -15,6 +15,7 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.api_data import ApiData
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas import load_json
 
 # The errors that kafka-python raises for bytes that are no message.
@@ -37,14 +38,16 @@ _PLACES = (
 def message(name: str) -> Any:
     """Return kafka-python's class of a message.
 
-    It has no classes of records: they are made from the schemas of this project.
+    It has no classes of records and of the newest APIs: they are made from the schemas of this
+    project.
     """
     if name == StickyAssignorUserData.__name__:
         return StickyAssignorUserData
     for place in _PLACES:
         if hasattr(place, name):
             return getattr(place, name)
-    return types.new_class(name, (ApiData,), {"load_json": "group_coordinator.schemas.kafka"})
+    kind = ApiMessage if name.endswith(("Request", "Response")) else ApiData
+    return types.new_class(name, (kind,), {"load_json": "group_coordinator.schemas.kafka"})
 
 
 def encode(found: Any, version: int) -> bytes:
