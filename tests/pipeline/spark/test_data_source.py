@@ -78,8 +78,8 @@ def add_file(folder: Path, *names: str) -> None:
 def test_the_page_s_request_and_those_of_four_tasks_are_answered_once(
     session: SparkSession, root: str
 ) -> None:
-    (block,) = re.findall(r"```python\n([^`]*register_data_source[^`]*)```", PAGE.read_text())
-    exec(block.replace("/data/groups", root), {"spark": session})
+    blocks = re.findall(r"```python\n([^`]*register_data_source[^`]*)```", PAGE.read_text())
+    exec(blocks[0].replace("/data/groups", root), {"spark": session})
     assert commits(root) == 1
     save(fetches(session, 100), root)
     assert commits(root) == 2
