@@ -2,7 +2,8 @@
 
 DuckDB reads a plain table itself (`files_query`): one in a local folder with exactly the columns of
 this release, as nearly every table is. It reads files in parallel, takes less CPU than Arrow's
-datasets, and spares a command the import of Arrow.
+datasets, and spares a command the import of Arrow. With delta-rs and Arrow, `groups list` of 1,000
+groups took 1.1 instead of 0.6 s of CPU (27 November 2026, on a busy machine).
 
 `table_rows` reads any table: in every store, of every release, and at an earlier version.
 """

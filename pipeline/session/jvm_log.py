@@ -9,6 +9,9 @@ one line for each warning or error that may need an action. It does not show:
 * Messages of pyspark's workers when the JVM stops an idle worker, or ends.
 * Output before Spark runs. The driver logs the progress, and the reason if Spark does not start.
 * Any output while the coordinator stops.
+
+Levels and a pattern of log4j2 cannot replace it, because the reason why a JVM does not start and
+the tracebacks of Python workers are not log records.
 """
 
 from __future__ import annotations
