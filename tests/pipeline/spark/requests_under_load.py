@@ -163,6 +163,8 @@ def run_stream(folder: Path, root: str, kills: int, check: Callable[[], None]) -
     checkpoint = folder / "checkpoint"
     arguments = [str(folder / "source"), root, str(checkpoint)]
     requests = open_requests(table_uri(root, REQUESTS))
+    # A shared session has set its Python, which needs that session.
+    environment = {name: os.environ[name] for name in os.environ if name != "PYSPARK_PYTHON"}
     written_again = 0
 
     def last_batch() -> int:
@@ -175,6 +177,7 @@ def run_stream(folder: Path, root: str, kills: int, check: Callable[[], None]) -
             job = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.spark.stream_job", *arguments],
                 cwd=TOP,
+                env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
