@@ -14,11 +14,24 @@ import pytest
 PACKAGES = ["group_coordinator.pipeline.delta", "group_coordinator.pipeline.tables"]
 
 
+def tree_of(package: ModuleType) -> ast.Module:
+    assert package.__file__ is not None
+    return ast.parse(Path(package.__file__).read_text())
+
+
+def lazy_names(package: ModuleType) -> dict[str, set[str]]:
+    """Return the names that the package passes to `lazy_names`, by modules."""
+    (call,) = (
+        node
+        for node in ast.walk(tree_of(package))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names"
+    )
+    return {str(each.arg): set(ast.literal_eval(each.value).split()) for each in call.keywords}
+
+
 def names_for_type_checkers(package: ModuleType) -> dict[str, set[str]]:
     """Return the names that the `if TYPE_CHECKING` block of the package imports, by modules."""
-    assert package.__file__ is not None
-    tree = ast.parse(Path(package.__file__).read_text())
-    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    blocks = [node for node in tree_of(package).body if isinstance(node, ast.If)]
     return {
         str(statement.module).rpartition(".")[2]: {name.name for name in statement.names}
         for statement in blocks[0].body
@@ -29,7 +42,7 @@ def names_for_type_checkers(package: ModuleType) -> dict[str, set[str]]:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_each_name_of_an_interface_is_the_one_that_type_checkers_see(name: str) -> None:
     package = import_module(name)
-    names = {module: set(exported) for module, exported in package._NAMES.items()}
+    names = lazy_names(package)
     assert names == names_for_type_checkers(package)
     for module, exported in names.items():
         for each in exported:
@@ -40,7 +53,7 @@ def test_each_name_of_an_interface_is_the_one_that_type_checkers_see(name: str) 
 def test_no_name_of_an_interface_is_a_module_that_would_hide_it(name: str) -> None:
     package = import_module(name)
     modules = {path.stem for path in Path(package.__path__[0]).glob("*.py")}
-    assert modules & package._MODULES.keys() == set()
+    assert modules & set().union(*lazy_names(package).values()) == set()
 
 
 @pytest.mark.parametrize("name", PACKAGES)
