@@ -223,6 +223,19 @@ def bench_of_views(
     show("views", bench_views(records, print_progress), json, record)
 
 
+@bench_app.command("topic-reads")
+def bench_of_topic_reads(
+    records: Annotated[int, typer.Option(help="Records of the topic.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="How often the formats take turns.")] = 5,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Read rate of a topic in Spark, compared with Delta's source over the same table."""
+    from tests.bench.topic_reads import bench_topic_reads
+
+    show("topic-reads", bench_topic_reads(records, rounds, print_progress), json, record)
+
+
 @bench_app.command("nodes")
 def bench_of_nodes(
     seconds: Annotated[float, typer.Option(help="How long each is measured in a round.")] = 60.0,

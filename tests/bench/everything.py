@@ -33,6 +33,7 @@ from tests.bench.report import Report
 from tests.bench.soak import SoakReport
 from tests.bench.start import StartReport
 from tests.bench.take_over import TakeOverFigures
+from tests.bench.topic_reads import TopicReadsReport
 from tests.bench.verbs import VerbsReport
 from tests.bench.views import ViewsReport
 
@@ -72,6 +73,7 @@ PLANS = (
     Plan("start", StartReport, "--rounds 1"),
     Plan("take-over", TakeOverFigures, "--records 2000 --groups 20"),
     Plan("views", ViewsReport, "--records 100000"),
+    Plan("topic-reads", TopicReadsReport, "--records 20000 --rounds 1"),
     Plan("compaction", CompactionFigures, "--records 100000 --keys 10000"),
     Plan("soak", SoakReport, "--minutes 0.5 --warm-up 5", full="--minutes 30"),
 )
