@@ -200,6 +200,10 @@ ALL = (
 
 # --- the types of columns -----------------------------------------------------------------------
 
+# The names in SQL of columns that have a reserved word of DuckDB or Spark as their name. The tables
+# keep the reserved words, because nodes of release 0.2 may write to them too. For the SQL of that
+# release, the last columns in SQL have the reserved words.
+SQL_NAMES = {"at": "changed_at", "table": "table_location"}
 TIMESTAMP = "TIMESTAMP WITH TIME ZONE"
 _INTEGERS = {8: "byte", 16: "short", 32: "integer", 64: "long"}
 _SCALARS: dict[type[inspect.Type], str] = {

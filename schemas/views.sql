@@ -255,10 +255,10 @@ FROM (
     UNION ALL
     SELECT
         group_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        arg_max_null(to_state, "at"),
-        arg_max_null(generation, "at"),
-        max("at"),
-        arg_max_null(reason, "at")
+        arg_max_null(to_state, changed_at),
+        arg_max_null(generation, changed_at),
+        max(changed_at),
+        arg_max_null(reason, changed_at)
     FROM group_events
     WHERE event = 'transition'
     GROUP BY group_id
@@ -319,12 +319,12 @@ SELECT group_id, started_at, reason, ended_at, ms_of(ended_at) - ms_of(started_a
        generation_before, generation, request_id
 FROM (
     SELECT
-        group_id, "at" AS started_at, to_state, reason, request_id, generation AS generation_before,
-        lead("at") OVER later AS ended_at,
+        group_id, changed_at AS started_at, to_state, reason, request_id, generation AS generation_before,
+        lead(changed_at) OVER later AS ended_at,
         lead(generation) OVER later AS generation
     FROM group_events
     WHERE event = 'transition' AND to_state IN ('PreparingRebalance', 'Stable', 'Empty')
-    WINDOW later AS (PARTITION BY group_id ORDER BY "at")
+    WINDOW later AS (PARTITION BY group_id ORDER BY changed_at)
 )
 WHERE to_state = 'PreparingRebalance';
 
@@ -345,7 +345,7 @@ WHERE state = 'Empty';
 CREATE VIEW acls AS
 SELECT
     resource_type, resource_name, pattern_type, principal, host, operation, permission,
-    "at" AS added_at, changed_by AS added_by
+    changed_at AS added_at, changed_by AS added_by
 FROM (
     SELECT *, row_number() OVER (
         PARTITION BY resource_type, resource_name, pattern_type, principal, host, operation, permission
@@ -359,24 +359,24 @@ WHERE age = 1 AND added;
 -- table belongs to a user, or, with a `config`, to the topic, and is then within the root. A row of `topic_tables`
 -- applies if the topic was created at the same time. `topic_changes` is the table `topics` itself.
 CREATE VIEW topics AS
-SELECT newest.topic, partitions, newest."at" AS changed_at, "table", key_column, partition_column,
-       value_column, timestamp_column, config, topic_id
+SELECT newest.topic, partitions, newest.changed_at AS changed_at, table_location, key_column,
+       partition_column, value_column, timestamp_column, config, topic_id, table_location AS "table"
 FROM (
     SELECT
         topic,
         partitions,
-        "at",
-        min("at") FILTER (WHERE partitions IS NOT NULL) OVER (PARTITION BY topic, deletions) AS created_at
+        changed_at,
+        min(changed_at) FILTER (WHERE partitions IS NOT NULL) OVER (PARTITION BY topic, deletions) AS created_at
     FROM (
         SELECT *, count(*) FILTER (WHERE partitions IS NULL) OVER (
-            PARTITION BY topic ORDER BY "at"
+            PARTITION BY topic ORDER BY changed_at
         ) AS deletions
         FROM topic_changes
     )
-    QUALIFY row_number() OVER (PARTITION BY topic ORDER BY "at" DESC) = 1 AND partitions > 0
+    QUALIFY row_number() OVER (PARTITION BY topic ORDER BY changed_at DESC) = 1 AND partitions > 0
 ) newest
 LEFT JOIN (SELECT DISTINCT * FROM topic_tables) defined
-ON defined.topic = newest.topic AND defined."at" = newest.created_at;
+ON defined.topic = newest.topic AND defined.changed_at = newest.created_at;
 
 -- The ranges of offsets of each partition, base_offset to end_offset - 1. first_at and last_at are the times of the
 -- records; they became readable between visible_from and visible_to. A row without records marks the end of its
@@ -411,7 +411,7 @@ SELECT
     as_time(unindexed_topics.since) AS unindexed_since
 FROM (
     SELECT topic, CAST(number AS INTEGER) AS "partition"
-    FROM (SELECT topic, unnest(generate_series(0, partitions - 1)) AS number FROM topics WHERE "table" IS NOT NULL) counted
+    FROM (SELECT topic, unnest(generate_series(0, partitions - 1)) AS number FROM topics WHERE table_location IS NOT NULL) counted
 ) numbered
 LEFT JOIN (
     SELECT
@@ -552,26 +552,26 @@ WHERE is_held OR NOT is_held_by_any;
 -- The end of each partition over time: it grew evenly from log_end_offset at a time to next_end_offset at next_at. A
 -- commit of a user's table adds all its records at once.
 CREATE VIEW topic_timeline AS
-SELECT topic, "partition", "at", log_end_offset, next_at, next_end_offset
+SELECT topic, "partition", changed_at, log_end_offset, next_at, next_end_offset, changed_at AS "at"
 FROM (
     SELECT
         topic,
         "partition",
-        "at",
+        changed_at,
         log_end_offset,
-        lead("at") OVER later AS next_at,
+        lead(changed_at) OVER later AS next_at,
         lead(log_end_offset) OVER later AS next_end_offset
     FROM (
-        SELECT topic, "partition", visible_from AS "at", base_offset AS log_end_offset
+        SELECT topic, "partition", visible_from AS changed_at, base_offset AS log_end_offset
         FROM topic_segments WHERE end_offset > base_offset
         UNION ALL
         SELECT topic, "partition", visible_to, end_offset
         FROM topic_segments WHERE end_offset > base_offset
     ) points
-    WHERE "at" IS NOT NULL
-    WINDOW later AS (PARTITION BY topic, "partition" ORDER BY "at", log_end_offset)
+    WHERE changed_at IS NOT NULL
+    WINDOW later AS (PARTITION BY topic, "partition" ORDER BY changed_at, log_end_offset)
 ) steps
-WHERE next_at IS NULL OR next_at > "at";
+WHERE next_at IS NULL OR next_at > changed_at;
 
 -- All known commits with the lag at that time, for topics that are tables. commits_since counts the later commits of the
 -- same partition.
@@ -585,10 +585,10 @@ SELECT
     commits_since,
     committed_offset,
     end_at(
-        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline."at"), ms_of(next_at)
+        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline.changed_at), ms_of(next_at)
     ) AS log_end_offset,
     CASE WHEN log_end_offset IS NOT NULL THEN behind(end_at(
-        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline."at"), ms_of(next_at)
+        ms_of(written_at), log_end_offset, next_end_offset, ms_of(topic_timeline.changed_at), ms_of(next_at)
     ), committed_offset) END AS lag,
     request_id
 FROM (
@@ -599,7 +599,7 @@ FROM (
 ) commits
 ASOF LEFT JOIN topic_timeline
 ON topic_timeline.topic = commits.topic AND topic_timeline."partition" = commits."partition"
-AND commits.written_at >= topic_timeline."at";
+AND commits.written_at >= topic_timeline.changed_at;
 
 -- The verdict on each partition's consumer, from the commits of the given period, and at least the last ten:
 -- SELECT * FROM verdicts_over(INTERVAL 1 HOUR)
@@ -727,7 +727,7 @@ GROUP BY group_id;
 
 -- The owner of each offsets partition, and its address.
 CREATE VIEW coordinators AS
-SELECT "partition", node_id, host, port, epoch, "at" AS since
+SELECT "partition", node_id, host, port, epoch, changed_at AS since
 FROM (
     SELECT * FROM coordinator_events WHERE event IN ('claimed', 'released')
     QUALIFY row_number() OVER (PARTITION BY "partition" ORDER BY epoch DESC) = 1
@@ -790,7 +790,7 @@ LEFT JOIN (
 ) committed
 ON committed.group_id = groups.group_id
 LEFT JOIN (
-    SELECT group_id, arg_max_null(reason, "at") FILTER (WHERE reason IS NOT NULL) AS reason
+    SELECT group_id, arg_max_null(reason, changed_at) FILTER (WHERE reason IS NOT NULL) AS reason
     FROM group_events
     WHERE event = 'transition' AND to_state = 'PreparingRebalance'
     GROUP BY group_id

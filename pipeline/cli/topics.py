@@ -142,13 +142,20 @@ def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
     typer.echo(f"topic {name!r} has {_counted(partitions)}")
 
 
+_TOPICS = """
+SELECT topic, partitions, changed_at, table_location AS "table", key_column, partition_column,
+       value_column, timestamp_column, config, topic_id
+FROM topics ORDER BY topic
+"""
+
+
 @topics_app.command("list")
 def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     """List every topic of the catalogue, its number of partitions, and its table if it has one."""
     from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
 
     catalog = Catalog(root)
-    rows = catalog.query("SELECT * FROM topics ORDER BY topic")
+    rows = catalog.query(_TOPICS)
     print_result(format_, rows)
     if not catalog.has_table(LOGS["topics"]):
         typer.echo("there is no catalogue of topics: every topic name is accepted", err=True)
@@ -192,12 +199,13 @@ def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE)
 
 
 def _topic_notes(topic: dict[str, Any]) -> list[str]:
-    if topic["table"] is None:
+    if topic["table_location"] is None:
         return ["it has no table, so its end offsets are unknown"]
+    records = f"its records are the rows of {topic['table_location']}"
     if topic["config"] is not None:
-        return [f"its records are the rows of {topic['table']}", f"its configs: {topic['config']}"]
+        return [records, f"its configs: {topic['config']}"]
     of = [f"its {what} is the column {topic[c]!r}" for c, what in _COLUMNS.items() if topic[c]]
-    return [f"its records are the rows of {topic['table']}", *of]
+    return [records, *of]
 
 
 @topics_app.command("delete")

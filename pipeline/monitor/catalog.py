@@ -28,7 +28,7 @@ from group_coordinator.pipeline.monitor.view_statements import (
     read_statements,
 )
 from group_coordinator.schemas import rows as stored
-from group_coordinator.schemas.rows import TableRows, sql_columns
+from group_coordinator.schemas.rows import SQL_NAMES, TableRows, sql_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -268,19 +268,18 @@ class Catalog:
         """Show the rows of a query, with times as UTC without a zone.
 
         DuckDB needs an extension for time zones. The columns of this release come first, in its
-        order, because an upgraded table has another order than a new one.
+        order, because an upgraded table has another order than a new one. The last columns have
+        the names that `SQL_NAMES` replaces.
         """
-        columns = sql_columns(rows)
-        shown = ", ".join(
-            f'CAST("{field}" AS TIMESTAMP) AS "{field}"'
-            if type_ == stored.TIMESTAMP
-            else f'"{field}"'
-            for field, type_ in columns.items()
-        )
-        others = ", ".join(f'"{field}"' for field in columns)
-        self._connection.execute(
-            f"CREATE OR REPLACE VIEW {name} AS SELECT {shown}, * EXCLUDE ({others}) FROM ({query})"
-        )
+        values = {
+            field: f'CAST("{field}" AS TIMESTAMP)' if type_ == stored.TIMESTAMP else f'"{field}"'
+            for field, type_ in sql_columns(rows).items()
+        }
+        ours = [f'{value} AS "{SQL_NAMES.get(field, field)}"' for field, value in values.items()]
+        others = ", ".join(f'"{field}"' for field in values)
+        old = [f'{values[field]} AS "{field}"' for field in SQL_NAMES if field in values]
+        shown = ", ".join([*ours, f"* EXCLUDE ({others})", *old])
+        self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {shown} FROM ({query})")
 
     def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql).fetchall()

@@ -44,16 +44,16 @@ COMPUTED = {
 }
 _Row = tuple[str, int, int, int, "int | None", "int | None"]
 # The current topics that gateways store in separate tables, with their folders under the root.
-TOPICS_QUERY = 'SELECT topic, "table" FROM topics WHERE config IS NOT NULL ORDER BY topic'
+TOPICS_QUERY = "SELECT topic, table_location FROM topics WHERE config IS NOT NULL ORDER BY topic"
 # Each topic that is a user's table, with the newest version of the table that is indexed.
 _INDEXED = """
 SELECT
     topics.topic,
-    any_value(topics."table"),
+    any_value(topics.table_location),
     coalesce(max(topic_index.version), -1),
     coalesce(max(topic_index.committed_at), 0)
 FROM topics LEFT JOIN topic_index ON topic_index.topic_id = topics.topic_id
-WHERE topics."table" IS NOT NULL AND topics.config IS NULL
+WHERE topics.table_location IS NOT NULL AND topics.config IS NULL
 GROUP BY topics.topic
 """
 

@@ -133,9 +133,11 @@ def _cluster(root: str) -> ClusterState:
     if not catalog.has_table(LOGS[COORDINATORS.name]):
         raise Failure(f"no coordinator has run at {root}")
     decided = catalog.query(
-        'SELECT * REPLACE (epoch_ms("at") AS "at") FROM coordinator_events ORDER BY epoch'
+        "SELECT * REPLACE (epoch_ms(changed_at) AS changed_at) FROM coordinator_events "
+        "ORDER BY epoch"
     )
-    return fold(ClusterState(), convert(decided.as_dicts(), list[CoordinatorEvent]))
+    events = [{**row, "at": row["changed_at"]} for row in decided.as_dicts()]
+    return fold(ClusterState(), convert(events, list[CoordinatorEvent]))
 
 
 def _leases(root: str) -> Callable[[int], int]:

@@ -94,7 +94,10 @@ def decode_source_offset(
     return None
 
 
-_TOPICS = 'SELECT topic, "table", topic_id, partitions FROM topics WHERE "table" IS NOT NULL'
+_TOPICS = (
+    "SELECT topic, table_location, topic_id, partitions FROM topics "
+    "WHERE table_location IS NOT NULL"
+)
 _ENDS = (
     'SELECT "partition", max(base_offset + "count") FROM topic_index '
     'WHERE topic_id = ? AND version < ? AND "partition" IS NOT NULL GROUP BY "partition"'

@@ -9,6 +9,7 @@ from msgspec import Struct
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from group_coordinator.pipeline.monitor.view_statements import read_statements
+from group_coordinator.schemas.rows import SQL_NAMES
 
 
 class SparkStatement(Struct, frozen=True):
@@ -122,20 +123,26 @@ def table_query(
 ) -> str:
     """Return the query that reads a Delta table with `columns` first, then its other columns.
 
+    Reserved words have other names (`SQL_NAMES`), and come again at the end under their own.
+
     `found` has the table's columns. Columns and struct fields that the table lacks are null; such
     fields come after the struct's other fields. Without a `uri` the query returns no rows. With a
     `version` it reads that version, otherwise the newest one.
     """
     known = dict(zip(found.names, found, strict=True))
-    shown = []
+    shown, old = [], []
     for name, field in zip(columns.names, columns, strict=True):
         column, there = _quoted(name), known.get(name)
         if there is None:
             value = _null(field.dataType)
         else:
             value = _filled(column, there.dataType, field.dataType)
-        shown.append(column if value == column else f"{value} AS {column}")
+        alias = _quoted(SQL_NAMES.get(name, name))
+        shown.append(column if value == alias else f"{value} AS {alias}")
+        if name in SQL_NAMES:
+            old.append(value if value == column else f"{value} AS {column}")
     shown += [_quoted(name) for name in found.names if name not in columns.names]
+    shown += old
     rows = "(SELECT 1) WHERE false" if uri is None else f"delta.{_quoted(uri)}"
     past = "" if version is None else f" VERSION AS OF {version}"
     return f"SELECT {', '.join(shown)} FROM {rows}{past}"

@@ -129,7 +129,7 @@ def _event(row: dict[str, Any]) -> Event:
     else:
         what, tone = WORDS.get(name, name), _TONES.get(name, "")
     return Event(
-        row["at"],
+        row["changed_at"],
         what,
         tone,
         row["member_id"],
@@ -231,8 +231,8 @@ def read_group(snapshot: RootSnapshot, group_id: str) -> GroupPage:
         PARTITIONS,
     )
     events = snapshot.rows(
-        'SELECT * FROM (SELECT * FROM group_events WHERE group_id = ? ORDER BY "at" DESC LIMIT ?) '
-        'ORDER BY "at"',
+        "SELECT * FROM (SELECT * FROM group_events WHERE group_id = ? "
+        "ORDER BY changed_at DESC LIMIT ?) ORDER BY changed_at",
         group_id,
         _EVENTS,
     )

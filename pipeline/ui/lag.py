@@ -24,16 +24,15 @@ _Key: TypeAlias = "tuple[str, int]"
 _Point: TypeAlias = "tuple[datetime, int]"
 _ENDS = """
 SELECT end_at(
-    epoch_ms(moments."at"), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"),
-    epoch_ms(next_at)
+    epoch_ms(moment), log_end_offset, next_end_offset, epoch_ms(changed_at), epoch_ms(next_at)
 )
 FROM (
     SELECT unnest($1) AS place, unnest($2) AS topic, unnest($3)::INTEGER AS "partition",
-           unnest($4)::TIMESTAMP AS "at"
+           unnest($4)::TIMESTAMP AS moment
 ) moments
 ASOF LEFT JOIN topic_timeline
 ON topic_timeline.topic = moments.topic AND topic_timeline."partition" = moments."partition"
-AND moments."at" >= topic_timeline."at"
+AND moment >= changed_at
 ORDER BY place
 """
 

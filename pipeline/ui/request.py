@@ -89,7 +89,7 @@ def trace_request(snapshot: RootSnapshot, request_id: str) -> RequestTrace:
         what=describe_request(requests[0]) if requests else None,
         records=_records(snapshot, request_id),
         events=snapshot.rows(
-            'SELECT * FROM group_events WHERE request_id = ? ORDER BY "at" LIMIT ?',
+            "SELECT * FROM group_events WHERE request_id = ? ORDER BY changed_at LIMIT ?",
             request_id,
             _ROWS,
         ),

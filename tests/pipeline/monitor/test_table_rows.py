@@ -18,6 +18,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog, QueryError
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.schemas.records import GroupEvent
+from group_coordinator.schemas.rows import SQL_NAMES
 from group_coordinator.schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,
@@ -123,7 +124,8 @@ def test_a_file_that_lacks_a_column_which_its_table_was_given_later(
     assert [row[2] for row in found] == ["a", "b"]
     assert by_arrow == ["group_events"]
     assert catalog.query(query).rows == found == through_arrow(root, query, monkeypatch)
-    assert told.columns == GROUP_EVENTS.schema.names
+    names = [SQL_NAMES.get(name, name) for name in GROUP_EVENTS.schema.names]
+    assert told.columns == [*names, "at"]
     in_table = DeltaTable(table_uri(root, GROUP_EVENTS)).schema().to_arrow()
     assert in_table.names != told.columns, "the column came to the end of the table"
 

@@ -19,6 +19,7 @@ from group_coordinator.pipeline.spark.view_sql import (
 )
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas import rows as stored
+from group_coordinator.schemas.rows import SQL_NAMES
 from group_coordinator.schemas.tables import TABLES as TABLES_OF_A_ROOT
 
 TABLES = [*(LOGS.get(rows.name, rows.name) for rows in stored.ALL), *COMPUTED]
@@ -74,9 +75,14 @@ def test_fields_that_a_table_lacks_within_its_structs_come_after_its_own_and_are
 
 def test_a_table_of_this_release_is_read_as_it_is(root: str) -> None:
     for table in TABLES_OF_A_ROOT.values():
-        columns = ", ".join(f"`{name}`" for name in table.schema.names)
+        columns = ", ".join(map(_column, table.schema.names))
+        columns += "".join(f", `{name}`" for name in table.schema.names if name in SQL_NAMES)
         asked = views._query(root, table, None)
         assert asked == f"SELECT {columns} FROM delta.`file://{table_uri(root, table)}`"
+
+
+def _column(name: str) -> str:
+    return f"`{name}` AS `{SQL_NAMES[name]}`" if name in SQL_NAMES else f"`{name}`"
 
 
 def typed(**columns: pa.DataType) -> StructType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.monitor.log_tables import COMPUTED
 from group_coordinator.pipeline.spark import register_views, views
 from group_coordinator.pipeline.tables.acl_table import add_acls
-from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.topics import log_topics
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.messages import (
@@ -27,7 +28,9 @@ from group_coordinator.schemas.messages import (
     OffsetCommitTopic,
     RequestEvent,
 )
+from group_coordinator.schemas.rows import SQL_NAMES
 from group_coordinator.schemas.tables import (
+    GROUP_EVENTS,
     OFFSETS_TOPIC,
     REQUESTS,
     TOPIC_TABLES,
@@ -90,6 +93,22 @@ def test_every_view_is_answered_alike(whole: tuple[SparkSession, Catalog], part:
         if not told.num_rows:
             empty.append(source)
     assert empty == []
+
+
+def test_spark_reads_every_column_by_its_name_without_quotes(
+    light_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also if it enforces the reserved words of the SQL standard."""
+    session, root = light_spark, str(tmp_path)
+    # Spark knows the columns of the other tables without reading a log.
+    ensure_table(root, GROUP_EVENTS)
+    names = register_views(session, root, "of_")
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    session.conf.set("spark.sql.ansi.enforceReservedKeywords", "true")
+    for name in names:
+        columns = session.table(name).columns
+        named = ", ".join(each for each in columns if each not in SQL_NAMES)
+        session.sql(f"SELECT {named} FROM {name} LIMIT 0")
 
 
 def test_with_a_time_all_tables_are_what_they_were_and_without_it_what_they_are(

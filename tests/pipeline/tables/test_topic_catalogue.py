@@ -345,7 +345,7 @@ def test_sql_shows_the_topics_there_are_and_every_change(empty: str) -> None:
     delete_topic(empty, "clicks")
     catalog = Catalog(empty)
     assert catalog.query("SELECT topic, partitions FROM topics").rows == [("orders", 6)]
-    changes = 'SELECT topic, partitions FROM topic_changes ORDER BY "at"'
+    changes = "SELECT topic, partitions FROM topic_changes ORDER BY changed_at"
     assert catalog.query(changes).rows == [("orders", 6), ("clicks", 1), ("clicks", None)]
 
 

@@ -83,7 +83,7 @@ def test_what_a_request_asks_for(row: dict[str, Any], said: str) -> None:
 def event(seconds: float, name: str, to: str | None = None, **fields: Any) -> dict[str, Any]:
     empty = dict.fromkeys(("member_id", "reason", "generation", "request_id"))
     at = AT + timedelta(seconds=seconds)
-    return {**empty, "at": at, "event": name, "to_state": to, **fields}
+    return {**empty, "changed_at": at, "event": name, "to_state": to, **fields}
 
 
 def test_a_rebalance_is_a_chapter_with_what_led_to_it() -> None:
