@@ -198,8 +198,8 @@ class ConsumerCoordinator:
         Asynchronous commits made earlier end before the operation succeeds, so the driver handles
         `completed_commits` before it returns to the user. The operation fails with
         CommitFailedError, RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
-        TopicAuthorizationError, OffsetMetadataTooLargeError or CoordinatorTimeoutError. Raises as
-        `commit_async`.
+        TopicAuthorizationError, OffsetMetadataTooLargeError or CoordinatorTimeoutError. The call
+        itself raises the errors of `commit_async`.
         """
         required_group_id(self.settings)
         self._membership.raise_failure()

@@ -186,7 +186,7 @@ def error_name(code: int) -> str:
 def fatal_error(
     api: str, code: int, settings: ConsumerSettings, message: str | None = None
 ) -> ConsumerError:
-    """Return the exception for a code that is not retried; `message` is the coordinator's."""
+    """Return the exception for a code that is not retried; `message` is from the coordinator."""
     kind, text = _FATAL.get(code, (ConsumerError, "an error that the consumer does not expect"))
     text = text.format(
         group=settings.group_id,

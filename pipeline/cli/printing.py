@@ -101,7 +101,7 @@ def print_structs(
     rows: Iterable[msgspec.Struct],
     columns: Sequence[Column] | None = None,
 ) -> None:
-    """Print Structs of one type, one row each; `columns` are those of a table."""
+    """Print Structs of one type, one row each; only a table uses `columns`."""
     if format_ is OutputFormat.TABLE and columns is not None:
         print_table(columns, ([getattr(row, each.field) for each in columns] for row in rows))
     else:

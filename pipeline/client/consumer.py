@@ -312,7 +312,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, int]:
         """Return each partition's log end, after all rows that the topics have now.
 
-        Raises as `beginning_offsets` does.
+        Raises the errors of `beginning_offsets`.
         """
         self._check_open()
         bounds = self._records.bounds(tuple(partitions), timeout_ms)
@@ -323,7 +323,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each partition at or after a time, None if there is none.
 
-        Times are ms since 1970-01-01 UTC. Raises as `beginning_offsets` does.
+        Times are ms since 1970-01-01 UTC. Raises the errors of `beginning_offsets`.
         """
         self._check_open()
         return self._records.offsets_for_times(times, timeout_ms)

@@ -198,7 +198,7 @@ class MemberRecords:
     def bounds(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return each partition's log start and log end. Raises as `_look_up` does."""
+        """Return each partition's log start and log end. Raises the errors of `_look_up`."""
         return self._look_up(
             partitions,
             lambda logs: {partition: log_bounds(logs, partition) for partition in partitions},

@@ -68,7 +68,7 @@ def offset_for_time(
 ) -> OffsetAndTimestamp | None:
     """Return the first record at or after a time (ms); None if there is none.
 
-    Raises as `log_bounds` does.
+    Raises the errors of `log_bounds`.
     """
     if _has_no_records(logs, partition):
         return None

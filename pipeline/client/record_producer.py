@@ -97,7 +97,7 @@ class TopicSenders:
         self.by_topic: dict[str, TopicSender] = {}
 
     def open(self, topic: str) -> TopicSender:
-        """Return the sender of a topic, creating it if missing. Raises as `find` does."""
+        """Return the sender of a topic, creating it if missing. Raises the errors of `find`."""
         definition = self.find(topic)
         with self._open_lock:
             if topic not in self.by_topic:

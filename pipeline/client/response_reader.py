@@ -147,7 +147,7 @@ class ResponseReader:
     def expect(self, request_id: str, waiter: Waiter, request: RequestEvent | None = None) -> None:
         """Complete `waiter` with a request's answer, as `register` completes its future.
 
-        Call `forget` to stop waiting. Raises as `register` does.
+        Call `forget` to stop waiting. Raises the errors of `register`.
         """
         self._guard.check()
         with self._lock:

@@ -57,7 +57,7 @@ class AddedFile(_NamedFile, frozen=True):
     """A file that a commit adds; `path` is URL-encoded, as in the log. Times in ms.
 
     `size` (bytes) is None, which means unknown, if another engine omitted it. `stats` is JSON.
-    `tags` are the writer's (`pipeline.delta.data_file.Layout`).
+    The writer of the file chooses its `tags` (`pipeline.delta.data_file.Layout`).
     """
 
     size: int | None = None

@@ -35,8 +35,8 @@ ROW_GROUP_BYTES = 16 << 20
 class DataFile(Struct, frozen=True):
     """One Parquet file of a table. `modified_ms` is the time when its newest row was written.
 
-    `stats` are its statistics as JSON; None if there is only the number of its records. `tags` are
-    the writer's (`Layout`).
+    `stats` are its statistics as JSON; None if there is only the number of its records. The writer
+    of the file chooses its `tags` (`Layout`).
     """
 
     path: str

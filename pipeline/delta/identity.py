@@ -227,7 +227,7 @@ class GoneCheck:
     def __call__(self, version: int) -> None:
         """Raise LogGone if the missing commit of `version` was cleaned up.
 
-        Raises as `SameTable.check` does if the table was replaced, or cannot be found.
+        Raises the errors of `SameTable.check` if the table was replaced, or cannot be found.
         """
         if self._same is not None:
             self._same.check_if_due(version - 1)

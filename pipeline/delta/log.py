@@ -129,11 +129,12 @@ class Log:
         return content
 
     def create(self, commit: Commit, version: int) -> None:
-        """Create the commit of the version after the last result of `next_commit`.
+        """Create `commit` as `version`, after `next_commit(version - 1)` has returned None.
 
         Raises FileExistsError if another writer created that version. Raises CommitStateUnknown if
         it is unknown whether the version is this commit, or if the log was cleaned up beyond it.
-        Raises NotFlushed, and another OSError if this commit certainly does not exist.
+        Raises NotFlushed if the commit exists but may not survive a power loss. Raises another
+        OSError if it certainly does not exist.
         """
         seen = None if self._end is None else Freshness.now()
         commit.may_be_committed = True
@@ -244,7 +245,7 @@ def open_log(uri: str) -> Log:
 def time_of_new_rows(uri: str, version: int) -> int | None:
     """Return the timestamp (ms) of the first commit after `version` that adds rows.
 
-    None without such a commit, 0 if it has no timestamp. Raises as `Log.next_commit` does.
+    None without such a commit, 0 if it has no timestamp. Raises the errors of `Log.next_commit`.
     """
     log = open_log(uri)
     while (actions := log.next_commit(version)) is not None:

@@ -151,7 +151,7 @@ def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _Stat
 def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
     """Return a table's state at the Delta checkpoint that `_last_checkpoint` names; -1 without one.
 
-    Raises as `replay` does.
+    Raises the errors of `replay`.
     """
     while True:
         noted = log.last_checkpoint()

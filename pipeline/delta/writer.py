@@ -197,8 +197,8 @@ class LiveWriter:
         `moves` maps each transaction identifier that changes to its versions before and after the
         commit. Identifiers in `unset` must never have been set. Returns None if another writer has
         created the version, or if the log was cleaned up beyond it. Raises CommitStateUnknown,
-        UnsupportedTable, and another OSError if the commit certainly does not exist. Raises as
-        `LiveFiles.check_same`: a table that was created again would get a log with a gap.
+        UnsupportedTable, and another OSError if the commit certainly does not exist. Raises the
+        errors of `LiveFiles.check_same`: a table that was created again would get a log with a gap.
         """
         check_writable(self._uri, live.features)
         changes = Changes(files, moves=[Move(name, *versions) for name, versions in moves.items()])

@@ -242,7 +242,7 @@ class PendingRequest:
         return await self._call.in_thread(self._encode, result)
 
     def _encode(self, result: Any) -> bytes:
-        """Encode the response; `result` is the coordinator's, or the API's."""
+        """Encode `result`, which the coordinator or the API itself has returned."""
         handler = self._api.handler
         if isinstance(handler, CoordinatorHandler):
             result = handler.to_response(self._call, self._body, result)

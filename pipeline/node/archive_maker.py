@@ -68,7 +68,7 @@ class ArchiveMaker:
 def record_start(folder: Path, options: str) -> None:
     """Run a coordinator on a root in `folder`, from its start to the exit of its JVM.
 
-    `options` are the JVM's. Raises Failure if the coordinator does not start.
+    `options` are passed to the JVM. Raises Failure if the coordinator does not start.
     """
     root = folder / "root"
     root.mkdir()

@@ -70,10 +70,11 @@ _IDS = pa.schema({"request_id": pa.string()})
 class WaitingRequests:
     """The requests that were neither answered nor rejected, as of the versions read so far.
 
-    A request without a request_id or a group_id waits until its text is in `rejected_requests`. One
-    with an id longer than `LONGEST_ID` is rejected if it is larger than `most` bytes
-    (`max.request.size`), else answered. `at_once` limits parallel requests to an object store.
-    Raises Failure with DuckDB's message.
+    A request without a request_id or a group_id cannot be answered: it counts as rejected if its
+    text is in `rejected_requests`. The same table is searched for a request with an id longer than
+    `LONGEST_ID`: a coordinator rejects it if it has more than `most` bytes (`max.request.size`),
+    and otherwise answers it. `at_once` limits parallel requests to an object store. Raises Failure
+    with DuckDB's message.
     """
 
     def __init__(self, engine: Engine, root: str, most: int = MOST, at_once: int = AT_ONCE) -> None:

@@ -93,7 +93,7 @@ class MicroBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenFiles(WriterCommitMessage):
-    """The files of one task, in the order of its rows, and the batch if it is a stream's."""
+    """The files of one task, in the order of its rows; for a stream, also its micro-batch."""
 
     files: tuple[DataFile, ...]
     batch: MicroBatch | None = None

@@ -119,7 +119,8 @@ class TopicBatchReader(_RangeReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of offsets to read.
 
-        Raises InvalidReadOption, RecordsLost, and the errors of `TopicLog.bounds`.
+        Raises InvalidReadOption, RecordsLost, and the errors of `TopicLog.bounds`. Raises
+        CannotFollow if later records of the topic cannot be found.
         """
         start, bounds = self._start()
         end = resolve_offsets("endingOffsets", self._options.ending, bounds)
@@ -144,7 +145,11 @@ class TopicStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAva
         self._committed: TopicOffsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the position at which a new query begins. Raises as a batch's `partitions`."""
+        """Return the position at which a new query begins.
+
+        Raises InvalidReadOption, RecordsLost, and the errors of `TopicLog.bounds`. Raises
+        CannotFollow if later records of the topic cannot be found.
+        """
         return self._start()[0].to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:

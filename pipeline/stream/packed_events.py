@@ -77,14 +77,15 @@ def of_partitions(events: pa.Table, partition_set: PartitionSet | None) -> pa.Ta
 def pack_rows(
     rows: pa.Table, first: int | None = None, partition_set: PartitionSet | None = None
 ) -> pa.Table:
-    """Return the group id and the packed event of each row, with `PACKED_SCHEMA`.
+    """Return the group id of each row, and the row as one string with an order key.
 
-    Only rows of `partition_set` are packed. The events are ordered as the rows, from row number
-    `first` on, or by `sent_at` if `first` is None; events without `sent_at` come last.
+    The result has `PACKED_SCHEMA`. Only rows of `partition_set` are included; None includes all.
+    The order key is the row's number, counted from `first`. If `first` is None, the key is
+    `sent_at`, and rows without `sent_at` come last.
 
-    In the JSON, nulls are omitted, bytes are base64, and `sent_at` is in ms. Other types than the
-    schema's are converted by `pipeline.stream.contract_types`. The column `REFUSED` is kept
-    (`pipeline.stream.request_pages`).
+    In the JSON, nulls are omitted, bytes are base64, and `sent_at` is in ms. A column of another
+    type than the schema of `requests` has is converted (`pipeline.stream.contract_types`). The
+    column `REFUSED`, the reason why a request is refused, becomes a field of the JSON.
     """
     return _pack(select_rows(rows, first, partition_set))
 
@@ -261,7 +262,7 @@ def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
 
 
 def _bounded(lines: list[str]) -> Iterator[str]:
-    """Join lines into texts, each ended by the first line that reaches `_ROW_CHARS`."""
+    """Join lines into texts; end a text once its lines have `_ROW_CHARS` characters or more."""
     gathered: list[str] = []
     size = 0
     for line in lines:

@@ -96,11 +96,11 @@ class PinsGone(Failure):
 class PinnedSettings:
     """The settings of each batch of one run of the query; `run` is the run's number.
 
-    They are in a table next to `checkpoint`, which need not exist. `settings` are the run's, except
-    for topics and ACLs, which this class reads. `planned` is the newest batch planned before this
-    run. `offset_of_batch` returns the end of a planned batch from Spark's log of offsets. One
-    thread may change the settings while another reads them. Raises FencedError, CommitTimeoutError,
-    KeysGone and PinsGone.
+    They are in a table next to `checkpoint`, which need not exist. `settings` apply to the whole
+    run, except for topics and ACLs, which this class reads. `planned` is the newest batch planned
+    before this run. `offset_of_batch` returns the end of a planned batch from Spark's log of
+    offsets. One thread may change the settings while another reads them. Raises FencedError,
+    CommitTimeoutError, KeysGone and PinsGone.
     """
 
     def __init__(

@@ -57,7 +57,11 @@ class Machine(Protocol):
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
     ) -> BatchResult:
-        """Decide a group's events, JSON in order, and the timers that are due at `now`, ms."""
+        """Decide a group's requests and the timers that are due at `now` (ms).
+
+        `events` are JSON texts in the order of their decision. `group_id` is None for requests
+        without a group; they are rejected.
+        """
         ...
 
     def set_settings(self, settings: BatchSettings) -> None:

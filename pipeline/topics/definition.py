@@ -75,7 +75,7 @@ def create_table_topic(
 
     Either Kafka's partitioner chooses a record's partition by the column `key`, or the column
     `partition` has its number; exactly one is given. `value` None: a record's value is its row as
-    JSON. `timestamp` None: a record's timestamp is its commit's.
+    JSON. `timestamp` None: a record has the timestamp of its commit.
 
     Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists, TableMissing.
     """

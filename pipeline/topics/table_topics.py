@@ -109,7 +109,7 @@ class TableTopics:
         """Read new rows of a topic, or new entries for it; return whether there were any.
 
         Another process may already have served them to a client. Raises Failure if they cannot be
-        read: the known log end may be lower than the client's.
+        read: the known log end may be lower than the one that the client knows.
         """
         log_reader = self._logs.get(topic)
         try:

@@ -70,7 +70,10 @@ class ProducerBatchLimit:
         self._counts: Counter[tuple[int, int]] = Counter()
 
     def admits(self, partition: int, producer_id: int) -> bool:
-        """Count one more batch; return whether it may be in the commit after the earlier ones."""
+        """Count a batch of the producer; return whether the commit is still within the limit.
+
+        Batches without a producer id (`NO_PRODUCER`) have no limit.
+        """
         if producer_id == NO_PRODUCER:
             return True
         self._counts[partition, producer_id] += 1
