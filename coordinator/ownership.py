@@ -254,7 +254,7 @@ def decide(
 
 
 def takers(cluster: ClusterState, alive: Collection[int]) -> frozenset[int]:
-    """Return the live nodes that may receive partitions: ready, not stopping, not an operator's."""
+    """Return the live nodes to which partitions are given: ready, not stopping, no operators."""
     return frozenset(
         node_id
         for node_id, node in cluster.nodes.items()
@@ -284,7 +284,7 @@ def _assign_free(
     receivers: Collection[int],
     num_partitions: int,
 ) -> dict[int, int]:
-    """Assign each free partition to its move's target, else to the node with the fewest.
+    """Assign free partitions to their moves' targets, or without a move to the emptiest node.
 
     `candidates` are the ready nodes; if there are none, all nodes that are not stopping.
     """

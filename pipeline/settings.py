@@ -1,8 +1,8 @@
 """All settings: the defaults, and a user's file that overrides single keys.
 
-A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator]
-this project's, [upkeep] those of compaction and retention, [gateway] those of
-`pipeline.gateway_settings`. [spark] has Spark's own, which override conf/spark-defaults.conf.
+A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator] the
+settings that only this project has. [upkeep] sets compaction and retention, [gateway] the gateways
+(`pipeline.gateway_settings`). [spark] has Spark settings, which override conf/spark-defaults.conf.
 
 conf/coordinator.toml describes each setting; only a test reads it, to compare it with the Structs.
 A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested

@@ -31,7 +31,7 @@ class LingerMultiple(IntEnum):
 
 
 class Api(Struct, frozen=True):
-    """One API. A gateway speaks the versions `lowest` to `highest`, if any; `key` is Kafka's.
+    """One API. A gateway speaks the versions `lowest` to `highest`, if any. `key` is its API key.
 
     `parks`: the answer may wait for other clients' requests, so the gateway keeps reading
     connections, however many such requests are in flight. `queue`: once a request is in this queue,

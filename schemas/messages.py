@@ -45,7 +45,7 @@ class JoinGroupProtocol(Struct, frozen=True):
 
 
 class JoinGroupRequest(Struct, frozen=True, kw_only=True):
-    """JoinGroup (API key 11). Timeouts in ms; a null rebalance timeout means the session's."""
+    """JoinGroup (API key 11). Timeouts in ms. A null rebalance timeout is the session timeout."""
 
     session_timeout_ms: Int32
     rebalance_timeout_ms: Int32 | None = None

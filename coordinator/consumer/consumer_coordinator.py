@@ -289,7 +289,7 @@ class ConsumerCoordinator:
             now = yield Wait(self._auto_commit.deadline)
 
     def _refresh_positions(self, now: int) -> None:
-        """Initialize unknown positions from the committed offsets, else by auto.offset.reset.
+        """Initialize unknown positions from committed offsets, or without one by auto.offset.reset.
 
         Raises NoOffsetForPartitionError, and the error of the fetch of committed offsets.
         """

@@ -35,9 +35,9 @@ class PositionState(Enum):
 class TopicPartitionState(Struct, eq=False):
     """The state of one assigned partition.
 
-    `offset` is the position, None while it is unknown. `reset` is the end of the log to look up, if
-    any. `paused`: whether the user has paused the partition. `pending_revocation`: whether it is
-    about to be revoked, so that no more rows are handed out.
+    `offset` is the position, None while it is unknown. `reset` is the end of the log to look up,
+    None if the position needs no lookup. `paused`: whether the user has paused the partition.
+    `pending_revocation`: whether it is about to be revoked, so that no more rows are handed out.
     """
 
     state: PositionState = PositionState.INITIALIZING

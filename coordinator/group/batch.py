@@ -344,7 +344,7 @@ class GroupBatch:
         return authorizer is not None and not authorizer.allows_event(event)
 
     def _decode(self, events: list[str]) -> list[IdentifiedEvent]:
-        """Return the events that can be answered; reject the others."""
+        """Return the events that can be answered; reject all other events."""
         requests = []
         for text in events:
             event = decode_request(text)

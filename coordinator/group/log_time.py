@@ -3,7 +3,7 @@
 A group's time never decreases. At a take-over it continues from the newest time in the group's log,
 and runs 10% slower than the clock until the clock has caught up.
 
-The reason: the new owner's clock may be earlier than the previous owner's, and would date new
+The reason: the new owner's clock may be earlier than that of the previous owner, and would date new
 answers before earlier ones. A third owner would then search the wrong minute for recent requests,
 and decide a repeated one again. Also, a request with a deadline by the first owner's clock would be
 decided minutes too late.

@@ -30,7 +30,7 @@ from group_coordinator.schemas.messages import (
 
 
 def prepare_or_complete(decision: Decision, reason: str) -> None:
-    """Begin a rebalance if the state allows it, else complete the running one if all joined."""
+    """Begin a rebalance; during a join phase, end that phase if all members have joined."""
     if decision.present.can_rebalance:
         prepare(decision, reason)
     else:
@@ -201,7 +201,7 @@ def reset_assignments(decision: Decision, code: ErrorCode) -> None:
 
 
 def expire_pending_syncs(decision: Decision) -> None:
-    """Remove the members that never sent their sync (KAFKA-12890), and rebalance the others."""
+    """Remove the members that never sent their sync (KAFKA-12890), and rebalance."""
     group = decision.present
     group.sync_deadline = None
     if group.state not in (COMPLETING_REBALANCE, STABLE):

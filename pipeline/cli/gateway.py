@@ -144,7 +144,10 @@ def _serving_refusal_metrics(
 def read_listeners(
     settings: GatewaySettings, listen: str | None, advertise: str | None
 ) -> tuple[Listener, ...]:
-    """Return the listeners of the settings, or else that of the options. Raises UsageError."""
+    """Return the listeners of the settings; without any, the listener that the options describe.
+
+    Raises UsageError if both name listeners, or for an invalid address.
+    """
     named = settings.configured_listeners
     if not named:
         where = listen or _LISTEN

@@ -240,7 +240,7 @@ class MemberRecords:
         lookup: Callable[[TableTopics], T],
         timeout_ms: int | None,
     ) -> T:
-        """Run a lookup of topics in the fetcher's thread; raise as `Fetcher.look_up` does.
+        """Run a lookup in the fetcher's thread. Raises the errors of `Fetcher.look_up`.
 
         `timeout_ms` None is default.api.timeout.ms.
         """

@@ -61,7 +61,7 @@ class MemberDriver:
     """The driver of one consumer.
 
     `wake` notifies the heartbeat thread that the consumer may have requests to send. `where` names
-    the root in messages. `due` is the consumer's earliest timer, ms, or None.
+    the root in messages. `due` is the consumer's earliest timer (ms), None without a timer.
     """
 
     def __init__(

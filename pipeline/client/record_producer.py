@@ -322,8 +322,8 @@ class Producer:
         a timestamp type. Without a `partition` column, the partitioner chooses; the default one
         writes all rows without a key to one partition.
 
-        Blocks and raises as `send` does, but RecordTooLarge before any row is accepted. Raises
-        InvalidColumns.
+        Blocks like `send`, and raises its errors, but raises RecordTooLarge before any row is
+        accepted. Raises InvalidColumns.
         """
         sender = self._senders.by_topic.get(topic) or self._senders.open(topic)
         rows = cast_columns(table, clock_ms())

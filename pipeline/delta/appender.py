@@ -154,7 +154,7 @@ class Appender:
         returns it, and after the commit. `batch` has the id of the streaming query that has written
         the files and the number of its batch, for the table's history. The files stay, whatever
         happens. Raises TooOld if VACUUM may have deleted one of them. Raises AppendConflict,
-        CommitStateUnknown and NotFlushed as `append` does.
+        CommitStateUnknown and NotFlushed for the reasons that `append` gives.
         """
         steady, _ = Freshness.now()
         begun = Freshness()

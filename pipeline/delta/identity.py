@@ -120,7 +120,7 @@ class SameTable:
         self._due_s = monotonic() + self._interval_s
 
     def is_other(self, table_id: object) -> TableReplacedError | None:
-        """Return a TableReplacedError if `table_id` is another table's, otherwise None."""
+        """Return a TableReplacedError if `table_id` identifies another table, otherwise None."""
         if self.table_id is None or table_id == self.table_id:
             return None
         return TableReplacedError(self._uri, f"its id is {table_id}, and was {self.table_id}")

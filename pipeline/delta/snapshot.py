@@ -92,10 +92,9 @@ class Snapshot:
     def follow(self, is_sure: bool = True) -> None:
         """Apply the commits of other writers since the last read.
 
-        `is_sure` is that of `Log.next_commit`. Raises TableReplacedError if the table is another
-        one than the one that was read. Raises TableAway if it cannot be found, because a commit
-        would create a log with a gap. This is checked each time on a disk, and every ten seconds in
-        a store.
+        `is_sure` is that of `Log.next_commit`. Raises TableReplacedError if the table was replaced
+        since it was read. Raises TableAway if it cannot be found, because a commit would create a
+        log with a gap. This is checked each time on a disk, and every ten seconds in a store.
         """
         while True:
             try:
@@ -118,7 +117,7 @@ class Snapshot:
             self._take(actions)
 
     def create(self, commit: Commit) -> None:
-        """Create the commit as the next version and apply it; raises as `Log.create` does."""
+        """Create the commit as the next version and apply it. Raises the errors of `Log.create`."""
         self.log.create(commit, self.state.version + 1)
         self._take(commit.actions)
 

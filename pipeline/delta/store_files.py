@@ -78,7 +78,7 @@ class _TableFolder(SubTreeFileSystem):  # type: ignore[misc]
 
 
 def is_in_store(files: FileSystem) -> bool:
-    """Return whether a file system of `open_files` is a store's, where each read is a request."""
+    """Return whether a file system of `open_files` is in a store, where each read is a request."""
     return isinstance(files, PyFileSystem)
 
 

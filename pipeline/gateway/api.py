@@ -40,7 +40,7 @@ def unchanged(api: str) -> Callable[[RequestContext, Any], RequestEvent]:
 
 @dataclass(frozen=True)
 class ApiHandler:
-    """One API of the gateway. `name` is Kafka's, such as "Heartbeat".
+    """One API of the gateway. `name` is the one that Kafka uses, such as "Heartbeat".
 
     `handler` is a `CoordinatorHandler`, or an async function from the request's context and body to
     the response. The function may also return the encoded body, or None if the client waits for no

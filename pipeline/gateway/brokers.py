@@ -81,7 +81,7 @@ class Brokers:
         return alive[crc32(key.encode()) % len(alive)]
 
     def refresh(self) -> None:
-        """Renew this gateway's lease, and check the leases of the others.
+        """Renew this gateway's lease, and check the leases of all other gateways.
 
         If the table cannot be read or written, the live gateways stay the same.
         """

@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._stopped
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Finish the requests that run after a disconnect; the others are cancelled."""
+        """Cancel the requests in flight, except those of APIs that run after a disconnect."""
         was_stopped = self._stopped
         self._lost = self._is_writable = True
         self._drop_requests()

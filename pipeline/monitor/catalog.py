@@ -43,7 +43,7 @@ class NoRoot(Failure):
 
 
 class QueryError(Failure):
-    """DuckDB rejects a query or cannot run it; the message is DuckDB's."""
+    """A query that DuckDB rejects or cannot run; the message is from DuckDB."""
 
 
 class AmbiguousVersion(Failure):

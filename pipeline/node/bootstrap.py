@@ -243,7 +243,7 @@ def append_claims(
 def select(
     bootstrap_uri: str, kept: Collection[int], of: int, brought_in: Mapping[int, int] | None = None
 ) -> Selection:
-    """Return the selection of a stream with the partitions `kept`, out of `of`.
+    """Return the partitions of `requests` that a stream reads: `kept`, out of `of` partitions.
 
     `brought_in` maps partitions that the bootstrap is about to load to the version of `requests`
     that it covers.

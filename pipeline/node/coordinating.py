@@ -1,4 +1,4 @@
-"""A coordinator in a running Spark session: its engine, node and upkeep, from start to stop.
+"""A coordinator in a running Spark session: its engine, node and compaction, from start to stop.
 
 `pipeline.node.job` imports this module while the JVM starts, because its imports are slow.
 

@@ -149,7 +149,7 @@ class CoordinatorNode:
         self.running_query.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
-        """Whether this node does the upkeep of the tables, as the owner of partition 0."""
+        """Whether this node runs compaction and retention, as the owner of partition 0."""
         first = self._cluster.partitions.get(0)
         return first is not None and first.owner == self.node.node_id
 

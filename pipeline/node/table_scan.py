@@ -61,7 +61,7 @@ _MEMORY = 1 << 30
 def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
     """Yield a DuckDB engine for a take-over, which spills to a temporary folder.
 
-    With `beside_batches` it uses one core, to leave the others to a running query.
+    With `beside_batches` it uses one core, so that a running query can use the remaining cores.
     """
     threads = 1 if beside_batches else os.cpu_count() or 1
     scratch = ScratchFolder()

@@ -5,7 +5,7 @@ Delta orders the decisions: one on an old cluster state is refused.
 
 A lease is a transaction without rows. Its version is the time of the last renewal, ms, so renewals
 add no rows. `pipeline.ownership.lease` says when it holds. The last epoch that a node has prepared
-for (`Preparations`) is recorded likewise.
+for (`Preparations`) is recorded in the same way.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class JarsMissing(Failure):
 class SessionStart:
     """The start of a session for a coordinator at `root`; `finish` waits for the session.
 
-    The session is the active one, if there is one, else a new one. The default `master` is that of
-    spark-submit, else all cores of this machine.
+    An active session is used; without one, a new session is started. By default, `master` is set by
+    spark-submit; without spark-submit it is all cores of this machine.
 
     The JVM's standard error goes to `jvm_log`. On a known Spark release the JVM then starts in the
     background, unless Spark's packages have to be downloaded first. Without `jvm_log`, the JVM

@@ -112,7 +112,7 @@ def _type_problems(found: DataType, wanted: pa.DataType, name: str) -> Iterator[
 
 
 class RowIds(NamedTuple):
-    """How the rows of a task get what their columns lack.
+    """The values for rows without a request id or `sent_at`.
 
     `prefix` is the beginning of the request ids of rows without one, None if they are refused.
     `partition` is the task's number among the tasks of the write. `sent_at` is the time of the

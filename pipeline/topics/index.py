@@ -42,8 +42,8 @@ class IndexedFile(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """Rows of one partition in one row group of a file: offsets `base` to `end` - 1.
 
-    `file` is the index in `TopicIndex.files`. `partitions` is the topic's number of partitions when
-    the rows were indexed. Times are in ms.
+    `file` is the index in `TopicIndex.files`. `partitions` is the number of partitions that the
+    topic had when the rows were indexed. Times are in ms.
     """
 
     base: int

@@ -69,7 +69,7 @@ class ProducerStateManager:
         self._batches[batch.producer_id] = (*before, batch)[-BATCHES_KEPT:]
 
     def find_duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
-        """Return the base offset of the same batch if it is one of the last ones, else None."""
+        """Return the base offset of the same batch; None if it is not among the batches kept."""
         for batch in self.last_batches(producer_id):
             if (batch.epoch, batch.first_sequence, batch.last_sequence) == (epoch, first, last):
                 return batch.base_offset

@@ -74,8 +74,8 @@ class AuditedRequest(Struct, frozen=True):
     """A request with its sender, its content and its response.
 
     `did` is the effect on offsets, None if it is unknown or a member sent the request. `decided_at`
-    is the coordinator's time, `sent_at` the sender's. `errors` names the errors of the response, of
-    its partitions and members; None without a response.
+    is a time of the coordinator's clock, `sent_at` one of the sender's clock. `errors` names the
+    errors of the response, of its partitions and members; None without a response.
     """
 
     request_id: str

@@ -146,7 +146,7 @@ def retain(
     now_ms: int,
     say: Callable[[str], None] = log.info,
 ) -> list[RetentionResult]:
-    """Remove, pack and vacuum files of every table; a failure of one does not stop the rest.
+    """Remove, pack and vacuum files of every table; a failure of one table does not stop the run.
 
     A run that is killed can be repeated. Missing tables are skipped. `now_ms` is compared with the
     files' modification times. `say` receives a text before each table; it may raise to stop the

@@ -90,10 +90,10 @@ def retain_topics(
 ) -> list[RetentionResult]:
     """Remove and pack files of every topic with a separate table.
 
-    A failure of one topic does not stop the others. With `thorough`, unused files, old log files
-    and the tables of deleted topics are deleted too; without it, a topic has a result only if files
-    are removed or packed. A run that is killed can be repeated. `now_ms` is compared with the
-    records' timestamps. `say` receives a text before each topic; it may raise to stop the run.
+    A failure of one topic does not stop the run. With `thorough`, unused files, old log files and
+    the tables of deleted topics are deleted too; without it, a topic has a result only if files are
+    removed or packed. A run that is killed can be repeated. `now_ms` is compared with the records'
+    timestamps. `say` receives a text before each topic; it may raise to stop the run.
     """
     in_force, dead = log_topics(root)
     results = []
