@@ -26,6 +26,10 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     context = getattr(spark, "sparkContext", None)
     with nullcontext() if context is None else _configured_worker_python(context):
         spark.dataSource.register(source)
+        # `save` looks for a format in the active session, which may not be the DataFrame's.
+        active = type(spark).getActiveSession()
+        if active is not None and active is not spark:
+            active.dataSource.register(source)
 
 
 @contextmanager

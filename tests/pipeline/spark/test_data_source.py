@@ -89,6 +89,18 @@ def test_the_page_s_request_and_those_of_four_tasks_are_answered_once(
     assert answers(root) == sorted(expected)
 
 
+def test_a_session_that_is_not_the_active_one_writes(spark: SparkSession, root: str) -> None:
+    active, other = spark.newSession(), spark.newSession()
+    # `createDataFrame` makes its session the active one.
+    active.createDataFrame([(1,)], "n int")
+    try:
+        register_data_source(other)
+        save(fetches(other, 3), root)
+    finally:
+        spark.createDataFrame([(1,)], "n int")
+    assert commits(root) == 1
+
+
 def test_a_batch_that_is_run_again_is_written_once_and_one_of_a_lost_checkpoint_is_refused(
     session: SparkSession, root: str, tmp_path: Path
 ) -> None:
