@@ -34,7 +34,7 @@ from group_coordinator.pipeline.topics.index import TopicIndex
 from group_coordinator.pipeline.topics.indexer import Indexer
 from group_coordinator.pipeline.topics.producer_state import ProducerStateManager
 from group_coordinator.pipeline.upkeep import topic_retention
-from group_coordinator.schemas.tables import ACLS
+from group_coordinator.schemas.tables import ACLS, GATEWAYS
 from tests.trials.gateways import faults, simulation
 from tests.trials.gateways.ledger import Ledger
 from tests.trials.gateways.log import Log
@@ -56,7 +56,7 @@ from tests.trials.gateways.simulation import Plan, simulate
 from tests.trials.gateways.trial import run_gateways
 from tests.trials.simulation.faults import COMMIT, READS, REPLACE, STOP, Fault
 from tests.trials.simulation.files import PAUSE, CommitFault
-from tests.trials.simulation.recreated import EMPTY, Replacement
+from tests.trials.simulation.recreated import EMPTY, OLDER, Replacement
 from tests.trials.simulation.troubles import BROKEN, ReadFault
 from tests.trials.simulation.world import NO_BUG, Broken, Violation, World
 
@@ -222,6 +222,30 @@ def test_acls_that_are_made_again_are_obeyed() -> None:
     kept = simulate(REMADE)
     assert kept.broken is None, "\n".join(kept.story)
     assert kept.counts["acls deleted and made again"] == 1
+
+
+@pytest.mark.full
+def test_other_tables_that_are_replaced_keep_every_promise() -> None:
+    # Longer than between two renewals of a lease: otherwise the copy is the same table.
+    restored = Replacement(GATEWAYS.name, OLDER, 3_000.0)
+    remade = Replacement(faults.RECORDS, EMPTY, 200.0)
+    script = (
+        Fault(2_500.0, REPLACE, 1, replaced=restored),
+        Fault(6_500.0, REPLACE, 1, replaced=remade),
+    )
+    kept = simulate(replace(REMADE, script=script))
+    assert kept.broken is None, "\n".join(kept.story)
+    assert [kept.counts[f"{each.table} {each.how}"] for each in (restored, remade)] == [1, 1]
+
+
+@pytest.mark.full
+def test_it_finds_that_records_are_written_into_a_table_that_was_created_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SameTable, "check", lambda *_: None)
+    monkeypatch.setattr(SameTable, "is_other", lambda *_: None)
+    fault = Fault(4_000.0, REPLACE, 1, replaced=Replacement(faults.RECORDS, EMPTY, 0.0))
+    assert broken(replace(REMADE, script=(fault,))).promise == DELETED
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from group_coordinator.schemas.tables import ACLS, GATEWAYS, TOPIC_INDEX, TOPICS
+from group_coordinator.schemas.tables import ACLS, GATEWAYS, TOPIC_INDEX, TOPIC_TABLES, TOPICS
 from tests.trials.simulation import recreated, troubles
 from tests.trials.simulation.faults import (
     COMMIT,
@@ -26,7 +26,7 @@ from tests.trials.simulation.troubles import Halt, ReadFault
 # A name for the table of any topic.
 RECORDS = "a topic's records"
 # The weight of each kind in the draw.
-KINDS = {COMMIT: 20, KILL: 4, STOP: 2, SET_CLOCK: 3, READS: 24, HALTS: 14}
+KINDS = {COMMIT: 20, KILL: 4, STOP: 2, SET_CLOCK: 3, READS: 24, HALTS: 14, REPLACE: 8}
 _TABLES = (
     *[RECORDS] * 8,
     DATA_FILE,
@@ -45,11 +45,15 @@ _TIMES = (1, 1, 1, 2, 5)
 _STILL_MS = (400.0, 2_500.0, 6_000.0, 12_000.0)
 _KILLED = 0.3
 # Tables and how each is replaced. A catalogue is not created again, because the topics have tables.
-_REPLACED = (
-    (ACLS.name, recreated.EMPTY),
-    (ACLS.name, recreated.OLDER),
-    (ACLS.name, recreated.AWAY),
+# An older copy of a topic's table has its id, so a gateway that starts later serves it.
+REPLACED = (
+    *((ACLS.name, how) for how in recreated.HOWS),
+    *((GATEWAYS.name, how) for how in recreated.HOWS),
+    (RECORDS, recreated.EMPTY),
+    (RECORDS, recreated.AWAY),
     (TOPICS.name, recreated.AWAY),
+    (TOPIC_TABLES.name, recreated.AWAY),
+    (TOPIC_INDEX.name, recreated.AWAY),
 )
 # For how long a table is away, or how old its copy is, ms: also for longer than a lease.
 _AWAY_MS = (0.0, 500.0, 3_000.0, 12_000.0)
@@ -75,7 +79,7 @@ def draw_faults(
 
 
 def _replacement(chance: Random) -> Replacement:
-    table, how = chance.choice(_REPLACED)
+    table, how = chance.choice(REPLACED)
     return Replacement(table, how, chance.choice(_AWAY_MS))
 
 

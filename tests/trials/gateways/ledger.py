@@ -150,7 +150,7 @@ class Ledger:
                 f"{len(known)} was to come",
             )
         self._world.check(DELETED)
-        if log.is_deleted:
+        if log.is_deleted or log.is_replaced:
             self._world.violate(DELETED, f"{values[0]!r} was appended to {log.table}")
         self._world.count("records", len(values))
         self._world.note("commit", log.topic, partition, offsets[0], len(values))

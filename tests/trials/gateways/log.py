@@ -27,6 +27,8 @@ class Log:
         self.made_at = made_at
         self.partitions: dict[int, list[bytes]] = {}
         self.is_deleted = False
+        # Whether the table was deleted, and another one created in its folder.
+        self.is_replaced = False
         # The offset of each partition after all records that were removed, or deleted by VACUUM;
         # and the time of each record of a topic's table, ms, by its producer.
         self.starts: dict[int, int] = {}

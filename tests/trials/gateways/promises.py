@@ -44,7 +44,10 @@ EXPLAINED = {
         "ACLs of a replaced table are used for at most 5 s, unless a gateway is paused or a read "
         "fails."
     ),
-    DELETED: "A table has no commit of records after the mark that its topic is deleted.",
+    DELETED: (
+        "A table has no commit of records after the mark that its topic is deleted, nor does one "
+        "that was created again in its folder."
+    ),
     KEPT: (
         "Retention removes whole files from the start of a partition, once the newest record of a "
         "file is older than `retention.ms` by upkeep's clock. No gateway returns a log start, or "
@@ -74,6 +77,13 @@ is optimized and vacuumed, and both gateways index it. Upkeep applies retention,
 tables and vacuums them, as if hours had passed.
 
 The faults are those of the simulation above: failing, unconfirmed and delayed commits, failing
-reads, set clocks, and gateways that are killed, stopped or paused between any two steps. A separate
-test deletes `acls` and creates it again. A folder or commit is missing for one read at a time,
-because a gateway reads twice before it reports a sequence as out of order."""
+reads, set clocks, and gateways that are killed, stopped or paused between any two steps. A folder
+or commit is missing for one read at a time, because a gateway reads twice before it reports a
+sequence as out of order. Tables are replaced:
+
+* `acls` or `gateways` is deleted and created again, replaced by an older copy, or renamed and
+  renamed back. After a replacement of `gateways` both gateways restart, as the message in their
+  logs tells an operator.
+* `topics`, `topic_tables`, `topic_index` or a topic's table is renamed and renamed back.
+* A topic's table is deleted and created again. The topic is unavailable until an operator deletes
+  it and creates it again, as the message tells."""

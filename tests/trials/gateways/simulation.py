@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import deltalake
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from group_coordinator.pipeline.tables.acl_table import add_acls
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import ANONYMOUS, CLUSTER_NAME, AclBinding
-from group_coordinator.schemas.tables import ACLS
+from group_coordinator.schemas.tables import ACLS, GATEWAYS, TOPIC_RECORDS
 from tests.trials.gateways.calm import LONGEST_WAIT_MS, Calm
 from tests.trials.gateways.connection import Client
 from tests.trials.gateways.consumers import Consumer
@@ -45,7 +46,7 @@ from tests.trials.simulation.clocks import MachineClock
 from tests.trials.simulation.faults import KILL, SET_CLOCK, STOP, Fault
 from tests.trials.simulation.files import Files
 from tests.trials.simulation.nodes import ActorBackground
-from tests.trials.simulation.recreated import EMPTY, OLDER, Replacement, TableOperator
+from tests.trials.simulation.recreated import AWAY, EMPTY, OLDER, Replacement, TableOperator
 from tests.trials.simulation.runs import Outcome, folder_in_memory, outcome_of
 from tests.trials.simulation.world import NO_BUG, Actor, Process, Violation, World
 from tests.trials.simulation.world_clock import WorldClock
@@ -149,7 +150,7 @@ class Simulation:
             self._files,
             root,
             self._operator,
-            self._make_acls,
+            self._make,
             self._on_copied,
             self._on_replaced,
         )
@@ -282,7 +283,11 @@ class Simulation:
 
     def _work(self) -> None:
         last = max((fault.until for fault in self.schedule()), default=0.0)
-        while self.world.counts.get("records", 0) < self.plan.records or self.world.now < last:
+        while (
+            self.world.counts.get("records", 0) < self.plan.records
+            or self.world.now < last
+            or self._tables.is_busy
+        ):
             self.world.run_until(self.world.now + _POLL_MS)
 
     def schedule(self) -> list[Fault]:
@@ -309,7 +314,7 @@ class Simulation:
         elif fault.reads is not None:
             self._files.troubles.add(fault.reads)
         elif fault.replaced is not None:
-            self._tables.replace(fault.replaced)
+            self._tables.replace(self._located(fault.replaced))
         elif fault.halts:
             for halt in fault.halts:
                 self._files.troubles.add(halt)
@@ -322,11 +327,34 @@ class Simulation:
 
     # --- tables that are replaced -----------------------------------------------------------------
 
-    def _make_acls(self, _name: str) -> None:
-        """Create the table again as the product advises: by adding an ACL."""
-        add_acls(str(self._root), self._everything, anew=True)
+    def _located(self, replacement: Replacement) -> Replacement:
+        """Return the replacement with the folder of a topic's table.
+
+        A topic whose table was created again stays unavailable until the topic is created again.
+        """
+        if replacement.table != RECORDS:
+            return replacement
+        logs = self.ledger.logs.get(FLEETING if replacement.how == EMPTY else SPARED)
+        table = logs[-1].table if logs else "not created yet"
+        return replace(replacement, folder=f"{TOPIC_RECORDS.name}/{table}")
+
+    def _make(self, replacement: Replacement) -> None:
+        """Create a table again; that of the ACLs as the product advises, by adding ACLs."""
+        root = str(self._root)
+        if replacement.table == ACLS.name:
+            add_acls(root, self._everything, anew=True)
+        elif replacement.table == RECORDS:
+            deltalake.DeltaTable.create(
+                f"{root}/{replacement.folder}",
+                TOPIC_RECORDS.schema,
+                partition_by=list(TOPIC_RECORDS.partition_by),
+            )
+        else:
+            ensure_tables(root, [GATEWAYS])
 
     def _on_copied(self, replacement: Replacement) -> None:
+        if replacement.table == RECORDS and replacement.how == EMPTY:
+            self.ledger.log_of(Path(replacement.folder).name).is_replaced = True
         if replacement.table == ACLS.name:
             self._copied = self.ledger.acls.present()
             if replacement.how != OLDER:
@@ -339,6 +367,10 @@ class Simulation:
             self.ledger.acls.known()
             if replacement.how == OLDER or was_made:
                 self.ledger.acls.replaced(self._copied)
+        if replacement.table == GATEWAYS.name and (replacement.how != AWAY or was_made):
+            # As the message in the gateway's log advises.
+            for host in self._hosts:
+                host.stop()
 
     # --- clients ----------------------------------------------------------------------------------
 
@@ -394,7 +426,8 @@ class Simulation:
         """Read the tables by other code than the product's."""
         for topic in PRODUCED:
             for log in self.ledger.logs[topic]:
-                self.ledger.check_table(log, read_table(self._root, log))
+                if not log.is_replaced:
+                    self.ledger.check_table(log, read_table(self._root, log))
 
 
 def simulate(plan: Plan) -> Outcome:

@@ -9,6 +9,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.trials.gateways.faults import REPLACED
 from tests.trials.gateways.simulation import Plan, simulate
 from tests.trials.simulation.runs import Finding, Outcome, run_plans, sum_up
 
@@ -79,6 +80,7 @@ _TOLD = {
     "crashes": "crashes",
     "stops in order": "stops in order",
     "faults": "faults",
+    **{f"{table} {how}": f"{table} {how}" for table, how in REPLACED},
     "standstills": "processes that stood still",
     "reads": "reads",
     "reads failed": "reads that failed",

@@ -40,11 +40,13 @@ class Replacement(Struct, frozen=True):
     """The replacement of a table.
 
     `ms` is the time for which the table is missing, or the age of the copy that is put back.
+    `folder` is the table's path under the root, if it is not the table's name.
     """
 
     table: str
     how: str
     ms: float
+    folder: str = ""
 
     def line(self) -> str:
         """Return the replacement as a line of the log."""
@@ -54,7 +56,7 @@ class Replacement(Struct, frozen=True):
 class TableOperator:
     """An operator that replaces tables; `on_replaced` is called as soon as another table exists.
 
-    `make` creates a table again. `on_copied` is called when the table that is put back later is
+    `make` creates the table again. `on_copied` is called when the table that is put back later is
     taken away or copied. The flag of `on_replaced` is whether a start has created the table
     meanwhile.
 
@@ -68,7 +70,7 @@ class TableOperator:
         files: Files,
         root: Path,
         actor: Actor,
-        make: Callable[[str], None],
+        make: Callable[[Replacement], None],
         on_copied: Callable[[Replacement], None],
         on_replaced: Callable[[Replacement, bool], None],
     ) -> None:
@@ -79,16 +81,17 @@ class TableOperator:
         self._make = make
         self._on_copied = on_copied
         self._on_replaced = on_replaced
-        self._is_busy = False
+        # Whether a table is being replaced.
+        self.is_busy = False
         # Where a table is while it is away, and copies.
         self._aside = root / "aside"
 
     def replace(self, replacement: Replacement) -> None:
         """Begin to replace a table, unless it is not there, or another one is being replaced."""
-        if self._is_busy or not self._folder(replacement).exists():
+        if self.is_busy or not self._folder(replacement).exists():
             self._world.count("tables that could not be replaced")
             return
-        self._is_busy = True
+        self.is_busy = True
         self._aside.mkdir(exist_ok=True)
         if replacement.how == OLDER:
             self._once_nobody_writes(replacement, lambda: self._copy(replacement))
@@ -96,10 +99,11 @@ class TableOperator:
             self._once_nobody_writes(replacement, lambda: self._take_away(replacement))
 
     def _folder(self, replacement: Replacement) -> Path:
-        return self._root / replacement.table
+        return self._root / (replacement.folder or replacement.table)
 
     def _once_nobody_writes(self, replacement: Replacement, act: Callable[[], None]) -> None:
-        if self._files.are_written(replacement.table):
+        # `Files` counts all tables in one folder of the root together.
+        if self._files.are_written(self._folder(replacement).relative_to(self._root).parts[0]):
             again = lambda: self._once_nobody_writes(replacement, act)  # noqa: E731
             self._world.later(_LOOK_MS, self._actor, again)
         else:
@@ -121,7 +125,7 @@ class TableOperator:
             if _newest(folder) == _newest(copy):
                 # It is the same table.
                 shutil.rmtree(copy)
-                self._is_busy = False
+                self.is_busy = False
                 return
             shutil.rmtree(folder)
             copy.rename(folder)
@@ -141,7 +145,7 @@ class TableOperator:
         with self._files.ours():
             if replacement.how == EMPTY:
                 shutil.rmtree(aside)
-                self._make(replacement.table)
+                self._make(replacement)
             elif was_made:
                 # A start has made it meanwhile: of the two the operator keeps the old one.
                 shutil.rmtree(folder)
@@ -151,7 +155,7 @@ class TableOperator:
         self._replaced(replacement, was_made)
 
     def _replaced(self, replacement: Replacement, was_made: bool = False) -> None:
-        self._is_busy = False
+        self.is_busy = False
         self._files.moved_at = self._world.now
         self._world.tell(replacement.line())
         self._world.count("tables replaced")

@@ -141,7 +141,7 @@ class Simulation:
             self._files,
             root,
             self._operator,
-            lambda name: ensure_tables(str(root), [_REPLACED[name]]),
+            lambda replacement: ensure_tables(str(root), [_REPLACED[replacement.table]]),
             self._on_copied,
             self._on_replaced,
         )
