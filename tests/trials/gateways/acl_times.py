@@ -88,7 +88,8 @@ class AclTimes:
 
     def held(self, host: str, operation: str, topic: str, allowed: bool, since: float) -> bool:
         """Whether it was allowed, or was not, at any time since then, by its own name."""
-        return self._was((host, operation, topic), allowed, since + STALE_MS, self._world.now)
+        key = host, operation, topic
+        return self._was(key, allowed, since, self._world.now, is_cached=False)
 
     def was_allowed(
         self, host: str, operation: str, topic: str, since: float, until: float
@@ -106,11 +107,14 @@ class AclTimes:
         keys = _covering(host, operation, topic)
         return not self._is_open and all(self._was(key, False, since, until) for key in keys)
 
-    def _was(self, key: Key, wanted: bool, since: float, until: float) -> bool:
+    def _was(
+        self, key: Key, wanted: bool, since: float, until: float, is_cached: bool = True
+    ) -> bool:
         state = False
         for at, allowed in self._changes.get(key, ()):
             # The permission before this change held until the change.
-            if at >= since - self._obeyed_ms(at) and state is wanted:
+            obeyed_ms = self._obeyed_ms(at) if is_cached else 0.0
+            if at >= since - obeyed_ms and state is wanted:
                 return True
             if at > until:
                 return False
