@@ -128,6 +128,24 @@ GATEWAYS = (
         "another writer, and its writer deleted the file that it names.",
         "No gateway could start, because the table of gateways was unreadable.",
     ),
+    Found(
+        "21bf8581",
+        "After an older copy of the table of gateways was put back, blocks of producer ids were "
+        "given a second time.",
+        "Found by review, before tables were replaced at random.",
+    ),
+    Found(
+        "c05be776",
+        "A gateway that started after a topic's table had been deleted and created again served "
+        "the new table.",
+        "Found by review, before tables were replaced at random: offsets began again at 0.",
+    ),
+    Found(
+        "634127c1",
+        "For up to a second, a missing folder of a topic's table was read as a log without new "
+        "commits.",
+        "ListOffsets returned 655 as the end of a partition with 704 acknowledged records.",
+    ),
 )
 TORTURE = (
     Found(

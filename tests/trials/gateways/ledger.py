@@ -140,6 +140,9 @@ class Ledger:
     def _take(self, log: Log, partition: int, rows: pa.Table) -> None:
         offsets = rows.column("offset").to_pylist()
         values = rows.column("value").to_pylist()
+        self._world.check(DELETED)
+        if log.is_deleted or log.is_replaced:
+            self._world.violate(DELETED, f"{values[0]!r} was appended to {log.table}")
         known = log.partition(partition)
         expected = list(range(len(known), len(known) + len(offsets)))
         self._world.check(DENSE)
@@ -149,9 +152,6 @@ class Ledger:
                 f"{log.table}-{partition} was given the offsets {offsets[:3]}.. where "
                 f"{len(known)} was to come",
             )
-        self._world.check(DELETED)
-        if log.is_deleted or log.is_replaced:
-            self._world.violate(DELETED, f"{values[0]!r} was appended to {log.table}")
         self._world.count("records", len(values))
         self._world.note("commit", log.topic, partition, offsets[0], len(values))
         for who, records in groupby(values, key=lambda value: value.rpartition(b"/")[0]):
