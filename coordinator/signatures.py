@@ -61,8 +61,8 @@ def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
 class VerifiedPrincipal(NamedTuple):
     """The name of the key that signed a request, and the problem with its principal.
 
-    `signer` None: no valid signature. `problem` None: the request's principal is verified, or it
-    names none.
+    `signer` None: no valid signature. `problem` None: the request's principal is verified, or the
+    request names no principal.
     """
 
     signer: str | None

@@ -194,7 +194,7 @@ class ProcessLog:
 def default_log_path(root: str, name: str) -> Path:
     """Return the path of a process's log file.
 
-    For a root on a local disk it is in the root's folder `_logs`, else in
+    For a root on a local disk it is in the root's folder `_logs`, and for any other root in
     `pipeline.user_folders.state_folder`.
     """
     where = urlparse(root)

@@ -67,9 +67,10 @@ class DecidedApi(Api, frozen=True, kw_only=True):
     that ACLs must allow on the group. `is_repeatable`: deciding a request twice is the same as
     once. `is_audited`: the UI's page of changes shows the request's principal.
 
-    `of_other_type` is Kafka's answer if the group is not a classic group, with two exceptions.
-    Kafka answers OffsetFetch without offsets, after which a consumer would start from the
-    beginning. DeleteGroups is refused, because a group of an unknown kind may not be empty.
+    `of_other_type` is the error code for a group that is not a classic group: Kafka's code, with
+    two exceptions. Kafka answers OffsetFetch without offsets, after which a consumer would start
+    from the beginning. DeleteGroups is refused, because a group of an unknown kind may not be
+    empty.
     """
 
     request: type[Struct]

@@ -56,7 +56,7 @@ class TopicTable(Struct, frozen=True):
     The row applies while the row of `topics` that created the topic has the same `at`. `table_id`
     is the id in the table's metadata. Either `key_column` or `partition_column` is set.
     `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
-    record's timestamp is that of its commit. The topic begins with the rows that the table had in
+    record has the timestamp of its commit. The topic begins with the rows that the table had in
     `start_version`; null: with version 0.
 
     `config` not null: gateways append to the table, which has the columns of `TOPIC_RECORDS`;
@@ -137,8 +137,8 @@ class GatewayEvent(Struct, frozen=True):
     """A row of `gateways`: a gateway started to serve at an address, or stopped cleanly.
 
     An address keeps its `broker_id`. The row of an address with the greatest `number` applies.
-    `host` and `port` are those of the first listener. `listeners` null, from an earlier release:
-    clients of every listener are sent to `host` and `port`.
+    `host` and `port` are the address of the first listener. `listeners` null, from an earlier
+    release: clients of every listener are sent to `host` and `port`.
     """
 
     number: Int64

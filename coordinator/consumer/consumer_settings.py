@@ -122,7 +122,7 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
 
 
 def rebalance_protocol(assignors: tuple[ConsumerPartitionAssignor, ...]) -> RebalanceProtocol:
-    """Return COOPERATIVE if all of these assignors support it, else EAGER."""
+    """Return COOPERATIVE if all of these assignors support it, otherwise EAGER."""
     if RebalanceProtocol.COOPERATIVE in _common_protocols(assignors):
         return RebalanceProtocol.COOPERATIVE
     return RebalanceProtocol.EAGER

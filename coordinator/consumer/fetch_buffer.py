@@ -79,7 +79,7 @@ class FetchBuffer(Generic[R]):
 
     The user's thread calls `collect`, `discard_lookups` and `log_end`, the fetcher's thread the
     other methods, which use the subscription as of the last `collect`: Kafka's consumer, too, sends
-    fetches only from `poll`. `positions` are those of the partitions that may be fetched.
+    fetches only from `poll`. `positions` has the position of each partition that may be fetched.
     Partitions take turns when records are fetched and handed out, so that none starves.
     """
 

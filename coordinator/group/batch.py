@@ -1,7 +1,7 @@
 """One group in one micro-batch: decide all its requests, then fire every timer that is due.
 
-Pure and repeatable: the same state, events and time give the same bytes. These rules are the
-stream's, not Kafka's:
+Pure and repeatable: the same state, events and time give the same bytes. Kafka does not have these
+rules; the stream needs them:
 
 * The signer is checked first. A row with a missing or wrong signature never replaces a signed
   request, and takes no room in the deduplication window.

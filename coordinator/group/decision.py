@@ -48,8 +48,8 @@ _CODES = {int(code): (int(code), code.name) for code in ErrorCode}
 class Decision(Struct, eq=False):
     """A group at time `now` (ms), and the output of the handlers so far.
 
-    `group` None: the group does not exist, or was deleted. `request_id` is that of the request
-    being decided, None for a timer. `topics` is the catalogue.
+    `group` None: the group does not exist, or was deleted. `request_id` identifies the request that
+    is being decided; None for a timer. `topics` is the catalogue.
     """
 
     group_id: str

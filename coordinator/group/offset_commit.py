@@ -74,7 +74,7 @@ def answer_commit(
 ) -> None:
     """Answer with one code per partition.
 
-    The top-level code is the partitions' code if they share one, else NONE.
+    The top-level code is the code of all partitions if it is the same, and NONE if it differs.
     """
     distinct = set(codes)
     # `int` of an Enum's member is slow, so a code that all partitions share is converted once.

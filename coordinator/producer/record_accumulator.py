@@ -145,8 +145,9 @@ class TopicQueue(Struct, eq=False):
     def ready_at(self) -> float | None:
         """Return the time (ms) at which the next commit is due; None if no batch waits.
 
-        A partition is due at once if its first batch is full or has a successor, else after
-        `linger.ms`. The earliest partition decides, because a commit takes batches of all of them.
+        A partition is due at once if its first batch is full or a second one has begun, and
+        otherwise after `linger.ms`. The earliest partition decides, because a commit takes batches
+        of all of them.
         """
         due: float | None = None
         for batches in self._batches.values():

@@ -21,8 +21,8 @@ class RecordProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: the retries of a failed commit. The
       backoff doubles with each one, with 20% jitter.
     * `enable.idempotence`: whether the topic's log deduplicates a retry after an unknown outcome.
-    * `principal`: the principal that ACLs must allow to write. `super.users` and
-      `allow.everyone.if.no.acl.found` are those of the coordinator.
+    * `principal`: the principal that ACLs must allow to write. Set `super.users` and
+      `allow.everyone.if.no.acl.found` as for the coordinator.
     """
 
     batch_size: PositiveLong = 1 << 20

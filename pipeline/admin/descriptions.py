@@ -25,8 +25,9 @@ _INDEXING_GRACE_S = 10
 
 
 class ListedGroup(Struct, frozen=True):
-    """A group with its state and counts; `since` and `reason` are those of its last transition.
+    """A group with its state and counts.
 
+    `since` is the time of its last transition of state, and `reason` says why it happened.
     `type` is Classic (KIP-848), or names the group's record types that this release does not know.
     """
 

@@ -4,7 +4,7 @@ As in Kafka, an offset outside of a partition's log is limited to the log, and t
 The scenarios to-current, to-datetime and by-duration fall back to the log's end if there is no such
 offset; shift-by needs a committed offset.
 
-The ends of a log are those of the topic's index (view `topic_ends`). Without a table they are
+The ends of a log are taken from the topic's index (view `topic_ends`). Without a table they are
 unknown: offsets can then be kept, set or shifted, but not below 0. Times and durations are in ISO
 8601, as Kafka's tools accept it. Source: Apache Kafka 4.1, ConsumerGroupCommand.resetOffsets and
 OffsetsUtils.

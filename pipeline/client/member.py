@@ -75,7 +75,7 @@ class GroupMember(Consumer):
         """Take part in the group, and return the partitions to work on, with their positions.
 
         Use it instead of `poll` if the program reads the rows of the topics itself. Partitions that
-        are paused or being revoked are left out. Timeouts, listeners and errors are those of
+        are paused or being revoked are left out. Timeouts, listeners and errors are the same as for
         `poll`. Also raises ConfigError if auto.offset.reset is "latest" and there is no
         `end_offset`.
         """

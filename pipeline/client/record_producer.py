@@ -212,8 +212,8 @@ _MOST_TIME = 2**63 - 1
 class Producer:
     """A thread-safe producer for topics that have their own tables.
 
-    Settings are those of `RecordProducerSettings`: keywords with `_` for `.`, or Kafka's names in
-    `settings`. Serializers convert keys and values to bytes; without one they must be bytes.
+    Settings are the fields of `RecordProducerSettings`: keywords with `_` for `.`, or Kafka's names
+    in `settings`. Serializers convert keys and values to bytes; without one they must be bytes.
 
     `partitioner` is one of:
 

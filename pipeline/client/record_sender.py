@@ -231,7 +231,10 @@ class TopicSender:
                 self._shared.delivered.notify_all()
 
     def _next(self) -> list[RecordBatch]:
-        """Wait for due batches and return them; none if the producer is closed and all are done."""
+        """Wait for due batches and return them.
+
+        The list is empty if the producer is closed and has no batch left.
+        """
         shared = self._shared
         with shared.lock:
             while True:

@@ -34,7 +34,7 @@ class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
       compete for the version. On a local disk, two write fewer requests per second than one, in
       more files.
     * `delivery.timeout.ms`: how long after `send` a request is given up.
-    * `principal`: the principal of requests that have none.
+    * `principal`: the principal of requests that name no principal.
     * `request.key.file`: the file with the key that signs the requests (`keys add`).
     * `retries`: how often a failed commit is retried.
     * `retry.backoff.ms`, `retry.backoff.max.ms`: the first and the longest backoff. It doubles with

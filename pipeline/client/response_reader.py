@@ -85,9 +85,9 @@ class ResponseReader:
     """A reader that completes the futures of requests with the answers written from now on.
 
     A poll of the table is one attempt to open a file. While requests are in flight, the interval
-    between polls grows from `shortest_ms` to `longest_ms` while there are no new rows. While none
-    is in flight, it is `idle_ms`. In an object store the first two are ten times as long, and
-    `idle_ms` four times.
+    between polls grows from `shortest_ms` to `longest_ms` while there are no new rows. While no
+    request is in flight, it is `idle_ms`. In an object store the first two are ten times as long,
+    and `idle_ms` four times.
 
     The reader's thread calls `on_responses` with the answers before it delivers them, and
     `on_answers` afterwards. Raises NoTables.

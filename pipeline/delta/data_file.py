@@ -117,7 +117,7 @@ def write_rows(
 ) -> DataFile:
     """Write rows, all of one partition, as a file that no commit names yet.
 
-    `store` has the table at its root; `options` are those of pyarrow's ParquetWriter. Partition
+    `store` has the table at its root; `options` are passed to pyarrow's ParquetWriter. Partition
     columns are not written to the file. Raises OSError.
     """
     rows = layout.rows

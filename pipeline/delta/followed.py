@@ -64,9 +64,9 @@ class TableTail:
     def poll(self) -> pa.Table | None:
         """Return the new rows in the order of their commits; None if there are none.
 
-        The result has each column that any of the files has, with null for the others. After an
-        error the next call reads the same rows again. Raises LogGone if unread commits or data
-        files were deleted. Raises TableReplacedError, TableAway and OSError.
+        The result has each column that any of the files has, with null for the rows of files
+        without it. After an error the next call reads the same rows again. Raises LogGone if unread
+        commits or data files were deleted. Raises TableReplacedError, TableAway and OSError.
         """
         rows, after = self.look()
         self._at = after._at

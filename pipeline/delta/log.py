@@ -203,9 +203,9 @@ class Log:
     def _has(self, commit: Commit) -> bool:
         """Return whether the table has a commit's changes; False if that cannot be determined.
 
-        A commit is identified by the files that it adds, or else removes, because each file name is
-        unique. A commit without files cannot be identified. Its transactions do not help: another
-        writer may have reached the same versions.
+        A commit is identified by the files that it adds, or if it adds none, by those that it
+        removes, because each file name is unique. A commit without files cannot be identified. Its
+        transactions do not help: another writer may have reached the same versions.
         """
         added = {each.add.path for each in commit.actions if each.add is not None}
         removed = {each.remove.path for each in commit.actions if each.remove is not None}

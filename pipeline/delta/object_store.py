@@ -6,7 +6,7 @@ only if it does not exist (`If-None-Match`, RFC 9110). Credentials and endpoints
 environment, as for delta-rs, which uses the same library, `object_store`.
 
 Errors are OSErrors: FileNotFoundError, FileExistsError, StoreRefusal for a refused request, and
-StoreError for all others; some of these leave the outcome unknown.
+StoreError for all other failures; some of these leave the outcome unknown.
 """
 
 from __future__ import annotations

@@ -92,9 +92,10 @@ class Snapshot:
     def follow(self, is_sure: bool = True) -> None:
         """Apply the commits of other writers since the last read.
 
-        `is_sure` is that of `Log.next_commit`. Raises TableReplacedError if the table was replaced
-        since it was read. Raises TableAway if it cannot be found, because a commit would create a
-        log with a gap. This is checked each time on a disk, and every ten seconds in a store.
+        `is_sure` is passed to `Log.next_commit`. Raises TableReplacedError if the table was
+        replaced since it was read. Raises TableAway if it cannot be found, because a commit would
+        create a log with a gap. This is checked each time on a disk, and every ten seconds in a
+        store.
         """
         while True:
             try:
@@ -154,8 +155,8 @@ class Change(Struct, frozen=True):
 class LiveFiles:
     """A position in a table's log, from its newest Delta checkpoint (or version 0) on.
 
-    `version` is the newest version before the position, and `features` are those that the table
-    requires of its writers then. With a `table_id`, a table with another id raises
+    `version` is the newest version before the position, and `features` are the table features that
+    writers of this version must support. With a `table_id`, a table with another id raises
     TableReplacedError. For one thread.
     """
 

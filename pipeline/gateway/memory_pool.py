@@ -1,8 +1,9 @@
 """Limits of requests in flight and of request memory. Waiting requests are served in FIFO order.
 
 Only requests of more than `gateway_settings.FREE_BYTES` take memory of the pool, so a heartbeat
-never waits for it. A client address has a quota of the memory, so that it cannot block all others.
-Responses that clients have not read yet take memory of the same pool (`ResponseMemory`).
+never waits for it. A client address has a quota of the memory, so that it cannot block the clients
+of all other addresses. Responses that clients have not read yet take memory of the same pool
+(`ResponseMemory`).
 
 All methods are for the tasks of one event loop, except `charge` and `available`, which are
 thread-safe. Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and

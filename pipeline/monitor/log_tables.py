@@ -158,8 +158,8 @@ def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
 def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     """Return each topic with the time, ms, of the first commit of rows that are not indexed.
 
-    `ask` runs a DuckDB query over the root's tables. If a table cannot be read, the time is that of
-    its last indexed commit, because rows may have been added since then.
+    `ask` runs a DuckDB query over the root's tables. If a table cannot be read, the result is the
+    time of its last indexed commit, because rows may have been added since then.
     """
     found = []
     for topic, uri, version, indexed_at in ask(_INDEXED):

@@ -271,7 +271,7 @@ class CoordinatorNode:
         self._query.abandon()
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
-        """Return an event of this node, or none if a newer process of the node exists."""
+        """Return an event of this node, or an empty list if a newer process of the node exists."""
         node = cluster.nodes.get(self.node.node_id)
         is_latest = node is not None and node.epoch == self.epoch.number
         return [self._event(what)] if is_latest else []

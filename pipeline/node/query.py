@@ -4,8 +4,8 @@ A change has these steps. If the node is killed between them, its next process b
 the partitions of the cluster state, and resumes from the streaming checkpoint.
 
 1. The cluster state has new claims of the node, or partitions that the node unloads.
-2. The query gets settings with the new claims, pinned for its next batch. They still include the
-   partitions to unload.
+2. The query gets settings with the new claims, pinned for its next batch: a repeated batch uses the
+   same settings (`pipeline.stream.pinned_settings`). They still include the partitions to unload.
 3. One commit to the bootstrap has the events that load or unload groups, and the query's next
    selection of partitions. The batch that reads it begins to read the requests of claimed
    partitions, from the version that the commit does not cover (until then, `consumed` keeps

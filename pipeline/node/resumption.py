@@ -20,9 +20,9 @@ writes of the earlier start go to a folder that no process reads.
 * If the store has no atomic rename of folders, no folder is taken.
 
 The writers of tables cannot reach HDFS. If Spark's streaming checkpoint is there, the bootstrap and
-the pinned settings are in a folder next to the root's tables. A start then renames both folders,
-Spark's first. If it is killed in between, the next start takes neither, because a checkpoint is
-useless without its tables. If the root is in an object store, no start takes them.
+the pinned settings of its batches are in a folder next to the root's tables. A start then renames
+both folders, Spark's first. If it is killed in between, the next start takes neither, because a
+checkpoint is useless without its tables. If the root is in an object store, no start takes them.
 
 # Decision
 

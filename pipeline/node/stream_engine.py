@@ -113,7 +113,7 @@ class StreamEngine(Protocol):
 
         If `planned` is None, the checkpoint is new, and the query begins with the bootstrap.
         `selection` names the partitions that it reads at first, and `batch` the settings of the
-        next batch. A planned batch keeps its pinned settings (`pipeline.stream.pinned_settings`).
-        All writes are made under `epoch`.
+        next batch. A planned batch keeps the settings with which it was planned
+        (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.
         """
         ...

@@ -136,8 +136,8 @@ class DecisionLog:
     ) -> tuple[ClusterState, Sequence[CoordinatorEvent]]:
         """Decide on the newest cluster state, and retry if another decision was made first.
 
-        `events_on` returns the events for a cluster state, or none to decide nothing. Returns the
-        resulting cluster state and the events.
+        `events_on` returns the events for a cluster state, or an empty list to decide nothing.
+        Returns the resulting cluster state and the events.
         """
         while True:
             cluster = self.read()

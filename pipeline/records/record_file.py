@@ -45,7 +45,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 class RawRecord(Struct, frozen=True):
-    """One record of a file; `partition` and `offset` are those of the source's log."""
+    """One record of a file; `partition` and `offset` are its place in the source's log."""
 
     partition: Int32
     offset: Int64

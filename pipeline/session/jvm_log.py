@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 class JvmLogRecord(NamedTuple):
     """A log record or other output of the JVM: the first line `head` and the lines `below` it.
 
-    `level` and `logger` are those of Spark's log. `logger` is empty for other output.
+    `level` and `logger` are as in Spark's log. `logger` is empty for other output.
     """
 
     level: int

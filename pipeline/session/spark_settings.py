@@ -64,7 +64,7 @@ _CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
 def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:
     """Return the settings of conf/spark-defaults.conf, [coordinator] and [spark]; the last wins.
 
-    `location` is that of the streaming checkpoints, the only files that a coordinator's Spark
+    `location` is the folder of the streaming checkpoints, the only files that a coordinator's Spark
     session reads and writes. With `delta` the session can also read and write Delta tables. The
     packages of [spark] are added to those of this project, and are not excluded.
     """

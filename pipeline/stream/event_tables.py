@@ -287,7 +287,7 @@ class EventTables:
         end: Position,
         first: int,
     ) -> int:
-        """Add the requests of gained partitions that the stream has passed over, up to `end`.
+        """Add the requests of gained partitions that earlier batches have skipped, up to `end`.
 
         They were written while the events that load the partitions' groups were added to the
         bootstrap. Returns the row number of the next request.

@@ -3,9 +3,9 @@
 Spark delivers a group's rows in no order, and each column costs time on its way to Python. Sorting
 the strings restores the order; the event follows the first `KEY_WIDTH` characters.
 
-The key is the row's number in the batch, so the order is that of the table's commits and of the
-rows in them. As on a Kafka broker, the request that arrives first is decided first, whatever the
-producers' clocks say. Only a take-over reads files after they were rewritten; it orders by
+The key is the row's number in the batch, so events are ordered by the table's commits, and by the
+rows in a commit. As on a Kafka broker, the request that arrives first is decided first, whatever
+the producers' clocks say. Only a take-over reads files after they were rewritten; it orders by
 `sent_at`, then by the event's text.
 
 Arrow functions build the JSON. Only lists, bytes, and texts with characters that JSON escapes are

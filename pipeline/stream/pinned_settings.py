@@ -4,9 +4,9 @@ An interrupted batch is repeated after a restart, and the rows that it has alrea
 With other settings, claims, topics or ACLs, the repetition could contradict them: an offset that is
 committed already could be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
 
-Settings are pinned in a table next to the streaming checkpoint, before a batch is decided by them.
-The table has a row for each run of the query, and one for each batch with which a run begins to use
-changed settings, topics or ACLs. A batch's offset names the run that planned it
+Settings are pinned: they are written to a table next to the streaming checkpoint before a batch is
+decided by them. The table has a row for each run of the query, and one for each batch with which a
+run begins to use changed settings, topics or ACLs. A batch's offset names the run that planned it
 (`pipeline.stream.offset`); a batch of an earlier run uses that run's settings.
 
 When the node's offsets partitions change (`change`), the settings name all claims before the stream

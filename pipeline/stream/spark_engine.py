@@ -268,8 +268,9 @@ class SparkQuery:
             return 0
 
     def stop(self) -> None:
-        """Stop the query: between two batches if a batch ends within 10 s, else at once.
+        """Stop the query, if possible between two batches.
 
+        It waits at most 10 s for the end of a batch, and otherwise interrupts the batch.
         The next start repeats an interrupted batch; each table takes its rows once.
         """
         limit = monotonic() + _BATCH_WAIT_S

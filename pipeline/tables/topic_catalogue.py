@@ -296,7 +296,7 @@ class TopicWatcher:
         return None if known is None else Catalogue(counts_of(known.newest), known.deleted)
 
     def poll(self) -> dict[str, int] | None:
-        """Return each topic's number of partitions if one changed since the last call, else None.
+        """Return each topic's number of partitions; None if no number changed since the last call.
 
         The first call that finds a catalogue returns all its topics. Raises the errors of reading
         the table; after an error, the catalogue is unchanged.

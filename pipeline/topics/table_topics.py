@@ -254,8 +254,8 @@ class TableTopics:
     ) -> pa.Table:
         """Return the records from `offset` on as rows with the columns of `TOPIC_RECORDS`.
 
-        The column `partition` is missing. The limits and errors are those of `read`. It is faster
-        than `read` for a topic with its own table, whose rows need no conversion.
+        The column `partition` is missing. The limits and errors are the same as for `read`. It is
+        faster than `read` for a topic with its own table, whose rows need no conversion.
         """
         reader = self._refreshed(topic, partition, offset)
         return reader.read_rows(partition, offset, max_bytes, max_records)

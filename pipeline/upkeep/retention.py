@@ -1,7 +1,7 @@
 """Retention: removal of old files, packing of small files, and deletion of unused files.
 
-A row's age is that of its file, by modification time, because a client may set `sent_at` wrong or
-not at all. Only whole files are removed, once their newest row exceeds the retention.
+A row's age is taken from the modification time of its file, because a client may set `sent_at`
+wrong or not at all. Only whole files are removed, once their newest row exceeds the retention.
 
 Packing replaces the small files of a UTC day (and partition) by one file with the modification time
 of its newest row, so a row is removed at most a day late. Delta's OPTIMIZE would give the file the

@@ -1,8 +1,8 @@
 """The Structs that messages are decoded into and encoded from.
 
-A message, or a struct inside it, uses the project's Struct in `STRUCTS`, else a Struct generated
-from its schema: fields with Kafka's defaults, and the Structs inside it as class attributes. A
-writer accepts any object with these attributes.
+A message, or a struct inside it, uses the project's Struct in `STRUCTS`, or if there is none, a
+Struct generated from its schema: fields with Kafka's defaults, and the Structs inside it as class
+attributes. A writer accepts any object with these attributes.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class ConsumerPartitionAssignor(ABC):
     ) -> dict[str, Assignment]:
         """Return each member's assignment by member id. Only the leader's assignor is called.
 
-        `counts` are the numbers of partitions of the topics that exist; `subscriptions` are those
-        of all members, by member id. Kafka's own assignors skip topics that do not exist or have no
-        subscribers, and do not depend on the order of both mappings.
+        `counts` are the numbers of partitions of the topics that exist; `subscriptions` maps each
+        member id to its member's subscription. Kafka's own assignors skip topics that do not exist
+        or have no subscribers, and do not depend on the order of both mappings.
         """
         ...
 
