@@ -256,7 +256,7 @@ def sql_columns(rows: TableRows) -> dict[str, str]:
 
 
 def sql_columns_of_delta(fields: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the columns of a Delta table's schema; a type that no table here has is `?`."""
+    """Return the columns of a Delta table's schema; a type without an SQL name here is `?`."""
     return {field["name"]: _sql_type(field["type"]) for field in fields}
 
 

@@ -286,7 +286,8 @@ def _topics(offsets: PartitionOffsets) -> tuple[OffsetCommitTopic, ...]:
 def _deciding_code(response: Response) -> int:
     """Return the code that decides the commit, 0 (NONE) if all partitions were committed.
 
-    The first error code decides, TOPIC_AUTHORIZATION_FAILED only if there is no other.
+    The first error code decides. TOPIC_AUTHORIZATION_FAILED decides only if there is no other
+    error.
     """
     body = response.offset_commit
     topics = () if body is None else body.topics

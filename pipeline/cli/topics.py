@@ -110,7 +110,8 @@ def topics_reindex(name: str, root: OwnRoot) -> None:
     """Restart a topic with its table's present rows, at offsets after all previous ones.
 
     Use it for a table with deleted or changed rows, or with a log that was cleaned up before it was
-    indexed. Until the restart the topic ends there. Afterwards groups read all rows of the table.
+    indexed. Until the restart, the topic ends before the change or the missing commit. Afterwards
+    groups read all rows of the table.
     """
     from group_coordinator.pipeline.topics import TableTopics
 

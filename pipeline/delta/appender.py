@@ -259,8 +259,8 @@ def _is_written(found: Mapping[str, int | None], app_id: str | None, version: in
 def raise_epoch(uri: str, epoch: Epoch) -> None:
     """Record the epoch in the table, which fences all earlier epochs of the node.
 
-    It is a commit: commits of an earlier epoch before it stay valid, later ones are refused. Raises
-    FencedError if the table records a later epoch.
+    The record is a commit. Commits of earlier epochs stay valid if they precede it, and are refused
+    after it. Raises FencedError if the table records a later epoch.
     """
     appender = Appender(uri)
     if not appender.append(None, epoch.app_id, epoch.number):

@@ -48,9 +48,9 @@ CLEAN_UP_S = 3600.0
 def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bool) -> None:
     """Write a Delta checkpoint if one is due, and clean up the log; takes 100 ms or more.
 
-    A checkpoint names all files, and recently removed ones. It is due after one commit per
-    `ACTIONS_PER_COMMIT` actions of the last one, which costs 0.2 ms and 6 kB per commit in a table
-    of any size.
+    A checkpoint names all files, and recently removed ones. It is due once the commits since the
+    last checkpoint are as many as the actions of that checkpoint divided by `ACTIONS_PER_COMMIT`.
+    So checkpoints cost 0.2 ms and 6 kB per commit in a table of any size.
 
     `known` has contents of commits in a store that need not be read again. A log in a store is
     cleaned up only if `cleans_up`. A failure is only logged: until the next checkpoint, readers

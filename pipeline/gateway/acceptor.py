@@ -112,8 +112,8 @@ class CertificateError(Failure):
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
     """Return a context for TLS 1.2 or later. Raises CertificateError.
 
-    `certificate` is the PEM file of the certificate chain, and `key` that of its key. Clients need
-    no certificates, because SASL authenticates them.
+    `certificate` is the PEM file of the certificate chain, and `key` the PEM file of its private
+    key. Clients need no certificates, because SASL authenticates them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

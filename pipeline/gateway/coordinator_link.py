@@ -280,7 +280,7 @@ class CoordinatorRequest:
 def when_late(code: int) -> int:
     """Return the error code, with REQUEST_TIMED_OUT replaced by COORDINATOR_NOT_AVAILABLE.
 
-    Clients retry it. Kafka sends it too if a commit is not replicated within
+    Clients retry this code. Kafka also sends it if a commit is not replicated within
     `offsets.commit.timeout.ms`.
     """
     is_late = code == ErrorCode.REQUEST_TIMED_OUT

@@ -85,7 +85,7 @@ class Catalog:
     use a catalog at a time.
 
     A time `as_of` reads all tables at that time. A version `as_of` reads one table at that version,
-    so a query may read only one. Queries then raise NotKept and AmbiguousVersion.
+    so a query may read only one table. Queries then raise NotKept and AmbiguousVersion.
     """
 
     def __init__(self, root: str, as_of: datetime | int | None = None) -> None:

@@ -164,7 +164,7 @@ class RecentAnswers:
         return found
 
     def newest_ms(self, partition_set: PartitionSet | None, now_ms: int) -> int | None:
-        """Return the time of the last answer to a group of these partitions, ms; None if none.
+        """Return the time (ms) of the last answer to a group of these partitions, None without one.
 
         `partition_set` None is all partitions. Logs a warning if this machine's clock lags. An
         answer more than MOST_BEHIND_MS after `now_ms` is logged and ignored.

@@ -112,9 +112,9 @@ class LeaseObserver:
 class ProgressWatch:
     """A watchdog of a node's query, which progresses while its count of batches changes.
 
-    Otherwise a hung query would own its partitions forever, because the process renews its lease.
-    Thread-safe: one thread sets the query, others read its progress. Suspended time does not count
-    (`AwakeClock`).
+    Without a watchdog, a node with a hung query would own its partitions forever, because the
+    process renews its lease. Thread-safe: one thread sets the query, others read its progress.
+    Suspended time does not count (`AwakeClock`).
     """
 
     def __init__(

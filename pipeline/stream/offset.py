@@ -67,9 +67,9 @@ class Selection(Struct, frozen=True):
     def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
         """Return the gained partitions with requests before `at` that the stream must still read.
 
-        Maps each to the version of `requests` with the first of them. The stream has passed them
-        over with its previous selection, `before`, while the bootstrap got the partition's load
-        events.
+        The result maps each partition to the first version of `requests` to read for it. Earlier
+        batches skipped these requests, because their selection `before` did not have the partition:
+        the events that load its groups were still being added to the bootstrap.
         """
         return {
             p: last + 1

@@ -214,8 +214,8 @@ class PinnedSettings:
     def _of_planned(self, batch_id: int, planned: Planned) -> str:
         """Return the settings that were pinned for a planned batch, without claims lost since.
 
-        A partition's new owner has answered the batch's requests of it, so they are not decided
-        again.
+        The new owner of a lost partition has already answered its requests in this batch, so they
+        are not decided again.
         """
         offset = offset_of(planned.offset)
         pins = from_arrow(Pin, read_rows(open_delta(self._uri)))

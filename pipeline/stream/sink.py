@@ -148,7 +148,7 @@ class Sink:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def check_same(self) -> None:
-        """Raise TableReplacedError if a table was replaced. For another thread than the batches'.
+        """Raise TableReplacedError if a table was replaced. Not for the thread that writes batches.
 
         A table that cannot be read is ignored here, because the batches report it.
         """

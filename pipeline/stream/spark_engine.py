@@ -164,8 +164,8 @@ class QueryFailed(Failure):
 class SparkQuery:
     """A running query and its sink.
 
-    `begin` starts the query. `bootstrap_end` is the version after the bootstrap's newest one at the
-    start. `run` is the number of this run of the query.
+    `begin` starts the query. `bootstrap_end` is the version that follows the newest version of the
+    bootstrap at the start. `run` is the number of this run of the query.
     """
 
     def __init__(

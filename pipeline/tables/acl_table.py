@@ -180,7 +180,7 @@ class AclWatcher:
         return self._table.is_replaced
 
     def poll(self) -> tuple[AclBinding, ...] | None:
-        """Read new changes, and return the ACLs in force, sorted; None if there never was one.
+        """Read new changes, and return the ACLs in force, sorted; None if the root never had one.
 
         Raises TableMissing, TableReplacedError, Failure for a table that has no rows yet, and the
         errors of reading the table. After an error, `acls` is unchanged.

@@ -218,9 +218,9 @@ def check_whole_table(root: str, table: Table) -> None:
 def ensure_table(root: str, table: Table) -> DeltaTable:
     """Open the table; create it if it is missing, and add missing columns of this release.
 
-    Raises SchemaMismatch for a table with other columns. Raises LaterRelease for a table that this
-    release cannot use after a change by a later one. Raises UnfitStore before it creates a table in
-    a store without compare-and-set, in which two writers could commit the same version.
+    Raises SchemaMismatch for a table with other columns. Raises LaterRelease for a table that a
+    later release has changed so that this one cannot use it. Raises UnfitStore before it creates a
+    table in a store without compare-and-set, in which two writers could commit the same version.
     """
     uri = table_uri(root, table)
     if not is_table(uri):

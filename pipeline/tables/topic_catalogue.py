@@ -237,7 +237,7 @@ def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:
 def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str, int]:
     """Return the `at` of the row that created each existing topic.
 
-    `before` is the result for earlier changes; a change may be among these and in `changes`.
+    `before` is the result for earlier changes. `changes` may include some of these again.
     """
     created = dict(before)
     for change in sorted(changes, key=lambda change: change.at):

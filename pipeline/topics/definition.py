@@ -242,11 +242,11 @@ def read_definitions(root: str) -> list[TopicTable]:
 
 
 def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:
-    """Return the topics with their own tables: those in force, and those that are not.
+    """Return the topics with their own tables that exist, and those that do not exist (any more).
 
-    The latter have the time (ms) of their deletion, or of the definition if the topic was never
-    created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if the definitions or
-    the catalogue are lost.
+    The second list has the time (ms) at which each topic was deleted, or was defined if it was
+    never created. Tables are absolute URIs. Raises deltalake's TableNotFoundError if the
+    definitions or the catalogue are lost.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
     changes = read_changes(root) if defined else []

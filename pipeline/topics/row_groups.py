@@ -124,8 +124,8 @@ def plain_types(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table
     """Cast columns to types that do not depend on the writer of the file.
 
     delta-rs writes string views, for which Arrow has no `take`; others write dictionaries. Spark's
-    INT96 timestamps have no time zone, even if the table's have. 64-bit offsets suffice for the
-    strings of any row group.
+    INT96 timestamps have no time zone, even if the column of the table has one. 64-bit offsets
+    suffice for the strings of any row group.
     """
     fields = [pa.field(f.name, _plain_type(f.type, declared.get(f.name))) for f in rows.schema]
     return rows.cast(pa.schema(fields))

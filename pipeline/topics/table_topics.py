@@ -204,7 +204,8 @@ class TableTopics:
     ) -> tuple[int, int] | None:
         """Return the first offset with this timestamp or a later one, and its timestamp.
 
-        None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
+        Returns None if there is no such record. Kafka's ListOffsets does the same. Raises
+        UnknownTopicOrPartition, TableReplaced.
         """
         return self._reader(topic, partition).offset_for_time(partition, timestamp_ms)
 
