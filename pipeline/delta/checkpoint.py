@@ -2,9 +2,9 @@
 
 delta-rs produces the content, and on a disk also the file. In a store it would request each commit
 since the last checkpoint about four times. So for a store the log since then is assembled in a
-temporary folder, from commits in memory and one GET for each other one; delta-rs writes the
-checkpoint there, and this module uploads it. Cleaning up a log in a store lists it, so each writer
-does it once an hour.
+temporary folder, from commits in memory, and one GET for each commit that is not in memory;
+delta-rs writes the checkpoint there, and this module uploads it. Cleaning up a log in a store lists
+it, so each writer does it once an hour.
 """
 
 from __future__ import annotations

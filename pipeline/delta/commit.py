@@ -1,4 +1,4 @@
-"""Commits: the changes that one makes, and its content, one JSON action per line.
+"""Commits: the changes that a commit makes, and its content, one JSON action per line.
 
 A commit may depend on transaction identifiers (Delta's `txn.appId`): it is created only if they
 have expected versions. Other engines compare no versions before they set an identifier.

@@ -5,7 +5,8 @@ that this commit depends on. So a commit takes the same time in a table of any s
 
 On a disk each commit gets a checksum, `<version>.crc`, with which Spark reads a new version in 20
 ms instead of 110 to 170 ms. It has the metadata verbatim, because Spark compares the text with the
-log's (DELTA_STATE_RECOVER_ERROR). Source: Delta's PROTOCOL.md, "Version Checksum File".
+metadata in the log (DELTA_STATE_RECOVER_ERROR). Source: Delta's PROTOCOL.md, "Version Checksum
+File".
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ does not report when a timer is due. So each group's output has the time of a ti
 set (`wake_at`), and the driver schedules a batch for it (`TimerSchedule`). A *tick* is such a
 scheduled time: the timer's time, rounded up to the resolution (`trigger.interval.ms`).
 
-The time of the next timer alone would not do. Once a batch has reached it, the one after it is
-unknown, and a batch every resolution takes 0.2 of a core (`tests/bench/ARCHIVE.md`).
+The time of the next timer alone does not suffice. Once a batch has reached it, the time of the
+following timer is unknown, and a batch every resolution takes 0.2 of a core
+(`tests/bench/ARCHIVE.md`).
 
 A timer is checked less than one resolution after it is due, as if a batch began every resolution:
 

@@ -6,9 +6,9 @@ poll is a request, so the interval doubles after each poll that finds nothing, u
 
 A node that owns only some offsets partitions lingers over requests that can wait (`Lingering`), as
 a producer lingers over records. A batch costs about as much for few requests as for many: without a
-linger, four nodes run four times the batches of one. The linger grows as the node's share shrinks,
-so that all nodes together run about as many batches as one. A node that owns all partitions never
-lingers.
+linger, four nodes run four times as many batches as one node. The linger grows as the node's share
+shrinks, so that all nodes together run about as many batches as one. A node that owns all
+partitions never lingers.
 
 How long a request can wait depends on its API (`LingerMultiple`). A client does not block on a
 heartbeat, and on an offset commit only in `commitSync`, so a commit waits half as long. Any other
