@@ -4,8 +4,8 @@ The steps are generators in the order of the rebalance, which the user's `poll` 
 hands the user's thread an event or a Wait, and returns the time of the next poll. Meanwhile
 listeners and assignors run, and timers and answers are handled.
 
-Eager members give up all partitions before they join. Cooperative members keep theirs and join.
-Then they give up only the partitions that the leader took away, and join again, so that other
+Eager members give up all partitions before they join. Cooperative members keep their partitions and
+join. Then they give up only the partitions that the leader took away, and join again, so that other
 members can get these. If the generation was lost, its partitions are lost as well, because another
 member may own them already.
 

@@ -3,8 +3,8 @@
 The packages come from the environment that runs this code, so the cluster gets the tested releases,
 and nothing is downloaded. Spark ships the archive by `--archives`, and
 `spark.executorEnv.PYTHONPATH` adds it to the executors' path (Spark's documentation, "Python
-Package Management"). pyspark and py4j are left out, because the cluster has its own. `LICENSES.txt`
-in the archive names each package's licence.
+Package Management"). pyspark and py4j are left out, because the cluster already has them.
+`LICENSES.txt` in the archive names each package's licence.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the partitions of the cluster state, and resumes from the streaming checkpoint.
 3. One commit to the bootstrap has the events that load or unload groups, and the query's next
    selection of partitions. The batch that reads it begins to read the requests of claimed
    partitions, from the version that the commit does not cover (until then, `consumed` keeps
-   `requests` from that version), and no longer reads those of unloaded ones.
+   `requests` from that version), and no longer reads the requests of unloaded partitions.
 4. After that batch, the unloaded partitions may be released.
 
 A node without partitions begins a new streaming checkpoint, because no node retains the log of

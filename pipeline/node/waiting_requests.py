@@ -3,9 +3,9 @@
 DuckDB finds them by their ids alone, within its memory limit. Only those are read whole, and packed
 in the stream's format.
 
-If a node was killed between the commit of a batch's records and that of its answers, some waiting
-requests have records in the log. They are loaded with these records (`RecordedRequests`), and the
-next node answers from them (`coordinator.group.recorded`).
+If a node was killed between the commit of a batch's records and the commit of its answers, some
+waiting requests have records in the log. They are loaded with these records (`RecordedRequests`),
+and the next node answers from them (`coordinator.group.recorded`).
 
 Compaction moves a record of a closed segment to `offsets_history` if its key has a newer one.
 Deciding the commit of a moved record again would set back the newer offset, so the records moved

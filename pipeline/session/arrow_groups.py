@@ -4,7 +4,7 @@ Spark's own worker creates a pandas frame for each group, and another for the gr
 This module converts a whole Arrow batch to Python lists, and all outputs and new states of the
 batch back to Arrow, which is far faster (tests/bench/ARCHIVE.md).
 
-The wire format is Spark's, so the JVM needs no change:
+The wire format is the one that Spark's own worker uses, so the JVM needs no change:
 
 * Input: two string columns (group id and event) and the struct `__state`. The struct has one row
   for each run of a group's rows (`_Run`); its remaining rows are null. The runs of one group are

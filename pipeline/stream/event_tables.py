@@ -5,7 +5,7 @@ Each table is read in pages of events; a page has the position after it.
 When the node gains or releases offsets partitions, a `SelectionChange` is appended to the bootstrap
 (`pipeline.stream.offset`). Until the stream reads it, the stream reads requests of the previous
 partitions only. So the batch that reads the change also reads the requests of gained partitions
-that the stream has passed over (`Offset.missed`), from the first version that the bootstrap does
+that earlier batches have skipped (`Offset.missed`), from the first version that the bootstrap does
 not cover.
 """
 

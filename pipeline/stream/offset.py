@@ -151,9 +151,9 @@ def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
 class Bootstrap(Struct, frozen=True):
     """The position at which a new streaming checkpoint begins.
 
-    The stream first reads the bootstrap: a table at `uri`, whose events load the groups. It reads
-    this table from `version` on. Then it reads `requests` from `first_version` on, because the
-    bootstrap contains the effects of all earlier versions. `state_version` is the format of the
+    The stream first reads the bootstrap: a table at `uri` with events that load the groups. It
+    reads this table from `version` on. Then it reads `requests` from `first_version` on, because
+    the bootstrap contains the effects of all earlier versions. `state_version` is the format of the
     groups' states in the checkpoint. `requests_table` identifies the table `requests`
     (`table_number`); None if an earlier release wrote the bootstrap.
     """

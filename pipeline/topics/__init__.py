@@ -12,8 +12,9 @@ package knows no groups, members or connections, and imports neither Spark nor p
 
 A user's table may be a topic if rows are only added to it. A record is read from the file that
 first contained it, because OPTIMIZE may change the order of rows. Once VACUUM has deleted that
-file, the log start is after its rows. DELETE, UPDATE, MERGE and overwrites end the topic before
-their commit, with an error that names them. README.md has the details.
+file, the log start is after its rows. A commit of DELETE, UPDATE, MERGE or an overwrite succeeds,
+but the topic then ends with the rows before it, and an error names the operation. README.md has the
+details.
 """
 
 from group_coordinator.pipeline.topics.columns import positive_hashes

@@ -1,6 +1,6 @@
 """The columns of a row as a Kafka record: key, partition, value and timestamp.
 
-Keys and values are bytes: a string's UTF-8, a binary value unchanged, an integer's decimal text.
+Keys and values are bytes: a string as UTF-8, a binary value unchanged, an integer as decimal text.
 Other types are refused, because producers do not agree on their text. A key's partition is chosen
 as by Kafka's BuiltInPartitioner.partitionForKey, for a whole column at once.
 """

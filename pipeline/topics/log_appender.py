@@ -2,8 +2,8 @@
 
 The commit assigns the offsets. If two gateways append at once, only one can create the next version
 of the table. The other reads that commit. For partitions to which it did not append, the same files
-are committed as the version after it. For the others, the rows get new offsets and their files are
-written again. Offsets are a column, so that every reader of Delta tables has them.
+are committed as the version after it. For all other partitions, the rows get new offsets and their
+files are written again. Offsets are a column, so that every reader of Delta tables has them.
 
 Files are seldom written again: two processes that appended to one partition as fast as they could
 wrote 1.02 files per append of 100 records, and 1.03 to 1.25 per append of 5,000. With two

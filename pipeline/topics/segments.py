@@ -1,8 +1,8 @@
 """Segments of a topic's own table: the table's log is the index from offsets to files.
 
-A file has records of one partition. Its statistics have, beyond Delta's, its offsets, timestamps
-and batches of idempotent producers. So readers get all of this from the Delta checkpoint and the
-commits, also after a rewrite, and no second table can disagree.
+A file has records of one partition. In addition to Delta's statistics, it has statistics of its
+offsets, timestamps and batches of idempotent producers. So readers get all of this from the Delta
+checkpoint and the commits, also after a rewrite, and no second table can disagree.
 
 The log end of a partition is a transaction identifier: it outlives the files, and makes two appends
 to one partition conflict. Another identifier says that the topic is deleted, so that no writer
