@@ -157,7 +157,7 @@ def check_spark_reads_what_python_reads(spark: SparkSession, root: Path) -> None
 
 
 def test_a_deployment_is_used_killed_and_read(
-    deployment: Deployment, spark: SparkSession, light_spark: SparkSession
+    deployment: Deployment, light_spark: SparkSession
 ) -> None:
     root = deployment.root
     killed = deployment.start_coordinator()
@@ -171,9 +171,8 @@ def test_a_deployment_is_used_killed_and_read(
     assert first == set(range(RECORDS))
     assert sum(committed.values()) == RECORDS
 
-    # Not in the light session: Spark also looks a format up in the active one, which is this.
-    register_data_source(spark)
-    requests = spark.sql(REQUEST).write.format("group_coordinator")
+    register_data_source(light_spark)
+    requests = light_spark.sql(REQUEST).write.format("group_coordinator")
     requests.option("root", str(root)).mode("append").save()
     wait_until("an answer to Spark", lambda: responses(root, "from-spark") == [0], WAIT_S)
 
