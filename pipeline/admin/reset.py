@@ -64,7 +64,8 @@ class ResetScenario(Struct, frozen=True):
 def parse_scenario(name: str, text: str = "") -> ResetScenario:
     """Return the scenario `name` with the value in `text`.
 
-    Raises Failure for an unknown name, a wrong time or duration, UsageError for a wrong number.
+    Raises Failure for an unknown name, a wrong time or a wrong duration, and UsageError for a wrong
+    number.
     """
     kind = SCENARIOS.get(name)
     if kind is None:

@@ -1,12 +1,12 @@
 """Batches of unwritten requests, and the time at which each is written.
 
-Pure: no thread, lock or clock. `request_producer` passes the time, ms of one monotonic clock unless
-said otherwise. Source: Kafka's RecordAccumulator.
+Pure: no thread, lock or clock. `request_producer` passes the time: ms of one monotonic clock,
+unless a docstring says otherwise. Source: Kafka's RecordAccumulator.
 
 A coordinator decides micro-batches one after the other. Directly after it has written the answers
-of one, it reads the requests that are there. So a client that writes only after it has seen answers
-is a moment late, and waits for a whole micro-batch. Requests should be written just before the next
-answers are expected.
+of a micro-batch, it reads the requests that are there. So a client that writes only after it has
+seen answers is a moment late, and waits for a whole micro-batch. Requests should be written just
+before the next answers are expected.
 """
 
 from __future__ import annotations

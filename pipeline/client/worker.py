@@ -2,8 +2,8 @@
 
 The topic (`pipeline.topics`) defines the partition and offset of each row. Delivery is at least
 once: a worker commits the offset of the first unprocessed row, after it has output the rows before
-it. If a worker is killed, another one outputs again the rows since the last commit, at most those
-of `auto.commit.interval.ms`.
+it. If a worker is killed, another one outputs again the rows since the last commit, which is at
+most `auto.commit.interval.ms` ago.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class LogWriters:
     ) -> asyncio.Future[list[Outcome]]:
         """Append batches to a topic, after all earlier ones. Call `has_capacity` first.
 
-        The future has the outcome of each batch: Appended, or for a batch that is not written
-        BatchRefused or another Failure (AppendStateUnknown if the store failed).
+        The future has the outcome of each batch: Appended if it is written, otherwise BatchRefused
+        or another Failure (AppendStateUnknown if the store failed).
 
         Do not cancel the future: queued batches are written even if their client timed out.
         Otherwise later batches of an idempotent producer would be refused as out of order.

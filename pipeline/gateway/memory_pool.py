@@ -5,7 +5,7 @@ never waits for it. A client address has a quota of the memory, so that it canno
 of all other addresses. Responses that clients have not read yet take memory of the same pool
 (`ResponseMemory`).
 
-All methods are for the tasks of one event loop, except `charge` and `available`, which are
+Call the methods only in tasks of one event loop, except `charge` and `available`, which are
 thread-safe. Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and
 queued.max.request.bytes (KIP-72).
 """

@@ -1,9 +1,9 @@
 """Refusal of group requests that ACLs deny, before they become rows.
 
-Otherwise a client without any permission could make the coordinator decide any number of requests.
-Refusals are counted by API and error, and logged at most once a minute. While the gateway does not
-know the ACLs, it refuses nothing: the coordinator authorizes all requests that it gets by its own
-ACLs.
+Without the refusal, a client without any permission could make the coordinator decide any number of
+requests. Refusals are counted by API and error, and logged at most once a minute. While the gateway
+does not know the ACLs, it refuses nothing: the coordinator authorizes all requests that it gets by
+its own ACLs.
 """
 
 from __future__ import annotations

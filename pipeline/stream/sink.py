@@ -148,9 +148,10 @@ class Sink:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def check_same(self) -> None:
-        """Raise TableReplacedError if a table was replaced. Not for the thread that writes batches.
+        """Raise TableReplacedError if a table was replaced.
 
-        A table that cannot be read is ignored here, because the batches report it.
+        Called by a thread that writes no batches. A table that cannot be read is ignored here,
+        because the batches report it.
         """
         for watch in self._watches:
             try:
@@ -161,7 +162,7 @@ class Sink:
                 log.debug("%s", error)
 
     def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
-        """Use these settings from the next batch on. For another thread than the batches'.
+        """Use these settings from the next batch on. Called by a thread that writes no batches.
 
         `gained` are newly claimed offsets partitions: the end of their log is read again, because
         the former owner has appended to it.

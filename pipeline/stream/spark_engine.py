@@ -208,7 +208,7 @@ class SparkQuery:
         return self.sink.is_changed()
 
     def expect(self, version: int) -> None:
-        """Count as ready only once the query has read the bootstrap's versions before this one."""
+        """Make `is_ready` wait until the bootstrap was read up to `version`, exclusive."""
         self._bootstrap_end = version
 
     def is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""The APIs of discovery: ApiVersions, Metadata, FindCoordinator, DescribeCluster; and SASL's.
+"""The APIs of discovery (ApiVersions, Metadata, FindCoordinator, DescribeCluster) and of SASL.
 
 Every gateway serves every group and partition. The hash of the group id, or of topic and partition,
 selects a live gateway, so that clients are spread over them. Topics have no ids: Metadata responses
