@@ -187,7 +187,7 @@ class Disk:
     def write(self, path: str, content: Buffer, flushed: bool = False) -> int:
         """See `Store`. A missing parent folder is created, one level deep, but not the root.
 
-        Otherwise a table with a missing folder would seem to exist.
+        If the root were created, a table with a missing folder would seem to exist.
         """
         target = self.folder / path
         if target.parent != self.folder and not target.parent.exists():

@@ -118,8 +118,8 @@ class LogWriters:
         The future has the outcome of each batch: Appended if it is written, otherwise BatchRefused
         or another Failure (AppendStateUnknown if the store failed).
 
-        Do not cancel the future: queued batches are written even if their client timed out.
-        Otherwise later batches of an idempotent producer would be refused as out of order.
+        Do not cancel the future: queued batches are written even if their client timed out. If one
+        were dropped, later batches of an idempotent producer would be refused as out of order.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:

@@ -233,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check_executors(spark: SparkSession) -> None:
     """Check that an executor of a cluster has the job's packages. Raises PackagesMissing, NoTask.
 
-    Otherwise the first batch would fail with an executor's traceback, printed four times.
+    Without this check, the first batch would fail with an executor's traceback, printed four times.
     """
     master = spark.conf.get("spark.master")
     if master is None or master.startswith("local"):

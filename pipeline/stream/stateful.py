@@ -8,8 +8,8 @@ driver learns the timer (`pipeline.stream.timer_schedule`). One function serves 
 frames and `pipeline.session.arrow_groups`.
 
 A call must end with `remove`; with `update` and a new timer; with `update` alone, which clears the
-timer; or without a change if the group did not time out. Otherwise Spark calls a group that timed
-out again in every batch.
+timer; or without a change if the group did not time out. After any other end, Spark calls a group
+that timed out again in every batch.
 """
 
 from __future__ import annotations
