@@ -48,7 +48,8 @@ class SharedResult(Generic[T]):
     delay other requests.
     """
 
-    def __init__(self, work: Awaitable[T]) -> None:
+    def __init__(self, work: Awaitable[T], interval_s: float = 0.0) -> None:
+        self._interval_s = interval_s
         self._callers: deque[asyncio.Future[None]] = deque()
         self._work = asyncio.ensure_future(work)
         self._work.add_done_callback(self._on_done)
@@ -87,7 +88,7 @@ class SharedResult(Generic[T]):
             caller = self._callers.popleft()
             if not caller.done():
                 caller.set_result(None)
-                self._work.get_loop().call_soon(self._resume_next)
+                self._work.get_loop().call_later(self._interval_s, self._resume_next)
                 return
 
 
@@ -96,12 +97,16 @@ class SingleFlight(Generic[T]):
 
     A caller gets the result of a computation that begins after its call, because a running one may
     have read old data. At most one computation runs, and at most one waits for it. After a
-    computation, there is a pause of `pause` times its duration, at most `_MOST_PAUSE_S`.
+    computation, there is a pause of `pause` times its duration, at most `_MOST_PAUSE_S`. Its
+    callers resume `interval_s` apart.
     """
 
-    def __init__(self, compute: Callable[[], Awaitable[T]], pause: float = 0.0) -> None:
+    def __init__(
+        self, compute: Callable[[], Awaitable[T]], pause: float = 0.0, interval_s: float = 0.0
+    ) -> None:
         self._compute = compute
         self._pause = pause
+        self._interval_s = interval_s
         self._paused_until = 0.0
         self._one_at_a_time = asyncio.Lock()
         # The computation that has not begun, and all that have not ended.
@@ -112,7 +117,7 @@ class SingleFlight(Generic[T]):
         """Return the result of a computation that begins after this call, or raise its error."""
         if self._next is None or self._next.is_done:
             self._running = {each for each in self._running if not each.is_done}
-            self._next = SharedResult(self._run())
+            self._next = SharedResult(self._run(), self._interval_s)
             self._running.add(self._next)
         return await self._next.get()
 
@@ -142,6 +147,9 @@ FROM groups ORDER BY group_id
 # The pause after a read, as a multiple of its duration. Continuous requests keep the thread busy
 # for a quarter of the time, or more if reads are so long that `SingleFlight` cuts the pause.
 _PAUSE = 3.0
+# The time between the responses to two callers, s. A response may be long, so without it the
+# responses to many callers would take a whole core for a while.
+INTERVAL_S = 0.002
 
 
 class GroupEntry(NamedTuple):
@@ -167,7 +175,7 @@ class GroupListings:
     def __init__(self, root: str) -> None:
         self._thread = ThreadPoolExecutor(1, "groups")
         self._read = partial(_read, root)
-        self._reads = SingleFlight(self._in_thread, _PAUSE)
+        self._reads = SingleFlight(self._in_thread, _PAUSE, INTERVAL_S)
 
     async def read(self) -> GroupListing:
         """Return a listing that is read after this call. Raises DeltaError, OSError and Failure."""
@@ -184,4 +192,6 @@ class GroupListings:
 
 def _read(root: str) -> GroupListing:
     with closing(Catalog(root)) as catalog:
+        # More threads would take the cores from the event loop and from other processes.
+        catalog.query("SET threads = 1")
         return GroupListing([GroupEntry(*row) for row in catalog.query(_GROUPS).rows])

@@ -10,7 +10,7 @@ from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
 from group_coordinator.pipeline.delta import STORE_FAILS
 from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.gateway.api import ApiHandler
-from group_coordinator.pipeline.gateway.polling import SharedResult
+from group_coordinator.pipeline.gateway.polling import INTERVAL_S, SharedResult
 from group_coordinator.pipeline.gateway.request_context import ADMIN_TIMEOUT_MS, send_each_group
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import CLUSTER_NAME
@@ -47,7 +47,7 @@ async def _list_groups(call: RequestContext, request: Any) -> Any:
     answer = listing.responses.get(key)
     if answer is None or answer.is_cancelled:
         work = call.in_thread(_list_body, call, request, listing)
-        answer = listing.responses[key] = SharedResult(work)
+        answer = listing.responses[key] = SharedResult(work, INTERVAL_S)
     return await answer.get()
 
 
