@@ -173,5 +173,5 @@ def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], ve
     said = light("-m", "group_coordinator", verb, "--root", "r", code=1).stderr
     assert said == (
         f"group-coordinator: {verb} needs pyspark, delta, pandas: "
-        "pip install 'delta-spark~=4.4.0' 'pandas<3,>=2.2' 'pyspark~=4.2.0'\n"
+        "pip install 'delta-spark==4.4.0' 'pandas<3,>=2.2' 'pyspark~=4.2.0'\n"
     )
