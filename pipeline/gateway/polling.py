@@ -191,7 +191,6 @@ class GroupListings:
 
 
 def _read(root: str) -> GroupListing:
-    with closing(Catalog(root)) as catalog:
-        # More threads would take the cores from the event loop and from other processes.
-        catalog.query("SET threads = 1")
+    # More threads would take the cores from the event loop and from other processes.
+    with closing(Catalog(root, threads=1)) as catalog:
         return GroupListing([GroupEntry(*row) for row in catalog.query(_GROUPS).rows])

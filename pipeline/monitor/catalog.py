@@ -86,9 +86,13 @@ class Catalog:
 
     A time `as_of` reads all tables at that time. A version `as_of` reads one table at that version,
     so a query may read only one table. Queries then raise NotKept and AmbiguousVersion.
+
+    DuckDB has `threads` threads; None is one for each core.
     """
 
-    def __init__(self, root: str, as_of: datetime | int | None = None) -> None:
+    def __init__(
+        self, root: str, as_of: datetime | int | None = None, threads: int | None = None
+    ) -> None:
         if not any(is_table(_uri(root, rows)) for rows in _TABLES.values()):
             raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
         self._root = root
@@ -109,6 +113,8 @@ class Catalog:
         with duckdb_interrupted():
             # DuckDB would draw its progress bar over a command's output, on pipes too.
             self._connection.execute("SET enable_progress_bar = false")
+            if threads is not None:
+                self._connection.execute(f"SET threads = {threads}")
             # A query must not load code over the network. The views use built-in functions.
             for name in ("autoinstall_known_extensions", "autoload_known_extensions"):
                 self._connection.execute(f"SET {name} = false")
