@@ -130,7 +130,7 @@ def table_query(
     `version` it reads that version, otherwise the newest one.
     """
     known = dict(zip(found.names, found, strict=True))
-    shown, old = [], []
+    shown, old = [], {}
     for name, field in zip(columns.names, columns, strict=True):
         column, there = _quoted(name), known.get(name)
         if there is None:
@@ -140,9 +140,10 @@ def table_query(
         alias = _quoted(SQL_NAMES.get(name, name))
         shown.append(column if value == alias else f"{value} AS {alias}")
         if name in SQL_NAMES:
-            old.append(value if value == column else f"{value} AS {column}")
+            old[name] = value if value == column else f"{value} AS {column}"
     shown += [_quoted(name) for name in found.names if name not in columns.names]
-    shown += old
+    # In the order of DuckDB's views.
+    shown += [old[name] for name in SQL_NAMES if name in old]
     rows = "(SELECT 1) WHERE false" if uri is None else f"delta.{_quoted(uri)}"
     past = "" if version is None else f" VERSION AS OF {version}"
     return f"SELECT {', '.join(shown)} FROM {rows}{past}"

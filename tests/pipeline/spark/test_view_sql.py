@@ -60,6 +60,15 @@ def test_of_a_table_the_columns_of_this_release_come_first_and_are_null_where_it
     assert table_query(columns, typed(), None).endswith("WHERE false")
 
 
+def test_reserved_names_come_last_in_the_order_of_duckdb_s_views() -> None:
+    columns = typed(table=pa.string(), at=pa.string(), n=pa.string())
+    query = table_query(columns, columns, "/t")
+    assert query == (
+        "SELECT `table` AS `table_location`, `at` AS `changed_at`, `n`, `at`, `table` "
+        "FROM delta.`/t`"
+    )
+
+
 def test_fields_that_a_table_lacks_within_its_structs_come_after_its_own_and_are_null() -> None:
     members = [("id", pa.string()), ("rack", pa.string())]
     ours = pa.struct([("members", pa.list_(pa.struct(members))), ("epoch", pa.int32())])
