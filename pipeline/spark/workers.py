@@ -25,11 +25,13 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     # A session of Spark Connect has no context: its server configures the workers' Python.
     context = getattr(spark, "sparkContext", None)
     with nullcontext() if context is None else _configured_worker_python(context):
-        spark.dataSource.register(source)
-        # `save` looks for a format in the active session, which may not be the DataFrame's.
+        # `save` looks for a format in the active session, which may not be the DataFrame's. So does
+        # `register`: it refuses a format that another session has, while that one is active.
+        # `createDataFrame` makes its session the active one.
         active = type(spark).getActiveSession()
-        if active is not None and active is not spark:
-            active.dataSource.register(source)
+        for session in (spark,) if active in (None, spark) else (spark, active):
+            session.createDataFrame([], "n int")
+            session.dataSource.register(source)
 
 
 @contextmanager

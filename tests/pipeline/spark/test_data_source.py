@@ -94,11 +94,13 @@ def test_a_session_that_is_not_the_active_one_writes(spark: SparkSession, root: 
     # `createDataFrame` makes its session the active one.
     active.createDataFrame([(1,)], "n int")
     try:
-        register_data_source(other)
-        save(fetches(other, 3), root)
+        for session in (other, spark.newSession()):
+            register_data_source(session)
+            save(fetches(session, 3), root)
+        assert type(spark).getActiveSession() == active
     finally:
         spark.createDataFrame([(1,)], "n int")
-    assert commits(root) == 1
+    assert commits(root) == 2
 
 
 def test_a_batch_that_is_run_again_is_written_once_and_one_of_a_lost_checkpoint_is_refused(
