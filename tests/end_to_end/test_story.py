@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 RECORDS = 300
 PARTITIONS = 3
-WAIT_S = 240.0
+WAIT_S = 420.0
 # Each view takes Spark half a second or more. The full tier compares all of them.
 VIEWS = ("groups", "committed_offsets", "rebalances", "changes_without_member")
 COMMAND = str(Path(sys.executable).with_name("group-coordinator"))
