@@ -25,8 +25,8 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     # A session of Spark Connect has no context: its server configures the workers' Python.
     context = getattr(spark, "sparkContext", None)
     with nullcontext() if context is None else _configured_worker_python(context):
-        # `save` looks for a format in the active session, which may not be the DataFrame's. So does
-        # `register`: it refuses a format that another session has, while that one is active.
+        # `save` looks for a format in the active session, which may not be the DataFrame's.
+        # `register` refuses a format that another session has, while that session is active.
         # `createDataFrame` makes its session the active one.
         active = type(spark).getActiveSession()
         for session in (spark,) if active in (None, spark) else (spark, active):
