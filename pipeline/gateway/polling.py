@@ -44,8 +44,8 @@ async def poll_forever(
 class SharedResult(Generic[T]):
     """The result of work that many callers wait for, for one event loop.
 
-    One caller resumes in each iteration of the loop, so that the responses to all callers do not
-    delay other requests.
+    The callers resume one after the other, so that the responses to all of them do not delay other
+    requests: `interval_s` apart, or for 0 in successive iterations of the loop.
     """
 
     def __init__(self, work: Awaitable[T], interval_s: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class SharedResult(Generic[T]):
 
     def _on_done(self, work: asyncio.Future[T]) -> None:
         if not work.cancelled():
-            # Retrieve the error even if no caller is left: asyncio logs errors that are not.
+            # Without this, asyncio logs the error if no caller is left that retrieves it.
             work.exception()
         self._resume_next()
 
