@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         TableReplacedError,
         commit_time_s,
         read_commit,
+        table_number,
     )
     from group_coordinator.pipeline.delta.log import (
         LogGone,
@@ -114,7 +115,10 @@ if not TYPE_CHECKING:
         failures="STORE_FAILS",
         feature_removal="asked_features make_plain",
         followed="TableFollower TableTail follow",
-        identity="GoneCheck SameTable TableAway TableReplacedError commit_time_s read_commit",
+        identity=(
+            "GoneCheck SameTable TableAway TableReplacedError commit_time_s read_commit "
+            "table_number"
+        ),
         log="LogGone has_first_commit is_table time_of_new_rows",
         log_trim="trim_log",
         object_store="ObjectStore",

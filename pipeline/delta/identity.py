@@ -7,6 +7,7 @@ ALTER, RESTORE and overwrites.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyarrow.fs import FileSelector, FileSystem
@@ -67,6 +68,14 @@ class _Known(NamedTuple):
     stamp: object
 
 
+def table_number(table_id: str) -> int:
+    """Return a number that identifies a table by its id; a recreated table has another one.
+
+    The number is 48 bits of a hash, so it can be the version of a transaction identifier.
+    """
+    return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")
+
+
 class SameTable:
     """A check that a table is still the one that was read before; for one thread.
 
@@ -81,8 +90,9 @@ class SameTable:
         table_id: str | None = None,
         at: int | None = None,
         at_once: bool = False,
+        number: int | None = None,
     ) -> None:
-        """Begin with the id of the table that was read, if it is known.
+        """Begin with the id of the table that was read, or its `table_number`, if it is known.
 
         `at` is the newest version that was read; on a disk its commit is looked up now. With
         `at_once` the first check is due now.
@@ -90,6 +100,7 @@ class SameTable:
         self._uri = uri
         self._log = open_log(uri)
         self.table_id = table_id
+        self._number = number
         self._known: _Known | None = None
         self._interval_s = STORE_CHECK_S if self._log.store.costs.is_remote else CHECK_S
         self._due_s = monotonic() + (0.0 if at_once else self._interval_s)
@@ -121,9 +132,14 @@ class SameTable:
 
     def is_other(self, table_id: object) -> TableReplacedError | None:
         """Return a TableReplacedError if `table_id` identifies another table, otherwise None."""
-        if self.table_id is None or table_id == self.table_id:
+        if table_id == self.table_id:
             return None
-        return TableReplacedError(self._uri, f"its id is {table_id}, and was {self.table_id}")
+        if self.table_id is not None:
+            return TableReplacedError(self._uri, f"its id is {table_id}, and was {self.table_id}")
+        if self._number in (None, table_number(str(table_id))):
+            return None
+        why = f"its id is {table_id}, and its reader began with another table"
+        return TableReplacedError(self._uri, why)
 
     def check_actions(self, actions: Iterable[Action]) -> None:
         """Raise TableReplacedError if one of a commit's actions describes another table."""

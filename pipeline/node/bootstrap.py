@@ -32,7 +32,13 @@ from deltalake import write_deltalake
 
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta import Appender, TableFiles, is_table, open_delta
+from group_coordinator.pipeline.delta import (
+    Appender,
+    TableFiles,
+    is_table,
+    open_delta,
+    table_number,
+)
 from group_coordinator.pipeline.node.answered_requests import write_remembered_requests
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
@@ -51,7 +57,6 @@ from group_coordinator.pipeline.stream.offset import (
     Selection,
     SelectionChange,
     change_row,
-    table_number,
 )
 from group_coordinator.pipeline.stream.packed_events import FIRST_KEY, PACKED_SCHEMA
 from group_coordinator.pipeline.tables import table_uri

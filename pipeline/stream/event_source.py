@@ -78,7 +78,24 @@ def read_events(
     driver writes when timers are due, "" for none.
     """
     spark.dataSource.register(EventSource)
-    options = SourceOptions(
+    options = source_options(root, settings, bootstrap, bootstrap_end, selection, run, wake_file)
+    text = msgspec.json.encode(options).decode()
+    events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
+    # If the stateful step has one partition too, Spark plans no shuffle.
+    return events.coalesce(1)
+
+
+def source_options(
+    root: str,
+    settings: CoordinatorSettings,
+    bootstrap: Bootstrap,
+    bootstrap_end: int,
+    selection: Selection,
+    run: int,
+    wake_file: str,
+) -> SourceOptions:
+    """Return the source's configuration for a run of the query; see `read_events`."""
+    return SourceOptions(
         requests=table_uri(root, REQUESTS),
         bootstrap=bootstrap.uri,
         bootstrap_version=bootstrap.version,
@@ -95,10 +112,6 @@ def read_events(
         linger_ms=settings.trigger_linger_ms,
         requests_table=bootstrap.requests_table,
     )
-    text = msgspec.json.encode(options).decode()
-    events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
-    # If the stateful step has one partition too, Spark plans no shuffle.
-    return events.coalesce(1)
 
 
 class EventSource(DataSource):

@@ -26,7 +26,6 @@ from group_coordinator.pipeline.delta import (
     Position,
     SameTable,
     TableAway,
-    TableReplacedError,
     appended,
     open_files,
 )
@@ -35,7 +34,6 @@ from group_coordinator.pipeline.stream.offset import (
     Selection,
     SelectionChange,
     split_change,
-    table_number,
 )
 from group_coordinator.pipeline.stream.packed_events import (
     AFTER_BOOTSTRAP,
@@ -174,7 +172,8 @@ class EventTables:
         # can continue, but not begin, in the middle of a row group.
         self._left_over: dict[str, tuple[Position, Pages]] = {}
         # A position of an earlier run may be after the end of a table that was created again.
-        self._same = same = SameTable(options.requests, at_once=True)
+        number = options.requests_table
+        self._same = same = SameTable(options.requests, at_once=True, number=number)
         self._gone_checks = {
             options.bootstrap: GoneCheck(table_files(options.bootstrap)),
             options.requests: GoneCheck(table_files(options.requests), same),
@@ -238,7 +237,6 @@ class EventTables:
         """
         with suppress(TableAway):
             self._same.check_if_due(at.requests.version - 1)
-            self._check_number()
 
     def check_gone(self, at: Offset) -> None:
         """Raise EventsGoneError if the next events were deleted: a read would wait for ever.
@@ -253,7 +251,6 @@ class EventTables:
         ):
             try:
                 self._gone_checks[uri](version)
-                self._check_number()
             except LogGone as gone:
                 raise _events_gone(uri, version) from gone
             except TableAway as away:
@@ -262,13 +259,6 @@ class EventTables:
                 self._is_away = True
                 return
         self._is_away = False
-
-    def _check_number(self) -> None:
-        """Raise TableReplacedError if `requests` is not the table with which the stream began."""
-        table_id, number = self._same.table_id, self._options.requests_table
-        if table_id is not None and number not in (None, table_number(table_id)):
-            why = f"its id is {table_id}, and the stream began with another table"
-            raise TableReplacedError(self._options.requests, why)
 
     def _bootstrap(self, most: int) -> _TableReading:
         uri = self._options.bootstrap

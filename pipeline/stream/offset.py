@@ -14,7 +14,6 @@ A change names its run of the query. A later run begins with its own selection, 
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -154,8 +153,8 @@ class Bootstrap(Struct, frozen=True):
     The stream first reads the bootstrap: a table at `uri` with events that load the groups. It
     reads this table from `version` on. Then it reads `requests` from `first_version` on, because
     the bootstrap contains the effects of all earlier versions. `state_version` is the format of the
-    groups' states in the checkpoint. `requests_table` identifies the table `requests`
-    (`table_number`); None if an earlier release wrote the bootstrap.
+    groups' states in the checkpoint. `requests_table` is the `table_number` of `requests`, or None
+    if an earlier release wrote the bootstrap.
     """
 
     uri: str
@@ -163,11 +162,3 @@ class Bootstrap(Struct, frozen=True):
     first_version: int
     state_version: int = VERSION
     requests_table: int | None = None
-
-
-def table_number(table_id: str) -> int:
-    """Return a number that identifies a table by its id; a recreated table has another one.
-
-    The number is 48 bits of a hash, because a bootstrap stores it as a transaction's version.
-    """
-    return int.from_bytes(sha256(table_id.encode()).digest()[:6], "big")

@@ -24,7 +24,7 @@ from group_coordinator.pipeline.delta.appender import FencedError
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream import stateful
-from group_coordinator.pipeline.stream.event_source import EventReader, Search
+from group_coordinator.pipeline.stream.event_source import EventReader, Search, source_options
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, SourceOptions
 from group_coordinator.pipeline.stream.offset import Planned, Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
@@ -32,8 +32,6 @@ from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.spark_engine import SparkQuery
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
 from group_coordinator.pipeline.stream.timer_schedule import NEVER_MS, TimerWatch, restored_schedule
-from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.schemas.tables import REQUESTS
 from tests.trials.simulation.files import replaced
 from tests.trials.simulation.world import Actor
 
@@ -490,22 +488,14 @@ class SimulatedEngine:
             planned=-1 if planned is None else planned.batch_id,
         )
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
-        wanted = SourceOptions(
-            requests=table_uri(self._root, REQUESTS),
-            bootstrap=bootstrap.uri,
-            bootstrap_version=bootstrap.version,
-            bootstrap_end=bootstrap_end,
-            first_version=bootstrap.first_version,
-            wait_ms=self._settings.trigger_interval_ms,
-            max_files=self._settings.max_files_per_trigger,
-            max_bytes=self._settings.max_bytes_per_trigger,
-            max_request_bytes=self._settings.max_request_size,
-            run=pinned.run,
-            selection=selection,
-            longest_wait_ms=self._settings.trigger_max_interval_ms,
-            wake_file=timers.path,
-            linger_ms=self._settings.trigger_linger_ms,
-            requests_table=bootstrap.requests_table,
+        wanted = source_options(
+            self._root,
+            self._settings,
+            bootstrap,
+            bootstrap_end,
+            selection,
+            pinned.run,
+            timers.path,
         )
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, looks)
         return SparkQuery(lambda: query, sink, self._root, bootstrap_end, pinned.run)
