@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.table import (
         ATTEMPTS,
         OUTSIDE,
+        absolute_uri,
         is_outside,
         local_folder,
         open_delta,
@@ -133,7 +134,9 @@ if not TYPE_CHECKING:
         storage="CommitStateUnknown",
         store_check="check_clock check_store",
         store_files="AT_ONCE OutsideTable is_in_store open_files side_by_side",
-        table="ATTEMPTS OUTSIDE is_outside local_folder open_delta open_store refresh",
+        table=(
+            "ATTEMPTS OUTSIDE absolute_uri is_outside local_folder open_delta open_store refresh"
+        ),
         table_files="Engine TableFiles UnfitRows VersionFiles",
         tail="Position RowGroups appended",
         torn="Torn TornTable check_whole find_torn mend",

@@ -53,6 +53,12 @@ def local_folder(uri: str) -> Path | None:
     return None if url.scheme else Path(uri)
 
 
+def absolute_uri(uri: str) -> str:
+    """Return the absolute path of a local folder, and an object store's URI as it is."""
+    folder = local_folder(uri)
+    return uri if folder is None else str(folder.absolute())
+
+
 def is_outside(path: str) -> bool:
     """Return whether a decoded path of a log may name a file outside the table's folder.
 

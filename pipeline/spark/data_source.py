@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from group_coordinator.pipeline.delta import local_folder
+from group_coordinator.pipeline.delta import absolute_uri
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.settings import CoordinatorSettings, SettingsError
 from group_coordinator.pipeline.spark.request_rows import check_columns
@@ -96,8 +96,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool) 
     root = options.get("root")
     if not root:
         raise SettingsError("the option root is missing: the folder or URI of the tables")
-    folder = local_folder(root)
-    root = root if folder is None else str(folder.absolute())
+    root = absolute_uri(root)
     prefix = options.get("requestIdPrefix")
     check_columns(schema, has_prefix=prefix is not None)
     if not has_root(root):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta import local_folder
+from group_coordinator.pipeline.delta import absolute_uri
 from group_coordinator.pipeline.errors import Failure, UsageError
 
 # Offsets that stand for the log start and the log end, as in Kafka's ListOffsets.
@@ -108,13 +108,13 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOp
     for name in ("root", "topic"):
         if not given.get(name):
             raise InvalidReadOption(f'set .option("{name}", ...) to read a topic')
-    topic, folder = given["topic"], local_folder(given["root"])
+    topic = given["topic"]
     starting = given.get("startingoffsets", "latest" if is_stream else "earliest")
     ending = given.get("endingoffsets", "latest")
     per_trigger = given.get("maxoffsetspertrigger")
     return ReadOptions(
         # Executors have working directories of their own.
-        root=given["root"] if folder is None else str(folder.absolute()),
+        root=absolute_uri(given["root"]),
         topic=topic,
         starting=_parse_offsets(
             "startingOffsets", starting, topic, refused=None if is_stream else LATEST

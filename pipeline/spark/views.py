@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from group_coordinator.pipeline.delta import is_table, local_folder, open_delta
+from group_coordinator.pipeline.delta import absolute_uri, is_table, open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.as_of import open_as_of, to_ms
 from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
@@ -84,8 +84,7 @@ def register_views(
     NoRoot, StoreMissing, DeltaMissing, UnknownView, NotKept, SchemaMismatch and LaterRelease.
     """
     _check_reach(spark, root)
-    folder = local_folder(root)
-    root = root if folder is None else str(folder.absolute())
+    root = absolute_uri(root)
     Catalog(root).close()
     moment = as_of.replace(tzinfo=UTC) if as_of is not None and as_of.tzinfo is None else as_of
     now = NOW if moment is None else f"timestamp_millis({to_ms(moment)})"
