@@ -88,9 +88,19 @@ def test_the_caller_s_python_is_taken_only_for_spark_s_own_on_this_machine(
         assert context.environment["OTHER"] == "as it was"
         raise InterruptedError
 
-    spark = SimpleNamespace(sparkContext=context, dataSource=SimpleNamespace(register=register))
+    class Session:
+        sparkContext = context
+        dataSource = SimpleNamespace(register=register)
+
+        @classmethod
+        def getActiveSession(cls) -> None:
+            """No session is active."""
+
+        def createDataFrame(self, rows: object, schema: str) -> None:
+            """Make this session the active one."""
+
     with pytest.raises(InterruptedError):
-        register_views(cast("Any", spark), root, names=["log_segments"])
+        register_views(cast("Any", Session()), root, names=["log_segments"])
     assert (seen, context.pythonExec) == ([registered], chosen)
     assert context.environment == {"PYTHONPATH": "shipped", "OTHER": "as it was"}
 
